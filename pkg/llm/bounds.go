@@ -38,7 +38,7 @@ func NewHTTPClient(b Bounds) *http.Client {
 		parallel = 64 // sessions of a busy worker that ask one provider at a time
 		ping     = 15 * time.Second
 	)
-	return &http.Client{CheckRedirect: noRedirect, Transport: &bounded{bounds: b, next: &http.Transport{
+	return &http.Client{CheckRedirect: noRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: b.Connect}).DialContext,
 		TLSHandshakeTimeout: b.Connect,
@@ -64,32 +64,32 @@ func ReadRefusal(res *http.Response) []byte {
 	return body
 }
 
-// bounded is a transport that cancels requests that take too long.
-type bounded struct {
+// boundedTransport is a transport that cancels requests that take too long.
+type boundedTransport struct {
 	bounds Bounds
 	next   *http.Transport
 }
 
 // CloseIdleConnections lets http.Client close idle connections.
-func (b *bounded) CloseIdleConnections() { b.next.CloseIdleConnections() }
+func (b *boundedTransport) CloseIdleConnections() { b.next.CloseIdleConnections() }
 
 // RoundTrip implements http.RoundTripper.
-func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, give := context.WithCancelCause(req.Context())
-	whole := time.AfterFunc(b.bounds.Read, func() { give(late("the whole answer", b.bounds.Read)) })
-	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(late("the first byte", b.bounds.FirstByte)) })
+	whole := time.AfterFunc(b.bounds.Read, func() { give(errTooSlow("the whole answer", b.bounds.Read)) })
+	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(errTooSlow("the first byte", b.bounds.FirstByte)) })
 	res, err := b.next.RoundTrip(req.WithContext(ctx))
 	first.Stop()
 	if err != nil {
 		whole.Stop()
-		err = because(ctx, err)
+		err = causeOf(ctx, err)
 		give(nil)
 		return nil, err
 	}
-	idle := time.AfterFunc(b.bounds.Idle, func() { give(late("the next piece", b.bounds.Idle)) })
+	idle := time.AfterFunc(b.bounds.Idle, func() { give(errTooSlow("the next piece", b.bounds.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
-		ReadCloser: res.Body, because: func(err error) error { return because(ctx, err) },
+		ReadCloser: res.Body, because: func(err error) error { return causeOf(ctx, err) },
 		give: give, idle: idle, whole: whole, bound: b.bounds.Idle,
 	}
 	return res, nil
@@ -137,14 +137,14 @@ func (b *boundedBody) Close() error {
 	return err
 }
 
-// because returns the cause with which the context of a request ended, instead of the error of the context.
-func because(ctx context.Context, err error) error {
+// causeOf returns the cause with which the context of a request ended, instead of the error of the context.
+func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-func late(what string, bound time.Duration) error {
+func errTooSlow(what string, bound time.Duration) error {
 	return fmt.Errorf("%s did not come within %s", what, bound)
 }

@@ -48,7 +48,7 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	return func(yield func(Delta, error) bool) {
 		var failed []error
 		for _, m := range c.models {
-			said, err := relay(signed(ctx, m, req), yield)
+			said, err := relay(nameDeltas(ctx, m, req), yield)
 			if err == nil {
 				return
 			}
@@ -57,12 +57,12 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 				break
 			}
 		}
-		yield(Delta{}, joined(failed))
+		yield(Delta{}, joinErrors(failed))
 	}
 }
 
-// joined returns the last error, with the others in its cause.
-func joined(failed []error) error {
+// joinErrors returns the last error, with the others in its cause.
+func joinErrors(failed []error) error {
 	last := failed[len(failed)-1]
 	e, ok := errors.AsType[*failure.Error](last)
 	if !ok || len(failed) == 1 {
@@ -72,8 +72,8 @@ func joined(failed []error) error {
 	return e.Because(errors.Join(failed...))
 }
 
-// signed returns the deltas of a model, with the model's name in the first one that has content.
-func signed(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
+// nameDeltas returns the deltas of a model, with the model's name in the first one that has content.
+func nameDeltas(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false
 		for d, err := range m.Generate(ctx, req) {

@@ -29,7 +29,7 @@ func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m
 // Generate implements Model.
 func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		r := &race{said: make(chan news)}
+		r := &race{said: make(chan racerUpdate)}
 		defer r.running.Wait()
 		defer r.stop(nil)
 
@@ -46,7 +46,7 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 					r.start(ctx, m.second, req)
 				}
 			case n := <-r.said:
-				if r.heard(n, m.Name(), yield) {
+				if r.yieldUpdate(n, m.Name(), yield) {
 					return
 				}
 			}
@@ -56,7 +56,7 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 
 // race runs two requests, of which one will answer. Only Generate starts and stops its racers.
 type race struct {
-	said    chan news
+	said    chan racerUpdate
 	running sync.WaitGroup
 	racers  []*racer
 	failed  int
@@ -68,8 +68,8 @@ type racer struct {
 	end   context.CancelFunc
 }
 
-// news is a message of a racer: a delta, or its end.
-type news struct {
+// racerUpdate is a message of a racer: a delta, or its end.
+type racerUpdate struct {
 	by    *racer
 	delta Delta
 	done  bool
@@ -81,7 +81,7 @@ func (r *race) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
 	r.racers = append(r.racers, by)
-	tell := func(n news) bool {
+	tell := func(n racerUpdate) bool {
 		n.by = by
 		select {
 		case r.said <- n:
@@ -91,12 +91,12 @@ func (r *race) start(ctx context.Context, m Model, req Request) {
 		}
 	}
 	r.running.Go(func() {
-		tell(news{done: true, err: read(ctx, m, req, func(d Delta) bool { return tell(news{delta: d}) })})
+		tell(racerUpdate{done: true, err: sendDeltas(ctx, m, req, func(d Delta) bool { return tell(racerUpdate{delta: d}) })})
 	})
 }
 
-// read sends the deltas of a model. A panic becomes an error, because it would end the process in this goroutine.
-func read(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
+// sendDeltas sends the deltas of a model. A panic becomes an error, because it would end the process in this goroutine.
+func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
 	defer panics.Recover("llm.Hedged", &err)
 	for d, err := range m.Generate(ctx, req) {
 		if err != nil {
@@ -118,8 +118,8 @@ func (r *race) stop(but *racer) {
 	}
 }
 
-// heard yields the message of a racer, and reports whether it was the last one.
-func (r *race) heard(n news, name string, yield func(Delta, error) bool) (all bool) {
+// yieldUpdate yields the message of a racer, and reports whether it was the last one.
+func (r *race) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
 	if r.winner != nil && n.by != r.winner {
 		return false
 	}

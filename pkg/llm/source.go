@@ -61,7 +61,7 @@ func (s Source) Broken(ctx context.Context, cause error) error {
 // failure creates the error, which has the same form for all providers.
 func (s Source) failure(e *Error) error {
 	if e.Cause != nil {
-		e.Cause = s.redacted(e.Cause)
+		e.Cause = s.redactKey(e.Cause)
 	}
 	f := failure.New(kinds[e.Kind].mode, "llm.Generate", s.message(e)).
 		With("kind", string(e.Kind)).With("provider", e.Provider).Because(e)
@@ -71,9 +71,9 @@ func (s Source) failure(e *Error) error {
 	return f
 }
 
-// redacted returns the cause without the key in its text, because some providers quote a rejected key. A cause
+// redactKey returns the cause without the key in its text, because some providers quote a rejected key. A cause
 // without the key keeps its type.
-func (s Source) redacted(cause error) error {
+func (s Source) redactKey(cause error) error {
 	key := s.Key.Reveal()
 	if key == "" || !strings.Contains(cause.Error(), key) {
 		return cause
@@ -90,7 +90,7 @@ func (s Source) message(e *Error) string {
 	case Permission:
 		said = "%s does not let the key use model %s; give the key access, or use another model"
 	case RateLimit:
-		said = "%s gets too many requests for model %s; try again" + wait(e.RetryAfter)
+		said = "%s gets too many requests for model %s; try again" + formatWait(e.RetryAfter)
 	case Credits:
 		said = "%s has no credits left for model %s; add some at the provider, or use another model"
 	case PaidModel:
@@ -104,13 +104,13 @@ func (s Source) message(e *Error) string {
 	case Connection:
 		said = "%s cannot be reached, or went silent, for model %s; try again, or check the network of the worker"
 	case Unavailable:
-		said = "%s is overloaded or has failed, model %s; try again" + wait(e.RetryAfter)
+		said = "%s is overloaded or has failed, model %s; try again" + formatWait(e.RetryAfter)
 	case Malformed:
 		said = "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format"
 	case Refused:
 		said = "%s stopped the answer of model %s by its content filter; put it another way"
 	case Circuit:
-		said = "%s failed the last requests to model %s, and is left alone; try again" + wait(e.RetryAfter)
+		said = "%s failed the last requests to model %s, and is left alone; try again" + formatWait(e.RetryAfter)
 	}
 	return fmt.Sprintf(said, s.Provider, s.Model)
 }
@@ -122,7 +122,7 @@ func (s Source) check() string {
 	return "; check " + s.Variable
 }
 
-func wait(d time.Duration) string {
+func formatWait(d time.Duration) string {
 	if d <= 0 {
 		return " in a moment"
 	}
@@ -156,11 +156,11 @@ func kindOfStatus(status int) Kind {
 // the value is invalid or has passed.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return positive(ms, time.Millisecond)
+		return durationOf(ms, time.Millisecond)
 	}
 	text := h.Get("Retry-After")
 	if s, err := strconv.ParseFloat(text, 64); err == nil {
-		return positive(s, time.Second)
+		return durationOf(s, time.Second)
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(0, at.Sub(now))
@@ -168,8 +168,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// positive returns n units, at most a year (0 if n is not a number).
-func positive(n float64, unit time.Duration) time.Duration {
+// durationOf returns n units, at most a year (0 if n is not a number).
+func durationOf(n float64, unit time.Duration) time.Duration {
 	const year = 365 * 24 * time.Hour
 	if !(n > 0) {
 		return 0

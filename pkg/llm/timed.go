@@ -44,13 +44,13 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 			}
 		}
 		if !begun && !timer.Stop() {
-			yield(Delta{}, m.silent(ctx))
+			yield(Delta{}, m.timeoutError(ctx))
 		}
 	}
 }
 
-// silent returns the error for a model that took too long, or the error of ctx if it has ended.
-func (m timed) silent(ctx context.Context) error {
+// timeoutError returns the error for a model that took too long, or the error of ctx if it has ended.
+func (m timed) timeoutError(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, late("the first word", m.first))
+	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, errTooSlow("the first word", m.first))
 }

@@ -74,7 +74,7 @@ func New(name string, c Config) (llm.Model, error) {
 		option.WithAPIKey(c.Key.Reveal()),
 		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
 		option.WithMaxRetries(0),
-		option.WithMiddleware(m.refuse),
+		option.WithMiddleware(m.failOnErrorStatus),
 		option.WithoutOpenTelemetry(), // the mesh traces for itself, and tells providers nothing of it
 	)
 	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
@@ -119,7 +119,7 @@ func (m *model) end(ctx context.Context, r *reply, broken error) (llm.Delta, err
 	end := llm.Delta{Usage: r.usage()}
 	switch {
 	case !r.whole:
-		return end, m.broken(ctx, broken)
+		return end, m.streamError(ctx, broken)
 	case r.stop == sdk.StopReasonRefusal:
 		return end, m.source.Fail(llm.Refused, errors.New(cmp.Or(r.details, "the provider does not say why")))
 	case r.stop == sdk.StopReasonMaxTokens || r.stop == sdk.StopReasonModelContextWindowExceeded:

@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user returns the blocks of a user message. Files come first, because the model reads a question about a file
+// userBlocks returns the blocks of a user message. Files come first, because the model reads a question about a file
 // better after the file.
-func user(m conversation.Message) []sdk.ContentBlockParamUnion {
+func userBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	said, files := llm.Shown(m, takes)
 	var blocks []sdk.ContentBlockParamUnion
 	for _, f := range files {
@@ -24,7 +24,7 @@ func user(m conversation.Message) []sdk.ContentBlockParamUnion {
 		}
 		blocks = append(blocks, sdk.NewImageBlockBase64(llm.MediaType(f), data))
 	}
-	return append(blocks, text(said)...)
+	return append(blocks, textBlocks(said)...)
 }
 
 func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

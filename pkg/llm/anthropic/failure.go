@@ -15,45 +15,45 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// refuse returns the failure for a response that has an error status. The SDK would read the whole body.
-func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// failOnErrorStatus returns the failure for a response that has an error status. The SDK would read the whole body.
+func (m *model) failOnErrorStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
 	if err != nil || res.StatusCode < http.StatusBadRequest {
 		return res, err
 	}
-	kind, text := complaint(llm.ReadRefusal(res))
+	kind, text := parseErrorBody(llm.ReadRefusal(res))
 	return nil, m.source.Refuse(res.StatusCode, res.Header, kind, text)
 }
 
-// broken returns the failure for a stream that ended before its message was complete. Err is nil if the stream
+// streamError returns the failure for a stream that ended before its message was complete. Err is nil if the stream
 // just ended.
-func (m *model) broken(ctx context.Context, err error) error {
+func (m *model) streamError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream told of it
-		kind, text := complaint([]byte(e.RawJSON()))
+		kind, text := parseErrorBody([]byte(e.RawJSON()))
 		return m.source.Fail(cmp.Or(kind, llm.Unavailable), errors.New(text))
 	}
-	if unreadable(err) {
+	if isDecodeError(err) {
 		return m.source.Fail(llm.Malformed, err)
 	}
 	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
-// unreadable reports whether err says that a text is no JSON of the expected form.
-func unreadable(err error) bool {
+// isDecodeError reports whether err says that a text is no JSON of the expected form.
+func isDecodeError(err error) bool {
 	_, syntax := errors.AsType[*json.SyntaxError](err)
 	_, form := errors.AsType[*json.UnmarshalTypeError](err)
 	return syntax || form
 }
 
-// maxText limits the provider's own text in the log, in bytes.
-const maxText = 4 << 10
+// maxLogText limits the provider's own text in the log, in bytes.
+const maxLogText = 4 << 10
 
-// complaint reads the body of an error response. It returns the kind of the error (empty if the body does not say)
+// parseErrorBody reads the body of an error response. It returns the kind of the error (empty if the body does not say)
 // and its text.
-func complaint(body []byte) (llm.Kind, string) {
+func parseErrorBody(body []byte) (llm.Kind, string) {
 	var c struct {
 		Error struct {
 			Type    sdk.ErrorType `json:"type"`
@@ -62,7 +62,7 @@ func complaint(body []byte) (llm.Kind, string) {
 	}
 	_ = json.Unmarshal(body, &c) // what cannot be read stays empty
 	text := cmp.Or(c.Error.Message, strings.TrimSpace(string(body)))
-	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxText)
+	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxLogText)
 }
 
 // kindOf returns the kind of an error type of the provider (empty if only the status says it).

@@ -30,7 +30,7 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 		params.System = []sdk.TextBlockParam{{Text: system, CacheControl: sdk.NewCacheControlEphemeralParam()}}
 	}
 	if len(req.Tools) == 0 {
-		if params.Tools = tools(called(req.Messages)); len(params.Tools) > 0 {
+		if params.Tools = tools(mentionedTools(req.Messages)); len(params.Tools) > 0 {
 			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
 		}
 	}
@@ -67,9 +67,9 @@ func schema(spec llm.ToolSpec) json.RawMessage {
 	return spec.Schema
 }
 
-// called returns the tools that the messages mention. The provider requires their declarations even if the model
+// mentionedTools returns the tools that the messages mention. The provider requires their declarations even if the model
 // may not call them any more.
-func called(messages []conversation.Message) []llm.ToolSpec {
+func mentionedTools(messages []conversation.Message) []llm.ToolSpec {
 	var all []llm.ToolSpec
 	known := map[string]bool{}
 	for _, m := range messages {
@@ -83,9 +83,9 @@ func called(messages []conversation.Message) []llm.ToolSpec {
 	return all
 }
 
-// opening is put before a conversation whose first message is not from the user, because the provider rejects such
+// missingBeginning is put before a conversation whose first message is not from the user, because the provider rejects such
 // a conversation.
-const opening = "(The conversation began before this.)"
+const missingBeginning = "(The conversation began before this.)"
 
 // messages returns a conversation in the form that the provider requires: messages of the user and the assistant
 // alternate, and the results of one round are together.
@@ -97,7 +97,7 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		case last >= 0 && out[last].Role == role:
 			out[last].Content = append(out[last].Content, blocks...)
 		case last < 0 && role == sdk.MessageParamRoleAssistant:
-			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(opening)), sdk.MessageParam{Role: role, Content: blocks})
+			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(missingBeginning)), sdk.MessageParam{Role: role, Content: blocks})
 		default:
 			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
 		}
@@ -106,49 +106,49 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		switch m.Reader() {
 		case conversation.RoleSystem: // is part of the instructions
 		case conversation.RoleAssistant:
-			add(sdk.MessageParamRoleAssistant, said(m))
+			add(sdk.MessageParamRoleAssistant, assistantBlocks(m))
 		case conversation.RoleTool:
-			r := result(m)
+			r := toolResultBlock(m)
 			if i == len(all)-1 {
 				r.CacheControl = sdk.NewCacheControlEphemeralParam()
 			}
 			add(sdk.MessageParamRoleUser, []sdk.ContentBlockParamUnion{{OfToolResult: r}})
 		default:
-			add(sdk.MessageParamRoleUser, user(m))
+			add(sdk.MessageParamRoleUser, userBlocks(m))
 		}
 	}
 	return out
 }
 
-// said returns the blocks of an assistant message. Thoughts are where the model had them: before its first words,
+// assistantBlocks returns the blocks of an assistant message. Thoughts are where the model had them: before its first words,
 // and before its later calls.
-func said(m conversation.Message) []sdk.ContentBlockParamUnion {
+func assistantBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	var blocks []sdk.ContentBlockParamUnion
 	if len(m.ToolCalls) > 0 {
 		blocks = append(blocks, thoughts(m.ToolCalls[0].Extra)...)
 	}
-	blocks = append(blocks, text(m.Text)...)
+	blocks = append(blocks, textBlocks(m.Text)...)
 	for i, c := range m.ToolCalls {
 		if i > 0 {
 			blocks = append(blocks, thoughts(c.Extra)...)
 		}
-		blocks = append(blocks, sdk.NewToolUseBlock(id(c.ID), object(c.Arguments), c.Name))
+		blocks = append(blocks, sdk.NewToolUseBlock(cleanID(c.ID), argumentsObject(c.Arguments), c.Name))
 	}
 	return blocks
 }
 
-// result returns the block of a tool result, also if it is empty.
-func result(m conversation.Message) *sdk.ToolResultBlockParam {
-	r := &sdk.ToolResultBlockParam{ToolUseID: id(m.ToolCallID)}
+// toolResultBlock returns the block of a tool result, also if it is empty.
+func toolResultBlock(m conversation.Message) *sdk.ToolResultBlockParam {
+	r := &sdk.ToolResultBlockParam{ToolUseID: cleanID(m.ToolCallID)}
 	if strings.TrimSpace(m.Text) != "" {
 		r.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: m.Text}}}
 	}
 	return r
 }
 
-// object returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
+// argumentsObject returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
 // model sees what it wrote.
-func object(arguments string) any {
+func argumentsObject(arguments string) any {
 	var o map[string]json.RawMessage
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
 		return map[string]string{"INVALID_JSON": arguments}
@@ -156,16 +156,16 @@ func object(arguments string) any {
 	return json.RawMessage(cmp.Or(arguments, "{}"))
 }
 
-// text returns a block of text, or none if it is empty, because the provider rejects empty blocks.
-func text(s string) []sdk.ContentBlockParamUnion {
+// textBlocks returns a block of text, or none if it is empty, because the provider rejects empty blocks.
+func textBlocks(s string) []sdk.ContentBlockParamUnion {
 	if strings.TrimSpace(s) == "" {
 		return nil
 	}
 	return []sdk.ContentBlockParamUnion{sdk.NewTextBlock(s)}
 }
 
-// foreign matches the characters that the provider does not accept in the id of a call. Ids of other providers may
+// invalidInID matches the characters that the provider does not accept in the id of a call. Ids of other providers may
 // have some.
-var foreign = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+var invalidInID = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-func id(s string) string { return foreign.ReplaceAllString(s, "_") }
+func cleanID(s string) string { return invalidInID.ReplaceAllString(s, "_") }

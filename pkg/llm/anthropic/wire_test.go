@@ -15,10 +15,10 @@ import (
 // wire is the format of the Messages API.
 type wire struct{}
 
-type object = map[string]any
+type argumentsObject = map[string]any
 
 // event is one of a stream.
-func event(kind string, fields object) []byte {
+func event(kind string, fields argumentsObject) []byte {
 	fields["type"] = kind
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, packed(fields))
 }
@@ -34,60 +34,60 @@ func packed(v any) []byte {
 func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	index := 0
 	var body [][]byte
-	block := func(content object, deltas ...object) {
-		body = append(body, event("content_block_start", object{"index": index, "content_block": content}))
+	block := func(content argumentsObject, deltas ...argumentsObject) {
+		body = append(body, event("content_block_start", argumentsObject{"index": index, "content_block": content}))
 		for _, d := range deltas {
-			body = append(body, event("content_block_delta", object{"index": index, "delta": d}))
+			body = append(body, event("content_block_delta", argumentsObject{"index": index, "delta": d}))
 		}
-		body = append(body, event("content_block_stop", object{"index": index}))
+		body = append(body, event("content_block_stop", argumentsObject{"index": index}))
 		index++
 	}
 	if len(r.Say) > 0 {
-		var deltas []object
+		var deltas []argumentsObject
 		for _, text := range r.Say {
-			deltas = append(deltas, object{"type": "text_delta", "text": text})
+			deltas = append(deltas, argumentsObject{"type": "text_delta", "text": text})
 		}
-		block(object{"type": "text", "text": ""}, deltas...)
+		block(argumentsObject{"type": "text", "text": ""}, deltas...)
 	}
 	for _, c := range r.Calls {
 		if c.Extra != "" {
-			block(object{"type": "thinking", "thinking": "", "signature": ""},
-				object{"type": "thinking_delta", "thinking": "I need "},
-				object{"type": "thinking_delta", "thinking": c.Name},
-				object{"type": "signature_delta", "signature": c.Extra})
+			block(argumentsObject{"type": "thinking", "thinking": "", "signature": ""},
+				argumentsObject{"type": "thinking_delta", "thinking": "I need "},
+				argumentsObject{"type": "thinking_delta", "thinking": c.Name},
+				argumentsObject{"type": "signature_delta", "signature": c.Extra})
 		}
-		deltas := []object{{"type": "input_json_delta", "partial_json": ""}}
+		deltas := []argumentsObject{{"type": "input_json_delta", "partial_json": ""}}
 		for _, part := range c.Parts {
-			deltas = append(deltas, object{"type": "input_json_delta", "partial_json": part})
+			deltas = append(deltas, argumentsObject{"type": "input_json_delta", "partial_json": part})
 		}
-		block(object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{}}, deltas...)
+		block(argumentsObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": argumentsObject{}}, deltas...)
 	}
 	begin, end := usage(r.Usage)
 	return llmtest.Stream{
 		Begin: [][]byte{
-			event("message_start", object{"message": object{
+			event("message_start", argumentsObject{"message": argumentsObject{
 				"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-test", "content": []any{},
 				"stop_reason": nil, "stop_sequence": nil, "usage": begin,
 			}}),
-			event("ping", object{}),
+			event("ping", argumentsObject{}),
 		},
 		Body: body,
 		End: [][]byte{
-			event("message_delta", object{"delta": object{"stop_reason": stop(r), "stop_sequence": nil}, "usage": end}),
-			event("message_stop", object{}),
+			event("message_delta", argumentsObject{"delta": argumentsObject{"stop_reason": stop(r), "stop_sequence": nil}, "usage": end}),
+			event("message_stop", argumentsObject{}),
 		},
 	}
 }
 
 // usage returns the usage in the first and in the last event.
-func usage(u execution.Usage) (begin, end object) {
-	begin = object{
+func usage(u execution.Usage) (begin, end argumentsObject) {
+	begin = argumentsObject{
 		"input_tokens":                u.InputTokens - u.CachedTokens - u.CacheWriteTokens,
 		"cache_read_input_tokens":     u.CachedTokens,
 		"cache_creation_input_tokens": u.CacheWriteTokens,
 		"output_tokens":               1,
 	}
-	return begin, object{"output_tokens": u.OutputTokens}
+	return begin, argumentsObject{"output_tokens": u.OutputTokens}
 }
 
 func stop(r llmtest.Reply) string {
@@ -118,11 +118,11 @@ func (wire) Refusal(_ int, kind llm.Kind, text string) []byte {
 	if kind == llm.ContextLength {
 		text = "prompt is too long: 210000 tokens > 200000 maximum; " + text
 	}
-	e := object{"type": "api_error", "message": text}
+	e := argumentsObject{"type": "api_error", "message": text}
 	if code, ok := codes[kind]; ok {
 		e["type"] = code
 	}
-	return packed(object{"type": "error", "error": e, "request_id": "req_01"})
+	return packed(argumentsObject{"type": "error", "error": e, "request_id": "req_01"})
 }
 
 func (w wire) Interruption(kind llm.Kind, text string) []byte {

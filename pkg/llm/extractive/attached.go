@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// attached returns the text files of a message in the form of search results: each paragraph with its file and
+// searchResultsOf returns the text files of a message in the form of search results: each paragraph with its file and
 // line.
-func attached(m conversation.Message) []conversation.Message {
+func searchResultsOf(m conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, a := range m.Attachments {
 		if !llm.IsText(a) {

@@ -56,7 +56,7 @@ func (model) Name() string { return Name }
 func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		text, calls := reply(req)
-		for _, piece := range pieces(text) {
+		for _, piece := range splitIntoDeltas(text) {
 			if err := ctx.Err(); err != nil {
 				yield(llm.Delta{}, err)
 				return
@@ -93,7 +93,7 @@ func reply(req llm.Request) (string, []conversation.ToolCall) {
 func decide(choices []string, question string) string {
 	asksBack := func(choice string) bool { return strings.Contains(strings.ToLower(choice), "clarif") }
 	for _, choice := range choices {
-		if asksBack(choice) == vague(question) {
+		if asksBack(choice) == isVague(question) {
 			return choice
 		}
 	}
@@ -135,8 +135,8 @@ func search(tool, question string) conversation.ToolCall {
 	return conversation.ToolCall{ID: "search_1", Name: tool, Arguments: string(arguments)}
 }
 
-// pieces splits a text into groups of words, with all white space.
-func pieces(text string) []string {
+// splitIntoDeltas splits a text into groups of words, with all white space.
+func splitIntoDeltas(text string) []string {
 	var all []string
 	start, words, space := 0, 0, false
 	for i, r := range text {

@@ -42,7 +42,7 @@ func materialOf(messages []conversation.Message) (found []passage, told bool) {
 		}
 	}
 	if len(placed) > 0 {
-		return unique(placed), told
+		return firstOfEachPlace(placed), told
 	}
 	return loose, told
 }
@@ -67,8 +67,8 @@ func parse(block string) (passage, bool) {
 	return passage{lines: lines}, len(lines) > 0
 }
 
-// unique returns the first passage of each place.
-func unique(all []passage) []passage {
+// firstOfEachPlace returns the first passage of each place.
+func firstOfEachPlace(all []passage) []passage {
 	type place struct {
 		path string
 		line int

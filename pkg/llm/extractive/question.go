@@ -22,7 +22,7 @@ func questionOf(messages []conversation.Message) (string, []conversation.Message
 			question = messages[first].Text + "\n" + question
 		}
 	}
-	return question, append(attached(messages[last]), messages[last+1:]...)
+	return question, append(searchResultsOf(messages[last]), messages[last+1:]...)
 }
 
 func asksBack(m conversation.Message) bool {
@@ -38,8 +38,8 @@ func lastIndex(messages []conversation.Message, ok func(conversation.Message) bo
 	return -1
 }
 
-// vague reports whether a question has no word to search for.
-func vague(question string) bool { return len(contentWords(question)) == 0 }
+// isVague reports whether a question has no word to search for.
+func isVague(question string) bool { return len(contentWords(question)) == 0 }
 
 // contentWords returns the words of a text that carry its meaning, in order and without repetitions.
 func contentWords(text string) []string {

@@ -20,7 +20,7 @@ const nothingFound = "I found nothing on that"
 
 // compose returns an answer of quotes, each with its place. A final answer repeats the places as a list.
 func compose(question string, found []passage, final bool) string {
-	quotes := best(question, found)
+	quotes := bestUnits(question, found)
 	if len(quotes) == 0 {
 		return nothingFound + " in what I could read.\n\n" + Disclaimer
 	}
@@ -45,16 +45,16 @@ func compose(question string, found []passage, final bool) string {
 	return b.String()
 }
 
-// scored is a unit with a score for how well it fits the question.
-type scored struct {
+// scoredUnit is a unit with a score for how well it fits the question.
+type scoredUnit struct {
 	unit
 	score float64
 }
 
-// best returns the units that fit the question best, best first. Rare words of the question weigh more than
+// bestUnits returns the units that fit the question best, best first. Rare words of the question weigh more than
 // frequent ones. A unit also gains from its passage, and from being found early. The result is empty if no passage
 // has a third of the question's words.
-func best(question string, found []passage) []unit {
+func bestUnits(question string, found []passage) []unit {
 	wanted := stems(question)
 	var all []unit
 	var has []map[string]bool // of each unit: the wanted stems in it
@@ -63,7 +63,7 @@ func best(question string, found []passage) []unit {
 	for n, p := range found {
 		inPassage[n] = map[string]bool{}
 		for _, u := range p.units(n) {
-			match := matching(wanted, u.text)
+			match := matchingStems(wanted, u.text)
 			for s := range match {
 				inPassage[n][s] = true
 				frequency[s]++
@@ -78,21 +78,21 @@ func best(question string, found []passage) []unit {
 		}
 		return sum
 	}
-	var candidates []scored
+	var candidates []scoredUnit
 	for i, u := range all {
 		around := inPassage[u.passage]
 		if len(has[i]) == 0 || 3*len(around) < len(wanted) {
 			continue
 		}
-		score := weight(has[i]) + weight(matching(wanted, u.own)) + 0.3*weight(around)
+		score := weight(has[i]) + weight(matchingStems(wanted, u.own)) + 0.3*weight(around)
 		score *= 1 + 0.5/float64(1+u.passage)
 		score *= 1 / (1 + float64(len(u.text))/800)
 		if len(words(u.text)) < 4 {
 			score /= 2 // a heading or a bare name says little
 		}
-		candidates = append(candidates, scored{u, score})
+		candidates = append(candidates, scoredUnit{u, score})
 	}
-	slices.SortStableFunc(candidates, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(candidates, func(a, b scoredUnit) int { return cmp.Compare(b.score, a.score) })
 
 	var quotes []unit
 	for _, c := range candidates {
@@ -107,8 +107,8 @@ func best(question string, found []passage) []unit {
 	return quotes
 }
 
-// matching returns the wanted stems that a text contains.
-func matching(wanted map[string]bool, text string) map[string]bool {
+// matchingStems returns the wanted stems that a text contains.
+func matchingStems(wanted map[string]bool, text string) map[string]bool {
 	found := stems(text)
 	maps.DeleteFunc(found, func(s string, _ bool) bool { return !wanted[s] })
 	return found

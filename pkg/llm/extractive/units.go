@@ -78,9 +78,9 @@ func (s *splitter) take(line int, text string) {
 func (s *splitter) tableRow(line int, text string) {
 	cells := cellsOf(text)
 	switch {
-	case rule(text):
+	case isTableRule(text):
 		return
-	case s.header == nil && line+1 < len(s.lines) && rule(s.lines[line+1]):
+	case s.header == nil && line+1 < len(s.lines) && isTableRule(s.lines[line+1]):
 		s.header = cells
 		return
 	case s.header == nil: // the passage begins inside of a table
@@ -98,8 +98,8 @@ func (s *splitter) tableRow(line int, text string) {
 	s.add(line, strings.Join(parts, "; "), text)
 }
 
-// rule reports whether a line separates the header of a table from its rows.
-func rule(text string) bool { return strings.Trim(text, "|-: ") == "" }
+// isTableRule reports whether a line separates the header of a table from its rows.
+func isTableRule(text string) bool { return strings.Trim(text, "|-: ") == "" }
 
 func cellsOf(line string) []string {
 	cells := strings.Split(strings.Trim(line, "| "), "|")
@@ -117,7 +117,7 @@ func (s *splitter) flush() {
 }
 
 func (s *splitter) add(line int, text, own string) {
-	if strings.ContainsFunc(text, drawn) {
+	if strings.ContainsFunc(text, isDrawing) {
 		return
 	}
 	u := unit{passage: s.number, text: conversation.Brief(text, maxQuote), own: own}
@@ -129,8 +129,8 @@ func (s *splitter) add(line int, text, own string) {
 	}
 }
 
-// drawn reports whether a character draws boxes or arrows. A line with such characters is a picture.
-func drawn(r rune) bool { return r >= '\u2500' && r <= '\u25ff' }
+// isDrawing reports whether a character draws boxes or arrows. A line with such characters is a picture.
+func isDrawing(r rune) bool { return r >= '\u2500' && r <= '\u25ff' }
 
 // startsInCode reports whether the passage is the end of a block of code.
 func (p passage) startsInCode() bool {
@@ -166,7 +166,7 @@ func sentences(lines []string) []sentence {
 				line = n
 			}
 			b.WriteRune(r)
-			if strings.ContainsRune(".?!", r) && ends(runes[i+1:]) {
+			if strings.ContainsRune(".?!", r) && isSentenceEnd(runes[i+1:]) {
 				all = append(all, sentence{line, b.String()})
 				b.Reset()
 			}
@@ -178,8 +178,8 @@ func sentences(lines []string) []sentence {
 	return all
 }
 
-// ends reports whether the text after a full stop begins a new sentence.
-func ends(rest []rune) bool {
+// isSentenceEnd reports whether the text after a full stop begins a new sentence.
+func isSentenceEnd(rest []rune) bool {
 	if len(rest) == 0 {
 		return true
 	}

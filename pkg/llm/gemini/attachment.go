@@ -14,7 +14,7 @@ func user(m conversation.Message) []*genai.Part {
 	for _, f := range files {
 		parts = append(parts, &genai.Part{InlineData: &genai.Blob{MIMEType: llm.MediaType(f), Data: f.Data}})
 	}
-	return append(parts, text(said)...)
+	return append(parts, textParts(said)...)
 }
 
 func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/genai"
 )
 
-// contained returns the items of an SDK stream. The SDK panics at JSON of an unexpected form; here such a panic
+// withoutPanics returns the items of an SDK stream. The SDK panics at JSON of an unexpected form; here such a panic
 // ends the stream with an error. A panic of the consumer is passed through.
-func contained(stream iter.Seq2[*genai.GenerateContentResponse, error]) iter.Seq2[*genai.GenerateContentResponse, error] {
+func withoutPanics(stream iter.Seq2[*genai.GenerateContentResponse, error]) iter.Seq2[*genai.GenerateContentResponse, error] {
 	return func(yield func(*genai.GenerateContentResponse, error) bool) {
 		taken := false // the panic, if there is one, is not the SDK's
 		defer func() {

@@ -40,7 +40,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	if res.StatusCode >= http.StatusBadRequest { // the SDK would read all of it
-		x.refused = refuse(t.source, res)
+		x.refused = responseError(t.source, res)
 		return nil, errors.New("the provider refused")
 	}
 	x.answered = true

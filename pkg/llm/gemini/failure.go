@@ -16,13 +16,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// broken returns the failure for an incomplete reply. Err is the SDK's error (nil if the stream just ended).
-func (m *model) broken(ctx context.Context, x *exchange, err error) error {
+// streamError returns the failure for an incomplete reply. Err is the SDK's error (nil if the stream just ended).
+func (m *model) streamError(ctx context.Context, x *exchange, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if e, ok := errors.AsType[genai.APIError](err); ok { // an event of the stream told of it
-		return refusal(m.source, e, http.Header{})
+		return apiError(m.source, e, http.Header{})
 	}
 	switch {
 	case x.refused != nil:
@@ -35,8 +35,8 @@ func (m *model) broken(ctx context.Context, x *exchange, err error) error {
 	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
-// refuse returns the failure for a response with an error status.
-func refuse(s llm.Source, res *http.Response) error {
+// responseError returns the failure for a response with an error status.
+func responseError(s llm.Source, res *http.Response) error {
 	var body struct {
 		Error genai.APIError `json:"error"`
 	}
@@ -44,19 +44,19 @@ func refuse(s llm.Source, res *http.Response) error {
 	_ = json.Unmarshal(text, &body) // what cannot be read stays empty
 	e := body.Error
 	e.Code, e.Message = res.StatusCode, cmp.Or(e.Message, strings.TrimSpace(string(text)))
-	return refusal(s, e, res.Header)
+	return apiError(s, e, res.Header)
 }
 
-// maxText limits the provider's own text in the log, in bytes.
-const maxText = 4 << 10
+// maxLogText limits the provider's own text in the log, in bytes.
+const maxLogText = 4 << 10
 
-// refusal returns the failure for an error that the provider reports.
-func refusal(s llm.Source, e genai.APIError, header http.Header) error {
+// apiError returns the failure for an error that the provider reports.
+func apiError(s llm.Source, e genai.APIError, header http.Header) error {
 	if wait := retryDelay(e); wait > 0 && header.Get("Retry-After") == "" {
 		header = header.Clone()
 		header.Set("Retry-After-Ms", strconv.FormatInt(wait.Milliseconds()+1, 10))
 	}
-	return s.Refuse(e.Code, header, kindOf(e), conversation.Cut(e.Message, maxText))
+	return s.Refuse(e.Code, header, kindOf(e), conversation.Cut(e.Message, maxLogText))
 }
 
 // kindOf returns the kind of an error of the provider (empty if only the status says it).

@@ -97,9 +97,9 @@ func (m *model) Name() string { return m.source.Model }
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x := &exchange{}
-		r := reply{before: calls(req.Messages)}
+		r := reply{before: countCalls(req.Messages)}
 		var broken error
-		for piece, err := range contained(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
+		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
 			var said llm.Delta
 			if err == nil {
 				said, err = r.read(piece)
@@ -134,7 +134,7 @@ var filters = []genai.FinishReason{
 func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage}
 	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {
-		return end, m.broken(ctx, x, broken)
+		return end, m.streamError(ctx, x, broken)
 	}
 	switch r.stop {
 	case genai.FinishReasonStop:
@@ -146,14 +146,14 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		end.Finish = llm.FinishLength
 	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall,
 		genai.FinishReasonOther, genai.FinishReasonUnspecified: // the same request often succeeds when it is sent again
-		return end, m.source.Fail(llm.Unavailable, errors.New(r.why()))
+		return end, m.source.Fail(llm.Unavailable, errors.New(r.stopReason()))
 	case genai.FinishReasonTooManyToolCalls:
-		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
+		return end, m.source.Fail(llm.Malformed, errors.New(r.stopReason()))
 	default:
 		if r.blocked == "" && !slices.Contains(filters, r.stop) {
-			return end, m.source.Fail(llm.Malformed, errors.New("unknown finish reason "+r.why()))
+			return end, m.source.Fail(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
 		}
-		return end, m.source.Fail(llm.Refused, errors.New(r.why()))
+		return end, m.source.Fail(llm.Refused, errors.New(r.stopReason()))
 	}
 	end.ToolCalls = r.calls
 	return end, nil

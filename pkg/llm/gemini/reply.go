@@ -95,7 +95,7 @@ func arguments(args map[string]any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// why returns the reason for which the provider stopped the message, for the log.
-func (r *reply) why() string {
+// stopReason returns the reason for which the provider stopped the message, for the log.
+func (r *reply) stopReason() string {
 	return strings.TrimSpace(string(r.blocked) + string(r.stop) + " " + r.details)
 }

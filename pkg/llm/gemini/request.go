@@ -46,9 +46,9 @@ func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	return all
 }
 
-// opening is put before a conversation whose first message is not from the user, because the provider rejects such
+// missingBeginning is put before a conversation whose first message is not from the user, because the provider rejects such
 // a conversation.
-const opening = "(The conversation began before this.)"
+const missingBeginning = "(The conversation began before this.)"
 
 // contents returns the messages in the provider's form: those of the user and of the model alternate, and the
 // results of a round are together, in the order of their calls.
@@ -60,7 +60,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 		case last >= 0 && out[last].Role == role:
 			out[last].Parts = append(out[last].Parts, parts...)
 		case last < 0 && role == genai.RoleModel:
-			out = append(out, genai.NewContentFromText(opening, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
+			out = append(out, genai.NewContentFromText(missingBeginning, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
 		default:
 			out = append(out, &genai.Content{Role: role, Parts: parts})
 		}
@@ -73,9 +73,9 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 			for _, c := range msg.ToolCalls {
 				calls[c.ID] = c
 			}
-			add(genai.RoleModel, m.said(msg))
+			add(genai.RoleModel, m.assistantParts(msg))
 		case conversation.RoleTool:
-			add(genai.RoleUser, []*genai.Part{result(calls[msg.ToolCallID], msg.Text)})
+			add(genai.RoleUser, []*genai.Part{toolResultPart(calls[msg.ToolCallID], msg.Text)})
 		default:
 			add(genai.RoleUser, user(msg))
 		}
@@ -83,8 +83,8 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	return out
 }
 
-// calls returns the number of tool calls in the messages.
-func calls(all []conversation.Message) int {
+// countCalls returns the number of tool calls in the messages.
+func countCalls(all []conversation.Message) int {
 	n := 0
 	for _, m := range all {
 		n += len(m.ToolCalls)
@@ -92,30 +92,30 @@ func calls(all []conversation.Message) int {
 	return n
 }
 
-// said returns the parts of an assistant message.
-func (m *model) said(msg conversation.Message) []*genai.Part {
-	parts := text(msg.Text)
+// assistantParts returns the parts of an assistant message.
+func (m *model) assistantParts(msg conversation.Message) []*genai.Part {
+	parts := textParts(msg.Text)
 	for i, c := range msg.ToolCalls {
 		e := unpack(c.Extra)
-		if i == 0 && len(e.Signature) == 0 && m.signs() {
+		if i == 0 && len(e.Signature) == 0 && m.requiresSignatures() {
 			e.Signature = []byte(unsigned)
 		}
 		parts = append(parts, &genai.Part{
 			ThoughtSignature: e.Signature,
-			FunctionCall:     &genai.FunctionCall{ID: e.ID, Name: c.Name, Args: object(c.Arguments)},
+			FunctionCall:     &genai.FunctionCall{ID: e.ID, Name: c.Name, Args: argumentsObject(c.Arguments)},
 		})
 	}
 	return parts
 }
 
-// signs reports whether the model requires signatures of calls.
-func (m *model) signs() bool {
+// requiresSignatures reports whether the model requires signatures of calls.
+func (m *model) requiresSignatures() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
 
-// object returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
+// argumentsObject returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
 // model sees what it wrote.
-func object(arguments string) map[string]any {
+func argumentsObject(arguments string) map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
 		return map[string]any{"INVALID_JSON": arguments}
@@ -123,16 +123,16 @@ func object(arguments string) map[string]any {
 	return o
 }
 
-// result returns the part of a tool result. The provider matches results with calls by name and order, and by the
+// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and by the
 // id if it gave one.
-func result(call conversation.ToolCall, text string) *genai.Part {
+func toolResultPart(call conversation.ToolCall, text string) *genai.Part {
 	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
 		ID: unpack(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
 	}}
 }
 
-// text returns a part with a text, or none if it is empty, because the provider rejects empty parts.
-func text(s string) []*genai.Part {
+// textParts returns a part with a text, or none if it is empty, because the provider rejects empty parts.
+func textParts(s string) []*genai.Part {
 	if s == "" {
 		return nil
 	}

@@ -16,10 +16,10 @@ import (
 // wire is the format of the Gemini API.
 type wire struct{}
 
-type object = map[string]any
+type argumentsObject = map[string]any
 
 // event is one of a stream.
-func event(fields object) []byte {
+func event(fields argumentsObject) []byte {
 	fields["modelVersion"], fields["responseId"] = "gemini-test", "r1"
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", packed(fields))
 }
@@ -33,9 +33,9 @@ func packed(v any) []byte {
 }
 
 // said is a part of a message.
-func said(part, usage object) []byte {
-	return event(object{
-		"candidates":    []object{{"content": object{"parts": []object{part}, "role": "model"}, "index": 0}},
+func said(part, usage argumentsObject) []byte {
+	return event(argumentsObject{
+		"candidates":    []argumentsObject{{"content": argumentsObject{"parts": []argumentsObject{part}, "role": "model"}, "index": 0}},
 		"usageMetadata": usage,
 	})
 }
@@ -44,34 +44,34 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	begin, end := usage(r.Usage)
 	var body [][]byte
 	for _, text := range r.Say {
-		body = append(body, said(object{"text": text}, begin))
+		body = append(body, said(argumentsObject{"text": text}, begin))
 	}
 	for _, c := range r.Calls {
-		call := object{"name": c.Name}
+		call := argumentsObject{"name": c.Name}
 		if args := strings.Join(c.Parts, ""); args != "" {
 			call["args"] = json.RawMessage(args)
 		}
-		part := object{"functionCall": call}
+		part := argumentsObject{"functionCall": call}
 		if c.Extra != "" {
 			part["thoughtSignature"] = c.Extra
 		}
 		body = append(body, said(part, begin))
 	}
 	return llmtest.Stream{
-		Begin: [][]byte{said(object{"text": "I think.", "thought": true}, begin)},
+		Begin: [][]byte{said(argumentsObject{"text": "I think.", "thought": true}, begin)},
 		Body:  body,
-		End: [][]byte{event(object{
-			"candidates":    []object{{"content": object{"parts": []object{{"text": ""}}, "role": "model"}, "finishReason": stop(r), "index": 0}},
+		End: [][]byte{event(argumentsObject{
+			"candidates":    []argumentsObject{{"content": argumentsObject{"parts": []argumentsObject{{"text": ""}}, "role": "model"}, "finishReason": stop(r), "index": 0}},
 			"usageMetadata": end,
 		})},
 	}
 }
 
 // usage returns the usage in the items before the last one, and in the last one.
-func usage(u execution.Usage) (begin, end object) {
+func usage(u execution.Usage) (begin, end argumentsObject) {
 	thought := u.OutputTokens / 2
-	begin = object{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
-	return begin, object{
+	begin = argumentsObject{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
+	return begin, argumentsObject{
 		"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens,
 		"thoughtsTokenCount": thought, "candidatesTokenCount": u.OutputTokens - thought,
 		"totalTokenCount": u.InputTokens + u.OutputTokens,
@@ -107,11 +107,11 @@ var sentences = map[llm.Kind]string{
 }
 
 func (wire) Refusal(status int, kind llm.Kind, text string) []byte {
-	e := object{"code": status, "message": sentences[kind] + text, "status": "INVALID_ARGUMENT"}
+	e := argumentsObject{"code": status, "message": sentences[kind] + text, "status": "INVALID_ARGUMENT"}
 	if code, ok := codes[kind]; ok {
 		e["status"] = code
 	}
-	return packed(object{"error": e})
+	return packed(argumentsObject{"error": e})
 }
 
 func (w wire) Interruption(kind llm.Kind, text string) []byte {

@@ -27,7 +27,7 @@ var answers = []trial{
 
 func textInOrder(rig *testbed) {
 	say := []string{"Hel", "lo ", "wörld", " 🎭", "\n\n", "\"quoted\" \\ </b>", " ", "end"}
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, say, all.Texts)
 	require.Empty(rig, all.Calls)
@@ -63,20 +63,20 @@ func textAtOnce(rig *testbed) {
 
 func longText(rig *testbed) {
 	say := []string{strings.Repeat("ä long delta ", 20_000), "end"}
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, strings.Join(say, ""), all.Text())
 }
 
 func nothingSaid(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{})))
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
 func callsComplete(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{
 		Say: []string{"I look ", "twice."},
 		Calls: []Call{
 			{ID: "call_1", Name: "look", Parts: []string{`{"at"`, `:"gr`, `ün 🎭`, ` \"q\"","n":`, `1}`}},
@@ -95,7 +95,7 @@ func callsComplete(rig *testbed) {
 }
 
 func callsAlone(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"n":12345678901234567890}`}}}})))
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"n":12345678901234567890}`}}}})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Len(rig, all.Calls, 1)
@@ -103,7 +103,7 @@ func callsAlone(rig *testbed) {
 }
 
 func callsEmpty(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{
 		{ID: "a", Name: "now"}, {ID: "b", Name: "now", Parts: []string{""}}, {ID: "c", Name: "now", Parts: []string{"{}"}},
 	}})))
 	require.NoError(rig, all.Err)
@@ -121,7 +121,7 @@ func usageTold(rig *testbed) {
 	if rig.NoWrites {
 		told.CacheWriteTokens = 0
 	}
-	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: []string{"a", "b"}, Usage: told})))
+	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: []string{"a", "b"}, Usage: told})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, told, all.Usage)
 }
@@ -133,7 +133,7 @@ func endsForReason(rig *testbed) {
 		reply(Reply{Say: []string{"a"}}),
 	)
 	for _, want := range []llm.Finish{llm.FinishLength, llm.FinishCalls, llm.FinishStop} {
-		all := rig.hear(m)
+		all := rig.askHello(m)
 		require.NoError(rig, all.Err)
 		require.Equal(rig, want, all.Finish)
 	}
@@ -146,15 +146,15 @@ func filterRefuses(rig *testbed) {
 		reply(Reply{Say: []string{"I would"}, Filtered: true}),
 		reply(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{}`}}}, Usage: spent, Filtered: true}),
 	)
-	all := rig.hear(m)
-	rig.fails(all.Err, llm.Refused)
+	all := rig.askHello(m)
+	rig.requireFailure(all.Err, llm.Refused)
 	require.Empty(rig, all.Texts)
-	all = rig.hear(m)
-	rig.fails(all.Err, llm.Refused)
+	all = rig.askHello(m)
+	rig.requireFailure(all.Err, llm.Refused)
 	require.Equal(rig, "I would", all.Text())
 	require.Empty(rig, all.Finish)
-	all = rig.hear(m)
-	rig.fails(all.Err, llm.Refused)
+	all = rig.askHello(m)
+	rig.requireFailure(all.Err, llm.Refused)
 	require.Empty(rig, all.Calls, "of what was stopped, nothing may run")
 	require.Equal(rig, spent, all.Usage, "it is paid for")
 }

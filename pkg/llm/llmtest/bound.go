@@ -24,22 +24,22 @@ var bounds = []trial{
 }
 
 func firstByteBound(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{Connect: short, FirstByte: short}, func(rig *testbed, _ *writer, r *http.Request) { rig.hang(r) }))
-	rig.fails(all.Err, llm.Connection)
+	all := rig.askHello(rig.open(llm.Bounds{Connect: short, FirstByte: short}, func(rig *testbed, _ *writer, r *http.Request) { rig.hang(r) }))
+	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "first byte")
-	rig.gone()
+	rig.awaitDisconnect()
 }
 
 func idleBound(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{Idle: short}, pending))
-	rig.fails(all.Err, llm.Connection)
+	all := rig.askHello(rig.open(llm.Bounds{Idle: short}, pending))
+	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "next piece")
 	require.Equal(rig, "firstsecond", all.Text())
-	rig.gone()
+	rig.awaitDisconnect()
 }
 
 func readBound(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{Read: 3 * short}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{Read: 3 * short}, func(rig *testbed, w *writer, r *http.Request) {
 		s := rig.Wire.Stream(twice)
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		ticker := time.NewTicker(short / 10)
@@ -50,9 +50,9 @@ func readBound(rig *testbed) {
 		}
 		rig.left <- struct{}{}
 	}))
-	rig.fails(all.Err, llm.Connection)
+	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "whole answer")
-	rig.gone()
+	rig.awaitDisconnect()
 }
 
 func callersBound(rig *testbed) {
@@ -60,7 +60,7 @@ func callersBound(rig *testbed) {
 	defer cancel()
 	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil)
 	require.ErrorIs(rig, all.Err, context.DeadlineExceeded)
-	rig.gone()
+	rig.awaitDisconnect()
 }
 
 // slowConsumer checks that a slow consumer does not count as a silent provider.

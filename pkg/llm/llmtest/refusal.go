@@ -55,8 +55,8 @@ func ofItsKind(rig *testbed) {
 		{504, llm.Unavailable},
 		{529, llm.Unavailable},
 	} {
-		all := rig.hear(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
-		e := rig.fails(all.Err, c.kind)
+		all := rig.askHello(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
+		e := rig.requireFailure(all.Err, c.kind)
 		require.Equal(rig, c.status, e.Status)
 		require.Zero(rig, e.RetryAfter)
 		require.ErrorContains(rig, all.Err, "what is wrong", "the log has the provider's own words")
@@ -67,18 +67,18 @@ func ofItsKind(rig *testbed) {
 func withoutBody(rig *testbed) {
 	for _, body := range []string{"", "<html><body>no</body></html>", "null", `{"unknown":["form"]}`, "{"} {
 		for status, kind := range map[int]llm.Kind{401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest, 502: llm.Unavailable} {
-			all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+			all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte(body))
 			}))
-			require.Equal(rig, status, rig.fails(all.Err, kind).Status, "body %q", body)
+			require.Equal(rig, status, rig.requireFailure(all.Err, kind).Status, "body %q", body)
 		}
 	}
 }
 
 // hugeBody checks that a huge error response fills neither the worker's memory nor its log.
 func hugeBody(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.Context().Err() == nil; {
 			if _, err := w.Write(line); err != nil {
@@ -86,14 +86,14 @@ func hugeBody(rig *testbed) {
 			}
 		}
 	}))
-	rig.fails(all.Err, llm.Unavailable)
+	rig.requireFailure(all.Err, llm.Unavailable)
 	require.Less(rig, len(all.Err.Error()), 128<<10)
 }
 
 func tellsRetryAfter(rig *testbed) {
 	after := func(value string) time.Duration {
-		all := rig.hear(rig.open(llm.Bounds{}, refuse(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
-		return rig.fails(all.Err, llm.RateLimit).RetryAfter
+		all := rig.askHello(rig.open(llm.Bounds{}, refuse(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
+		return rig.requireFailure(all.Err, llm.RateLimit).RetryAfter
 	}
 	require.Equal(rig, 7*time.Second, after("7"))
 	require.Equal(rig, 1500*time.Millisecond, after("1.5"))
@@ -107,7 +107,7 @@ func tellsRetryAfter(rig *testbed) {
 // askedOnce checks that neither the adapter nor its SDK retries: llm.Retried does.
 func askedOnce(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
-		all := rig.hear(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))
+		all := rig.askHello(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))
 		require.Error(rig, all.Err)
 		asked, _ := rig.requests()
 		require.Len(rig, asked, n+1)
@@ -116,7 +116,7 @@ func askedOnce(rig *testbed) {
 
 func pageInstead(rig *testbed) {
 	for _, kind := range []string{"text/html", "application/json", "text/event-stream"} {
-		all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = w.Write([]byte("<html><body>Please log in</body></html>"))
 		}))
@@ -129,6 +129,6 @@ func noConnection(rig *testbed) {
 	closed.Close()
 	m, err := rig.Open(rig.Name+"/"+bare, closed.URL, key, llm.Bounds{})
 	require.NoError(rig, err, "nothing is sent before the model is asked")
-	all := rig.hear(m)
-	require.Zero(rig, rig.fails(all.Err, llm.Connection).Status)
+	all := rig.askHello(m)
+	require.Zero(rig, rig.requireFailure(all.Err, llm.Connection).Status)
 }

@@ -35,7 +35,7 @@ var requests = []trial{
 func namesTheModel(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
 	require.Equal(rig, rig.Name+"/"+bare, m.Name())
-	require.NoError(rig, rig.hear(m).Err)
+	require.NoError(rig, rig.askHello(m).Err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked, 1)
 	require.Equal(rig, bare, asked[0].Model)
@@ -128,7 +128,7 @@ func bringsExtra(rig *testbed) {
 	const extra = "c2lnbmVkIHRob3VnaHQ="
 	m := rig.open(llm.Bounds{},
 		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":1}`}, Extra: extra}}}), reply(Reply{Say: []string{"hi"}}))
-	first := rig.hear(m)
+	first := rig.askHello(m)
 	require.NoError(rig, first.Err)
 	require.Len(rig, first.Calls, 1)
 	require.NotEmpty(rig, first.Calls[0].Extra)
@@ -189,7 +189,7 @@ func namesTheChoices(rig *testbed) {
 
 func hasTheTemperature(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
-	require.NoError(rig, rig.hear(m).Err)
+	require.NoError(rig, rig.askHello(m).Err)
 	req, exact := hello, 0.25
 	req.Temperature = &exact
 	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
@@ -236,6 +236,6 @@ func followsNoRedirect(rig *testbed) {
 		w.Header().Set("Location", other.URL+r.URL.Path)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	require.Error(rig, rig.hear(m).Err)
+	require.Error(rig, rig.askHello(m).Err)
 	require.False(rig, reached.Load(), "the key was carried to another address")
 }

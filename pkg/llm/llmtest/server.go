@@ -77,7 +77,7 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 	stream, w := s.wire.Stream(reply), &writer{response}
 	w.events(stream.Begin...)
 	for i, e := range stream.Body {
-		if i == 1 && !reply.held(r) {
+		if i == 1 && !reply.wait(r) {
 			return
 		}
 		w.events(e)
@@ -85,8 +85,8 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 	w.events(stream.End...)
 }
 
-// held waits as the reply requests, and reports whether the client is still connected.
-func (r Reply) held(req *http.Request) bool {
+// wait waits as the reply requests, and reports whether the client is still connected.
+func (r Reply) wait(req *http.Request) bool {
 	if r.Hold == nil {
 		return true
 	}

@@ -29,56 +29,56 @@ var streams = []trial{
 var twice = Reply{Say: []string{"first", "second"}}
 
 func cutBefore(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		w.events(rig.Wire.Stream(twice).Begin...)
 		w.cut()
 	}))
-	rig.fails(all.Err, llm.Connection)
+	rig.requireFailure(all.Err, llm.Connection)
 	require.Empty(rig, all.Texts)
 }
 
 func cutAfter(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twice)
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		w.cut()
 	}))
-	rig.fails(all.Err, llm.Connection)
+	rig.requireFailure(all.Err, llm.Connection)
 	require.Equal(rig, "firstsecond", all.Text())
 	require.Empty(rig, all.Finish)
 }
 
 // cutCall checks that an incomplete call is never yielded.
 func cutCall(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		w.cut()
 	}))
-	rig.fails(all.Err, llm.Connection)
+	rig.requireFailure(all.Err, llm.Connection)
 	require.Empty(rig, all.Calls)
 }
 
 // withoutEnd checks a stream that a proxy has cut: it ends without an error, but is not complete.
 func withoutEnd(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twice)
 		w.events(slices.Concat(s.Begin, s.Body)...)
 	}))
-	rig.fails(all.Err, llm.Connection)
+	rig.requireFailure(all.Err, llm.Connection)
 	require.Equal(rig, "firstsecond", all.Text())
 	require.Empty(rig, all.Finish)
 }
 
 func nothingInIt(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.events() }))
-	rig.fails(all.Err, llm.Connection)
+	all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.events() }))
+	rig.requireFailure(all.Err, llm.Connection)
 }
 
 // singleBytes sends every byte in a chunk of its own, so that characters and line ends are split.
 func singleBytes(rig *testbed) {
 	r := Reply{Say: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":"ö`, `🎭"}`}}}}
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		for _, b := range bytes.Join(rig.Wire.Stream(r).whole(), nil) {
 			w.events([]byte{b})
 		}
@@ -90,7 +90,7 @@ func singleBytes(rig *testbed) {
 }
 
 func withComments(rig *testbed) {
-	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		for _, e := range rig.Wire.Stream(twice).whole() {
 			w.events([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
 		}
@@ -101,7 +101,7 @@ func withComments(rig *testbed) {
 
 func noJSON(rig *testbed) {
 	for _, after := range []bool{false, true} {
-		all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 			s := rig.Wire.Stream(twice)
 			w.events(s.Begin...)
 			if after {
@@ -112,7 +112,7 @@ func noJSON(rig *testbed) {
 			}
 			w.events(s.End...)
 		}))
-		rig.fails(all.Err, llm.Malformed)
+		rig.requireFailure(all.Err, llm.Malformed)
 		require.Equal(rig, after, len(all.Texts) > 0)
 		require.Empty(rig, all.Finish)
 	}
@@ -124,11 +124,11 @@ func interrupted(rig *testbed) {
 		if event == nil {
 			continue
 		}
-		all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 			s := rig.Wire.Stream(twice)
 			w.events(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
 		}))
-		rig.fails(all.Err, kind)
+		rig.requireFailure(all.Err, kind)
 		require.ErrorContains(rig, all.Err, "too much at once")
 		require.Equal(rig, "firstsecond", all.Text())
 	}
@@ -145,7 +145,7 @@ func consumerStops(rig *testbed) {
 	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
 	require.NoError(rig, all.Err)
 	require.Equal(rig, "first", all.Text())
-	rig.gone()
+	rig.awaitDisconnect()
 }
 
 func contextEnds(rig *testbed) {
@@ -157,7 +157,7 @@ func contextEnds(rig *testbed) {
 		return true
 	})
 	require.ErrorIs(rig, all.Err, context.Canceled)
-	rig.gone()
+	rig.awaitDisconnect()
 
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
 	require.ErrorIs(rig, all.Err, context.Canceled)
@@ -168,5 +168,5 @@ func contextEnds(rig *testbed) {
 		rig.hang(r)
 	}), hello, nil)
 	require.ErrorIs(rig, all.Err, context.Canceled)
-	rig.gone()
+	rig.awaitDisconnect()
 }

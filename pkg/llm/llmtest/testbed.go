@@ -86,8 +86,8 @@ func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 	return m
 }
 
-// gone waits until a client has disconnected.
-func (rig *testbed) gone() {
+// awaitDisconnect waits until a client has disconnected.
+func (rig *testbed) awaitDisconnect() {
 	rig.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -107,7 +107,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 	for d, err := range m.Generate(ctx, req) {
 		require.NoError(rig, all.Err, "the error was not the last item")
 		if err != nil {
-			rig.safe(err)
+			rig.requireNoKey(err)
 		}
 		require.Zero(rig, d.Usage.ModelCalls, "it is not the model's to count its calls")
 		if d.Finish != "" {
@@ -121,8 +121,8 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 	return all
 }
 
-// hear sends one user message.
-func (rig *testbed) hear(m llm.Model) Said {
+// askHello sends one user message.
+func (rig *testbed) askHello(m llm.Model) Said {
 	rig.Helper()
 	return rig.ask(rig.Context(), m, hello, nil)
 }
@@ -130,8 +130,8 @@ func (rig *testbed) hear(m llm.Model) Said {
 // hello is a simple request.
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
-// safe checks that no form of an error contains the key.
-func (rig *testbed) safe(err error) {
+// requireNoKey checks that no form of an error contains the key.
+func (rig *testbed) requireNoKey(err error) {
 	rig.Helper()
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		for _, form := range []string{"%v", "%+v", "%#v"} {
@@ -143,8 +143,8 @@ func (rig *testbed) safe(err error) {
 	}
 }
 
-// fails checks the kind, the mode and the facts of an error.
-func (rig *testbed) fails(err error, kind llm.Kind) llm.Error {
+// requireFailure checks the kind, the mode and the facts of an error.
+func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
 	rig.Helper()
 	require.Error(rig, err)
 	f, ok := errors.AsType[*failure.Error](err)

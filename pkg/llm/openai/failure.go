@@ -12,33 +12,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// maxText limits the provider's own text in the log, in bytes.
-const maxText = 4 << 10
+// maxLogText limits the provider's own text in the log, in bytes.
+const maxLogText = 4 << 10
 
-// refusal returns the failure for an error response. It reads the beginning of the body, and closes it.
-func (m *model) refusal(res *http.Response) error {
-	c := complaintIn(llm.ReadRefusal(res))
+// responseError returns the failure for an error response. It reads the beginning of the body, and closes it.
+func (m *model) responseError(res *http.Response) error {
+	c := parseErrorBody(llm.ReadRefusal(res))
 	return m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
 }
 
-// interrupted returns the failure for an error in the middle of a stream, whose status was 200.
-func (m *model) interrupted(data []byte) error {
-	c := complaintIn(data)
+// streamError returns the failure for an error in the middle of a stream, whose status was 200.
+func (m *model) streamError(data []byte) error {
+	c := parseErrorBody(data)
 	if status, err := strconv.Atoi(c.code); err == nil && status >= http.StatusBadRequest {
 		return m.source.Refuse(status, nil, c.kind(status), c.text)
 	}
 	return m.source.Fail(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
 }
 
-// complaint is the error that a provider reports.
-type complaint struct {
+// errorBody is the error that a provider reports.
+type errorBody struct {
 	code, sort string // its own words for what is wrong; either may be empty
 	text       string // for the log
 }
 
-// complaintIn decodes the body of an error. OpenAI's form is {"error": {"message", "type", "code"}}. Other servers
+// parseErrorBody decodes the body of an error. OpenAI's form is {"error": {"message", "type", "code"}}. Other servers
 // omit the outer or the inner object, or use "detail" for the message.
-func complaintIn(body []byte) complaint {
+func parseErrorBody(body []byte) errorBody {
 	type form struct {
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
@@ -52,12 +52,12 @@ func complaintIn(body []byte) complaint {
 	_ = json.Unmarshal(body, &outer) // what cannot be read stays empty
 	inner := outer.form
 	_ = json.Unmarshal(outer.Error, &inner)
-	text := cmp.Or(inner.Message, words(outer.Error), words(inner.Detail), strings.TrimSpace(string(body)))
-	return complaint{code: words(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxText)}
+	text := cmp.Or(inner.Message, textOf(outer.Error), textOf(inner.Detail), strings.TrimSpace(string(body)))
+	return errorBody{code: textOf(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxLogText)}
 }
 
-// words returns a JSON string or number as text ("" for anything else).
-func words(raw json.RawMessage) string {
+// textOf returns a JSON string or number as text ("" for anything else).
+func textOf(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text
@@ -71,7 +71,7 @@ func words(raw json.RawMessage) string {
 
 // kind returns the kind of error according to the provider's text (empty if the text says no more than the
 // status). The status is 0 for an error within a stream.
-func (c complaint) kind(status int) llm.Kind {
+func (c errorBody) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {
 			if c.code == t || c.sort == t {

@@ -158,7 +158,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 			return
 		}
 		if res.StatusCode >= http.StatusBadRequest {
-			yield(llm.Delta{}, m.refusal(res))
+			yield(llm.Delta{}, m.responseError(res))
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // what was to be read was read

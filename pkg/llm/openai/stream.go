@@ -76,7 +76,7 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 			return
 		}
 		if isPresent(c.Error) {
-			r.end(m.interrupted(data), yield)
+			r.end(m.streamError(data), yield)
 			return
 		}
 		if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
@@ -100,7 +100,7 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 		return
 	}
 	if isPresent(whole.Error) {
-		r.end(m.interrupted(data), yield)
+		r.end(m.streamError(data), yield)
 		return
 	}
 	c := chunk{Usage: whole.Usage}

@@ -63,7 +63,7 @@ func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 		b.errorf([]any{"temperature"}, "temperature is %v; use 0 to %d, or leave it out for the provider's own", t, llm.MaxTemperature)
 		return nil
 	}
-	return llm.Tempered(m, *temperature)
+	return llm.WithTemperature(m, *temperature)
 }
 
 // declaredModel returns the model at a node, or nil after recording what is wrong.

@@ -11,7 +11,7 @@ import (
 
 func TestTempered_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
 	model := scripted.New(scripted.Say("one"), scripted.Say("two"))
-	m := llm.Tempered(model, 0.3)
+	m := llm.WithTemperature(model, 0.3)
 	own := 0.0
 	for _, req := range []llm.Request{{}, {Temperature: &own}} {
 		for _, err := range m.Generate(t.Context(), req) {
