@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-func TestTempered_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
+func TestWithTemperature_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
 	model := scripted.New(scripted.Say("one"), scripted.Say("two"))
 	m := llm.WithTemperature(model, 0.3)
 	own := 0.0
