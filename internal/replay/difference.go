@@ -28,7 +28,7 @@ const (
 // Difference is the first difference between a replay and its recording.
 type Difference struct {
 	Kind     Kind
-	Number   int    // of the call in the step, from 1; 0: it is about none
+	Number   int    // of the call in the step, from 1 (0 if the difference is not about a call)
 	Subject  string // what it is about: a tool, or a part of the result
 	Recorded string // empty: nothing
 	Now      string // empty: nothing

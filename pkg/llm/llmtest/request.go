@@ -61,7 +61,8 @@ func hasTheTools(rig *testbed) {
 	tools := []llm.ToolSpec{
 		{
 			Name: "search_documents", Description: "Searches.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to find"},"limit":{"type":"integer"}},"required":["query"]}`),
+			Schema: json.RawMessage(`{"type":"object","properties":` +
+				`{"query":{"type":"string","description":"what to find"},"limit":{"type":"integer"}},"required":["query"]}`),
 		},
 		{Name: "current_time", Description: "Tells the time.", Schema: json.RawMessage(`{"type":"object","properties":{}}`)},
 	}

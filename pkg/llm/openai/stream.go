@@ -155,13 +155,12 @@ func (r *reply) take(c chunk) (d textDelta) {
 		for _, raw := range o.Content.thoughts {
 			d.thought += r.thought.add(raw)
 		}
-		var said string
 		for _, raw := range o.Content.all() {
-			said += r.text.add(raw)
+			thought, answer := r.think.add(r.text.add(raw))
+			d.thought, d.text = d.thought+thought, d.text+answer
 		}
-		thought, answer := r.think.add(said)
 		refusal := r.text.add(o.Refusal)
-		d.thought, d.text = d.thought+thought, d.text+answer+refusal
+		d.text += refusal
 		r.refused = r.refused || refusal != ""
 		for _, p := range o.ToolCalls {
 			r.add(p)

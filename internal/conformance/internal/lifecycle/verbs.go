@@ -18,7 +18,7 @@ type row struct {
 	state       troupev1.InstanceState
 	mode        failure.Mode // with which it is refused; empty: OK
 	nextState   troupev1.InstanceState
-	transitions uint64 // transitions that it makes; 0: it changes nothing at all
+	transitions uint64 // number of transitions that it makes (0 means that it changes nothing)
 	requirement string
 	title       string
 }

@@ -36,8 +36,8 @@ type Labels struct {
 // ProfileOrDefault returns the profile that the caller named, or else the default one (OC-7).
 func (l Labels) ProfileOrDefault() string { return cmp.Or(l.Profile, execution.DefaultProfile) }
 
-// OrElse returns the labels, with those of another turn where they are missing. Root is that of the other turn,
-// if it has one, because a continued turn stays in its run.
+// OrElse returns the labels, and the labels of another turn where they are missing. Root comes from the other
+// turn, if it has one, because a continued turn stays in its run.
 func (l Labels) OrElse(others Labels) Labels {
 	if l.Profile == "" {
 		l.Profile = others.Profile
