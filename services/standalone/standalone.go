@@ -82,13 +82,13 @@ func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(End
 type mesh struct {
 	endpoints Endpoints
 	parts     []process.Part
-	opened    []interface{ Close() error }
+	closers   []interface{ Close() error }
 }
 
 // close closes what was opened, in reverse order.
 func (m *mesh) close() error {
 	var errs []error
-	for _, o := range slices.Backward(m.opened) {
+	for _, o := range slices.Backward(m.closers) {
 		errs = append(errs, o.Close())
 	}
 	return errors.Join(errs...)
@@ -100,7 +100,7 @@ func (m *mesh) addService(name string, grace time.Duration, service interface {
 	Close() error
 },
 ) {
-	m.opened = append(m.opened, service)
+	m.closers = append(m.closers, service)
 	m.parts = append(m.parts, process.Part{Name: name, Grace: grace, Run: service.Run})
 }
 

@@ -41,7 +41,7 @@ type App struct {
 	store      *redisstore.Store
 	durable    *durability
 	guard      *generation.Guard // nil without etcd, or when the data are fleeting
-	keeper     *maintenance.Keeper
+	maintainer *maintenance.Maintainer
 	desires    registry.DesiredStates // nil without etcd
 	quarantine quarantine
 	closers    process.Closers
@@ -92,7 +92,7 @@ func (a *App) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	a.keeper, err = maintenance.New(maintenance.Config{
+	a.maintainer, err = maintenance.New(maintenance.Config{
 		Store: a.store, Retention: a.cfg.Sessions.SessionRetention,
 		CompactAbove: a.cfg.Sessions.CompactAbove, CompactKeep: a.cfg.Sessions.CompactKeep,
 		Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
@@ -100,7 +100,7 @@ func (a *App) open() (err error) {
 	if err != nil {
 		return err
 	}
-	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.keeper.Observe()))
+	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.maintainer.Observe()))
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.check,
 		}, true),
 	}
-	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.keeper.Run})
+	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.maintainer.Run})
 	if a.desires != nil {
 		parts = append(parts, a.quarantine.watchDesires(a.desires, a.telemetry.Log))
 	} else {

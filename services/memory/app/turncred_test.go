@@ -320,7 +320,7 @@ func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 }
 
 // writingMethods are the methods with which a worker changes its turn, except for CommitStep.
-var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
+var writingMethods = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
 // An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.
 // After its step is committed it writes nothing more, while the turn continues (guarantees S16).
@@ -347,7 +347,7 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
 	}}}
-	for _, method := range writing {
+	for _, method := range writingMethods {
 		err := callMethod(research, s.worker, method, own[method])
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
 	}
@@ -359,7 +359,7 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	next.Agent = "synthesis"
 	synthesis, ctx := s.dial(t, identity.Worker, "synthesis"), s.withCredential(t, next, time.Time{})
 	poses = workerRequests(next)
-	for _, method := range writing {
+	for _, method := range writingMethods {
 		require.NoError(t, callMethod(ctx, synthesis, method, poses[method]), method)
 	}
 	last := poses["CommitStep"].(*troupev1.CommitStepRequest)

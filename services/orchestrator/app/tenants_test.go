@@ -178,15 +178,15 @@ func callsByMethod(n namedIDs) []struct {
 	}
 }
 
-// ofTheMesh lists the methods that name no object of a tenant, because agents, workflows and instances serve
+// meshWideMethods lists the methods that name no object of a tenant, because agents, workflows and instances serve
 // all tenants.
-var ofTheMesh = []string{
+var meshWideMethods = []string{
 	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 
-// bytesOf returns everything that a caller receives, after it has replaced the ids by those of other.
-func bytesOf(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
+// receivedBytes returns everything that a caller receives, after it has replaced the ids by those of other.
+func receivedBytes(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
 	t.Helper()
 	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
@@ -218,13 +218,13 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 		there.trace = storeTurn(t, owner, there.session, "r1", "one fish of "+pair[0])
 		before := ownerView(t, owner, there)
 
-		covered := slices.Clone(ofTheMesh)
+		covered := slices.Clone(meshWideMethods)
 		absent := callsByMethod(nothing)
 		for i, foreign := range callsByMethod(there) {
 			got, err := foreign.call(t.Context(), other)
 			want, wantErr := absent[i].call(t.Context(), other)
-			require.Equal(t, string(bytesOf(t, nothing, nothing, want, wantErr)), string(bytesOf(t, there, nothing, got, err)), foreign.method)
-			require.NotContains(t, string(bytesOf(t, there, nothing, got, err)), "fish of "+pair[0], foreign.method)
+			require.Equal(t, string(receivedBytes(t, nothing, nothing, want, wantErr)), string(receivedBytes(t, there, nothing, got, err)), foreign.method)
+			require.NotContains(t, string(receivedBytes(t, there, nothing, got, err)), "fish of "+pair[0], foreign.method)
 			if !slices.Contains([]string{"ListTraces", "ListDecisions", "ListSessions", "SearchMemory"}, foreign.method) {
 				require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%s: %v", foreign.method, err)
 			}
@@ -255,7 +255,7 @@ func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string
 		}
 		m, err := a.call(t.Context(), owner)
 		require.NoError(t, err, a.method)
-		all[a.method] = string(bytesOf(t, n, n, m, nil))
+		all[a.method] = string(receivedBytes(t, n, n, m, nil))
 	}
 	require.Contains(t, all["ListMessages"], "fish of ")
 	require.Contains(t, all["SearchMemory"], "fish of ")

@@ -30,7 +30,7 @@ func (g *Guard) check(ctx context.Context, data Data) {
 	}
 	g.identityMissing = false
 	identity := id.String()
-	settled := g.verify(identity, unknowns) || g.settleFromMark(within, data, identity, unknowns)
+	settled := g.verify(identity, unknowns) || g.setGenerationFromMark(within, data, identity, unknowns)
 	err = g.agreeWithRegistry(within, data)
 	if ctx.Err() != nil {
 		return
@@ -100,7 +100,7 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 				return err
 			}
 		}
-		g.settle(m, unknowns)
+		g.setGeneration(m, unknowns)
 		return nil
 	}
 	return nil // the other replicas do the same checks
@@ -145,13 +145,13 @@ func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) 
 		zap.String("identity", now.Identity), zap.String("identity_before", had.Identity))
 }
 
-// settleFromMark takes the generation from the mark that is stored with the data, while the registry is away.
+// setGenerationFromMark takes the generation from the mark that is stored with the data, while the registry is away.
 // It reports whether there is a mark for the current identity.
-func (g *Guard) settleFromMark(ctx context.Context, data Data, identity string, unknowns int64) bool {
+func (g *Guard) setGenerationFromMark(ctx context.Context, data Data, identity string, unknowns int64) bool {
 	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {
 		return false
 	}
-	g.settle(m, unknowns)
+	g.setGeneration(m, unknowns)
 	return true
 }

@@ -188,8 +188,8 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	}
 }
 
-// settle records the generation that the registry or the mark has for an identity.
-func (g *Guard) settle(m Mark, unknowns int64) {
+// setGeneration records the generation that the registry or the mark has for an identity.
+func (g *Guard) setGeneration(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.agreed, g.isVerified, g.verifiedCount = m, true, unknowns

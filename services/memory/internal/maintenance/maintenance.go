@@ -54,8 +54,8 @@ const (
 	maxWarned      = 1000             // sessions that are remembered as warned about
 )
 
-// Keeper deletes unused sessions and compacts long ones while Run runs.
-type Keeper struct {
+// Maintainer deletes unused sessions and compacts long ones while Run runs.
+type Maintainer struct {
 	cfg         Config
 	ended       chan session.Ref     // sessions whose turn has ended
 	minSequence int64                // the sequence below which a session needs no check
@@ -64,9 +64,9 @@ type Keeper struct {
 	compacted   metric.Int64Counter
 }
 
-// New returns a keeper. It fails when a metric cannot be registered.
-func New(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, ended: make(chan session.Ref, queueLength), warned: map[session.Ref]bool{}}
+// New returns a maintainer. It fails when a metric cannot be registered.
+func New(cfg Config) (*Maintainer, error) {
+	k := &Maintainer{cfg: cfg, ended: make(chan session.Ref, queueLength), warned: map[session.Ref]bool{}}
 	if k.cfg.Every == 0 {
 		k.cfg.Every = min(max(cfg.Retention/10, time.Minute), time.Hour)
 	}
@@ -89,7 +89,7 @@ func New(cfg Config) (*Keeper, error) {
 }
 
 // Run deletes unused sessions and compacts long ones until ctx ends.
-func (k *Keeper) Run(ctx context.Context, ready func()) error {
+func (k *Maintainer) Run(ctx context.Context, ready func()) error {
 	ready()
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -107,7 +107,7 @@ func (k *Keeper) Run(ctx context.Context, ready func()) error {
 }
 
 // expireRegularly deletes unused sessions until ctx ends.
-func (k *Keeper) expireRegularly(ctx context.Context) {
+func (k *Maintainer) expireRegularly(ctx context.Context) {
 	tick := time.NewTicker(k.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -121,7 +121,7 @@ func (k *Keeper) expireRegularly(ctx context.Context) {
 }
 
 // expire deletes the unused sessions of all tenants.
-func (k *Keeper) expire(ctx context.Context) {
+func (k *Maintainer) expire(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
 	count := 0
@@ -140,7 +140,7 @@ func (k *Keeper) expire(ctx context.Context) {
 }
 
 // checkSession compacts a session whose turn has ended, or warns about it, when it has become long.
-func (k *Keeper) checkSession(ctx context.Context, ref session.Ref) {
+func (k *Maintainer) checkSession(ctx context.Context, ref session.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
 	found, err := k.cfg.Store.GetSession(ctx, ref)
@@ -154,7 +154,7 @@ func (k *Keeper) checkSession(ctx context.Context, ref session.Ref) {
 	}
 }
 
-func (k *Keeper) compact(ctx context.Context, ref session.Ref, found session.Session) {
+func (k *Maintainer) compact(ctx context.Context, ref session.Ref, found session.Session) {
 	done, err := k.cfg.Store.CompactSession(ctx, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: k.cfg.CompactKeep})
 	outcome := "done"
 	switch {
@@ -172,7 +172,7 @@ func (k *Keeper) compact(ctx context.Context, ref session.Ref, found session.Ses
 }
 
 // warn logs once that a session is nearly full.
-func (k *Keeper) warn(ref session.Ref, found session.Session) {
+func (k *Maintainer) warn(ref session.Ref, found session.Session) {
 	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFull || found.Size.Bytes*100 >= session.MaxBytes*nearlyFull
 	switch {
 	case !full:

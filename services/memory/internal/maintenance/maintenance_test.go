@@ -25,31 +25,31 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// maintainedStore returns a store that a keeper maintains until the test ends.
+// maintainedStore returns a store that a maintainer maintains until the test ends.
 type maintainedStore struct {
 	memory.Store
 	logs    *observer.ObservedLogs
 	metrics *sdkmetric.ManualReader
 }
 
-func startKeeper(t *testing.T, cfg maintenance.Config) *maintainedStore {
+func startMaintainer(t *testing.T, cfg maintenance.Config) *maintainedStore {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + miniredis.RunT(t).Addr()})
 	require.NoError(t, err)
 	core, logs := observer.New(zap.DebugLevel)
 	reader := sdkmetric.NewManualReader()
 	cfg.Store, cfg.Log, cfg.Metrics = store, zap.New(core), sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	keeper, err := maintenance.New(cfg)
+	maintainer, err := maintenance.New(cfg)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- keeper.Run(ctx, func() {}) }()
+	go func() { done <- maintainer.Run(ctx, func() {}) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return &maintainedStore{Store: keeper.Observe(), logs: logs, metrics: reader}
+	return &maintainedStore{Store: maintainer.Observe(), logs: logs, metrics: reader}
 }
 
 // counterValue returns the value of a counter, summed over all attributes.
@@ -122,10 +122,10 @@ func messages(t *testing.T, s memory.Store, ref session.Ref) int64 {
 }
 
 // Req: LP-21, LP-26
-func TestKeeper_CompactsLongSessionsAfterTheirTurns(t *testing.T) {
+func TestMaintainer_CompactsLongSessionsAfterTheirTurns(t *testing.T) {
 	for _, outcome := range []session.Outcome{session.OutcomeCompleted, session.OutcomeFailed} {
 		t.Run(string(outcome), func(t *testing.T) {
-			k := startKeeper(t, maintenance.Config{CompactAbove: 10})
+			k := startMaintainer(t, maintenance.Config{CompactAbove: 10})
 			short, long := session.Ref{Tenant: "default", Session: "short"}, session.Ref{Tenant: "default", Session: "long"}
 			runTurn(t, k, short, "t1", 10, outcome)
 			runTurn(t, k, long, "t1", 11, outcome)
@@ -139,8 +139,8 @@ func TestKeeper_CompactsLongSessionsAfterTheirTurns(t *testing.T) {
 	}
 }
 
-func TestKeeper_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
-	k := startKeeper(t, maintenance.Config{CompactAbove: 10, CompactKeep: 2})
+func TestMaintainer_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
+	k := startMaintainer(t, maintenance.Config{CompactAbove: 10, CompactKeep: 2})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	runTurn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
@@ -151,8 +151,8 @@ func TestKeeper_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
 }
 
 // Req: LP-21
-func TestKeeper_WarnsOnceAboutANearlyFullSession(t *testing.T) {
-	k := startKeeper(t, maintenance.Config{})
+func TestMaintainer_WarnsOnceAboutANearlyFullSession(t *testing.T) {
+	k := startMaintainer(t, maintenance.Config{})
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	warnings := func() int { return k.logs.FilterMessageSnippet("nearly full").Len() }
 	runTurn(t, k, ref, "t1", session.MaxMessages*90/100-2, session.OutcomeCompleted)
@@ -167,8 +167,8 @@ func TestKeeper_WarnsOnceAboutANearlyFullSession(t *testing.T) {
 }
 
 // Req: RA-24
-func TestKeeper_DeletesUnusedSessions(t *testing.T) {
-	k := startKeeper(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
 	runTurn(t, k, open, "t1", 2, session.OutcomeOpen)
 	runTurn(t, k, idle, "t1", 2, session.OutcomeCompleted)
@@ -182,8 +182,8 @@ func TestKeeper_DeletesUnusedSessions(t *testing.T) {
 }
 
 // The sessions of every tenant are deleted, each in its own tenant.
-func TestKeeper_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
-	k := startKeeper(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
 		runTurn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
 	}
@@ -196,21 +196,21 @@ func TestKeeper_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
 	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 2 })
 }
 
-// The keeper survives an outage of Redis, and logs it once for each search for unused sessions.
-func TestKeeper_SurvivesAStoreOutage(t *testing.T) {
+// The maintainer survives an outage of Redis, and logs it once for each search for unused sessions.
+func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	server.Close()
 	core, logs := observer.New(zap.DebugLevel)
-	keeper, err := maintenance.New(maintenance.Config{
+	maintainer, err := maintenance.New(maintenance.Config{
 		Store: store, Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- keeper.Run(ctx, func() {}) }()
+	go func() { done <- maintainer.Run(ctx, func() {}) }()
 	eventually(t, func() bool { return logs.FilterMessageSnippet("not all unused sessions could be deleted").Len() > 1 })
 	stop()
 	require.NoError(t, <-done)

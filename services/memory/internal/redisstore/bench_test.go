@@ -32,11 +32,11 @@ func BenchmarkTurn(b *testing.B) {
 	defer s.Close()
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			// The two kinds of turns two kinds of turns alternate, so that a slow disk affects both.
+			// The two kinds of turns alternate, so that a slow disk affects both.
 			var bare, store time.Duration
 			turns := 0
-			for left := b.N; left > 0; left -= some {
-				n := min(left, some)
+			for left := b.N; left > 0; left -= batchTurns {
+				n := min(left, batchTurns)
 				bare += runClients(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.db, ref, n) })
 				store += runClients(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
 				turns += n
@@ -49,8 +49,8 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// some is how many turns of one kind run before the other kind runs.
-const some = 200
+// batchTurns is how many turns of one kind run before the other kind runs.
+const batchTurns = 200
 
 // runClients runs turns with several clients, and returns the time that they took.
 func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {

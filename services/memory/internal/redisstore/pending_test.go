@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-var noted = []execution.Entry{
+var journalEntries = []execution.Entry{
 	{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "I will mail it")},
 	{Number: 2, Phase: execution.Intent, Tool: "send_mail", Effect: execution.AtMostOnce, Digest: "d"},
 }
@@ -48,7 +48,7 @@ func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
-	require.NoError(t, s.Record(t.Context(), h, 2, noted))
+	require.NoError(t, s.Record(t.Context(), h, 2, journalEntries))
 	commitWithPendingCall(t, s, b, begun.Turn, 2)
 	return b
 }
@@ -202,7 +202,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.Equal(t, 3, begun.Turn.Attempt)
 	entries, err := s.LoadJournal(t.Context(), memory.Lease{Ref: b.Ref, TurnID: "t2", Epoch: begun.Turn.Epoch}, 2, 0)
 	require.NoError(t, err)
-	require.Len(t, entries, len(noted))
+	require.Len(t, entries, len(journalEntries))
 }
 
 // Pending calls may appear or disappear before BeginTurn is repeated with their keys.

@@ -123,7 +123,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 			told.started = nil
 		}
 		require.Equal(t, "2 is the only one that can take it; 1 failed its last steps", d.Reason)
-		require.Equal(t, selection.BreakerOpen, d.Rejected[0].Why)
+		require.Equal(t, selection.BreakerOpen, d.Rejected[0].Availability)
 		require.Equal(t, "instance 1 of agent a went away while it worked", d.Rejected[0].Detail)
 		require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
 

@@ -27,7 +27,7 @@ func (d *Dispatcher) AgentCandidate(agent string) choice.Candidate {
 		if i == 0 {
 			c.Capabilities = list.WithheldCapabilities
 		}
-		all = append(all, choice.FromInstance(c, w.Why))
+		all = append(all, choice.FromInstance(c, w.Availability))
 	}
 	return choice.Combine(agent, all)
 }

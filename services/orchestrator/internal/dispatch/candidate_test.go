@@ -48,9 +48,9 @@ func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	r.cache.Apply(registry.Update{Put: &paused})
 	candidate := r.AgentCandidate("a")
 	require.False(t, candidate.Available)
-	require.Equal(t, selection.Unresponsive, candidate.Why)
+	require.Equal(t, selection.Unresponsive, candidate.Availability)
 	require.Equal(t, []string{"gpu", "maps"}, candidate.Capabilities, "what it could")
-	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Why)
+	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Availability)
 }
 
 // A step gets the tools that it may use at its instance. An error of Equip ends the step before it starts.

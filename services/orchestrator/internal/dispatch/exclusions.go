@@ -17,7 +17,7 @@ const maxDetail = 200
 var errInTrial = failure.New(failure.ResourceCircuit, "dispatch", "it failed its last steps, and another step shows now whether it works again")
 
 func (e exclusions) add(who instances.Incarnation, why selection.Availability, err error) {
-	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
+	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
 // findExcluded returns the instances that must not get the step, because their breaker is open, they are in
@@ -41,7 +41,7 @@ func (s *search) findExcluded() exclusions {
 		out.add(who, backoffRejection(err), err)
 	}
 	for _, in := range s.avoid {
-		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: selection.Lost}
+		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Availability: selection.Lost}
 	}
 	return out
 }

@@ -124,7 +124,7 @@ func (s *search) attempt(
 ) (result *troupev1.StepResult, accepted bool, err error) {
 	began := false
 	defer func() {
-		done(judge(ctx, result, accepted, err))
+		done(breakerResult(ctx, result, accepted, err))
 		if began {
 			s.queue.StepEnded(in)
 		}

@@ -10,11 +10,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// judge returns what the outcome of an attempt shows about the instance. A lost step counts against the
+// breakerResult returns what the outcome of an attempt shows about the instance. A lost step counts against the
 // instance, and so does a failure of the system below the agent. Failures of the agent, its model, the turn or
 // the memory service do not count. Neither does an instance that is busy, drains or was fenced, nor a step that
 // the turn ended.
-func judge(ctx context.Context, result *troupev1.StepResult, accepted bool, err error) (breaker.Result, error) {
+func breakerResult(ctx context.Context, result *troupev1.StepResult, accepted bool, err error) (breaker.Result, error) {
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		if lost.MemoryOutage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
 			return breaker.Inconclusive, lost

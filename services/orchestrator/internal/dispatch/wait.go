@@ -62,7 +62,7 @@ func (s *search) isExpired() bool {
 	}
 	if s.queue.IsRunning(s.req.GetAgent(), list, func(c selection.Candidate) bool {
 		no, isOut := out[c.ID]
-		isOut = isOut && no.Incarnation == c.Incarnation && no.Why != selection.Refused
+		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.Refused
 		return !isOut && (only == "" || c.ID == only)
 	}) {
 		s.timer.Reset(s.patience)

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// instancesOf returns an empty outcome for each instance of an agent.
-func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
+// newOutcomes returns an empty outcome for each instance of an agent.
+func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 	var outcomes []Outcome
 	var others []string
 	for _, in := range o.instances.Instances() {

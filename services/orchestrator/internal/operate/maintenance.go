@@ -54,7 +54,7 @@ func (o *Operator) maintainQuarantines(ctx context.Context) {
 // later, or did not pause. A worker whose agent was released meanwhile is resumed.
 func (o *Operator) enforceQuarantines(ctx context.Context) {
 	for _, d := range o.desired.Quarantines() {
-		found, _ := o.instancesOf(d.Key.Agent)
+		found, _ := o.newOutcomes(d.Key.Agent)
 		var active []Outcome
 		for _, out := range found {
 			if out.Instance.State == lifecycle.Ready {

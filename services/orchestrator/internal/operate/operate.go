@@ -100,7 +100,7 @@ func (o *Operator) forEach(
 	ctx context.Context, agent string, want registry.DesiredKind, reason string, within time.Duration,
 	do func(context.Context, *Outcome, registry.DesiredState),
 ) ([]Outcome, error) {
-	outcomes, err := o.instancesOf(agent)
+	outcomes, err := o.newOutcomes(agent)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 	}
 	o.desired.Put(d)
 	o.log.Warn("agent quarantined", zap.String("agent", agent), zap.String("reason", reason))
-	outcomes, _ := o.instancesOf(agent) // fails when there are none, which is fine
+	outcomes, _ := o.newOutcomes(agent) // fails when there are none, which is fine
 	o.workers.askAll(ctx, quarantineTime, outcomes, pauseCall("quarantined: "+d.Reason))
 	return outcomes, nil
 }
@@ -45,7 +45,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	}
 	o.desired.EndQuarantine(agent)
 	o.log.Warn("agent released from quarantine", zap.String("agent", agent), zap.String("reason", reason))
-	found, _ := o.instancesOf(agent)
+	found, _ := o.newOutcomes(agent)
 	var outcomes []Outcome
 	for _, out := range found {
 		if o.desired.Get(out.Instance.Key()).Kind.AllowsSteps() {

@@ -63,14 +63,14 @@ func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Ou
 	asking.Wait()
 }
 
-// settleTime is how long a worker may take to notice that a Pause was given up.
-const settleTime = time.Second
+// pauseCancelTime is how long a worker may take to notice that a Pause was given up.
+const pauseCancelTime = time.Second
 
 // awaitPauses returns the status of an instance once no Pause waits there, or after settleTime.
 func (w workers) awaitPauses(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
-	enough := time.NewTimer(settleTime)
+	enough := time.NewTimer(pauseCancelTime)
 	defer enough.Stop()
-	ticks := time.NewTicker(settleTime / 50)
+	ticks := time.NewTicker(pauseCancelTime / 50)
 	defer ticks.Stop()
 	for {
 		status, err := w.ask(ctx, in, getState)

@@ -114,7 +114,7 @@ func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 // applyExecution handles an event of a routed step. The first such event moves it to Executing.
 func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	s := p.byNumber[int(e.GetStep())]
-	if s == nil || s.Ended() {
+	if s == nil || s.IsEnded() {
 		return
 	}
 	p.advance(s, Executing, at)

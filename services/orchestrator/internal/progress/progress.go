@@ -48,8 +48,8 @@ func (s *Step) Stage() Stage { return s.stage }
 // ReachedAt returns when the step reached a stage (zero if it did not).
 func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
 
-// Ended reports whether the stage is final.
-func (s *Step) Ended() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
+// IsEnded reports whether the stage is final.
+func (s *Step) IsEnded() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
 
 // Advance moves the step to the given stage. It fails with agent_state and changes nothing when that stage
 // cannot follow the current one.

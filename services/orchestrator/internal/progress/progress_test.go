@@ -48,7 +48,7 @@ func TestStep_AdvancesThroughItsStages(t *testing.T) {
 			for i, stage := range way {
 				require.Equal(t, time.Unix(int64(i), 0), s.ReachedAt(stage), "each has a time of its own")
 			}
-			require.Equal(t, s.Stage() == Completed || s.Stage() == Failed || s.Stage() == Cancelled, s.Ended())
+			require.Equal(t, s.Stage() == Completed || s.Stage() == Failed || s.Stage() == Cancelled, s.IsEnded())
 		}
 	}
 }

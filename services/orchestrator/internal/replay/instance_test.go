@@ -28,7 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-var old = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
+var oldTrace = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
 // identicalWorker is a worker whose replay of every step has no difference.
 type identicalWorker struct {
@@ -72,7 +72,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 
 	store := r.Memory.(memory.Store)
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref, TurnID: "t1", TraceID: old.Trace, Fingerprint: "f", Message: conversation.User("What may an agent write?"),
+		Ref: ref, TurnID: "t1", TraceID: oldTrace.Trace, Fingerprint: "f", Message: conversation.User("What may an agent write?"),
 		LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 	for i, number := range []int{2, 3} {
 		result := was.results[number]
 		encoded, err := proto.Marshal(&troupev1.ExecuteStepRequest{
-			TraceId: old.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1, Step: result.GetStep(), Agent: result.GetAgent(),
+			TraceId: oldTrace.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1, Step: result.GetStep(), Agent: result.GetAgent(),
 			BaseSequence: int64(i + 1), Goal: "Find out.", Task: "Find out.", History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER}},
 		})
 		require.NoError(t, err)
@@ -100,9 +100,9 @@ func meshWithTrace(t *testing.T) *Replayer {
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: old.Tenant, Record: &troupev1.Trace{TraceId: old.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
+	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
 	require.NoError(t, err)
-	require.NoError(t, traces.Append(t.Context(), old, epoch, 0, events, was.record.GetResult()))
+	require.NoError(t, traces.Append(t.Context(), oldTrace, epoch, 0, events, was.record.GetResult()))
 	r.Traces = traces
 	return r
 }
@@ -110,7 +110,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for named, want := range map[string][]string{"": {"r1", "s1"}, "r2": {"r2", "s1"}, "s1": {"r1", "s1"}} {
-		done, err := r.Trace(t.Context(), Request{Ref: old, Instance: named})
+		done, err := r.Trace(t.Context(), Request{Ref: oldTrace, Instance: named})
 		require.NoError(t, err)
 		var ran []string
 		for _, s := range done.GetSteps() {
@@ -143,7 +143,7 @@ func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 		"paused": {req: Request{Instance: "r3"}, mode: failure.NoWorker, want: "instance r3 of agent research is not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.req.Ref = old
+			test.req.Ref = oldTrace
 			_, err := r.Trace(t.Context(), test.req)
 			require.True(t, failure.Is(err, test.mode), "%v", err)
 			require.Equal(t, test.want, failure.Plain(err))

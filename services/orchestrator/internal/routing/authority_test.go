@@ -48,7 +48,7 @@ func agentStates(agent string) choice.Candidate {
 	return choice.Combine(agent, []choice.Candidate{choice.FromInstance(selection.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load, Capabilities: can}, selection.Available)})
 }
 
-var whole = selection.Request{
+var fullRequest = selection.Request{
 	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}, Parent: "u",
 }
 
@@ -109,23 +109,23 @@ func qualifiedName(e ast.Expr) string {
 func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	a := NewAuthority()
 	flow := choosingFlow(t, "choose: {needs: [tax]}")
-	agent, err := a.Agent(flow, flow.Steps["desk"], whole, agentStates)
+	agent, err := a.Agent(flow, flow.Steps["desk"], fullRequest, agentStates)
 	require.NoError(t, err)
 	require.Equal(t, "support", agent.Target, "it has what the step needs, and what the call does")
-	want := whole
+	want := fullRequest
 	want.Needs = []string{"tax", "law"}
 	require.Equal(t, want, agent.Input.Request)
 
-	instance := a.Instance(selection.Input{Request: whole, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}}, Sizes: selection.Sizes{1}})
+	instance := a.Instance(selection.Input{Request: fullRequest, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}}, Sizes: selection.Sizes{1}})
 	require.Equal(t, "b-0", instance.Target)
-	require.Equal(t, whole, instance.Input.Request)
+	require.Equal(t, fullRequest, instance.Input.Request)
 
 	step := workflow.Step{Name: "desk", Agent: "support", Tools: choice.Policy{Needs: []string{"law"}}}
 	tools := []registry.Tool{{Name: "search", Capabilities: []string{"law"}}, {Name: "mail"}}
-	tool, err := a.Tool(step, whole, tools)
+	tool, err := a.Tool(step, fullRequest, tools)
 	require.NoError(t, err)
 	require.Equal(t, []string{"search"}, tool.Chosen())
-	require.Equal(t, whole, tool.Input.Request)
+	require.Equal(t, fullRequest, tool.Input.Request)
 
 	require.Equal(t, choice.Candidate{
 		ID: "support", Name: "support", Type: choice.Agent, Capabilities: []string{"law", "tax"}, Metadata: map[string]string{"instances": "1"},
@@ -137,7 +137,7 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 		Available: true, Load: 0.25,
 	}, choice.FromInstance(selection.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4, Capabilities: []string{"gpu"}}, selection.Available))
 	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Needs", "Parent"}, fields(selection.Request{}))
-	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Why", "Load", "Priority"}, fields(choice.Candidate{}))
+	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Availability", "Load", "Priority"}, fields(choice.Candidate{}))
 }
 
 func fields(v any) (names []string) {
@@ -175,7 +175,7 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		d, err := a.Agent(flow, flow.Steps["desk"], selection.Request{}, away)
 		require.True(t, failure.Is(err, failure.NoWorker), choose)
 		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.Plain(err))
-		require.Equal(t, []choice.Rejected{{ID: "billing", Why: selection.Absent}, {ID: "support", Why: selection.Absent}, {ID: "law", Why: selection.Absent}}, d.Rejected)
+		require.Equal(t, []choice.Rejected{{ID: "billing", Availability: selection.Absent}, {ID: "support", Availability: selection.Absent}, {ID: "law", Availability: selection.Absent}}, d.Rejected)
 		only := func(agent string) choice.Candidate {
 			if agent != "law" {
 				return away(agent)

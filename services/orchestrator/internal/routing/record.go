@@ -52,7 +52,7 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 		r.Fallback = r.GetAlternatives()[i]
 	}
 	for _, out := range d.Rejected {
-		r.Rejected = append(r.Rejected, &troupev1.RejectedCandidate{Id: out.ID, Why: out.Why.String()})
+		r.Rejected = append(r.Rejected, &troupev1.RejectedCandidate{Id: out.ID, Why: out.Availability.String()})
 	}
 	for _, c := range in.Candidates {
 		shown := &troupev1.RoutingCandidate{
@@ -60,7 +60,7 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 			Available: c.Available, Load: c.Load, Priority: int32(c.Priority),
 		}
 		if !c.Available {
-			shown.Why = c.Why.String()
+			shown.Why = c.Availability.String()
 		}
 		r.Input.Candidates = append(r.GetInput().GetCandidates(), shown)
 	}

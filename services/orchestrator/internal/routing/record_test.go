@@ -35,7 +35,7 @@ func storedInput(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 			Available: c.GetAvailable(), Load: c.GetLoad(), Priority: int(c.GetPriority()),
 		}
 		if !read.Available {
-			require.NoError(t, read.Why.UnmarshalText([]byte(c.GetWhy())))
+			require.NoError(t, read.Availability.UnmarshalText([]byte(c.GetWhy())))
 		}
 		in.Type = read.Type
 		in.Candidates = append(in.Candidates, read)
@@ -64,7 +64,7 @@ func randomInput(r *rand.Rand) choice.Input {
 			Load: float64(r.IntN(5)) / 4, Priority: r.IntN(5) - 2, Metadata: map[string]string{"instances": fmt.Sprint(r.IntN(3))},
 		}
 		if !c.Available {
-			c.Why = []selection.Availability{selection.Paused, selection.Absent, selection.BreakerOpen}[r.IntN(3)]
+			c.Availability = []selection.Availability{selection.Paused, selection.Absent, selection.BreakerOpen}[r.IntN(3)]
 		}
 		in.Candidates = append(in.Candidates, c)
 	}

@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	own     = "0af7651916cd43dd8448eb211c80319c"
-	below1  = "11111111111111111111111111111111"
-	foreign = "22222222222222222222222222222222"
-	nowhere = "33333333333333333333333333333333"
-	root    = "44444444444444444444444444444444"
-	over    = "55555555555555555555555555555555"
+	ownTrace     = "0af7651916cd43dd8448eb211c80319c"
+	childTrace   = "11111111111111111111111111111111"
+	foreignTrace = "22222222222222222222222222222222"
+	unknownTrace = "33333333333333333333333333333333"
+	rootTrace    = "44444444444444444444444444444444"
+	endedTrace   = "55555555555555555555555555555555"
 )
 
 // find returns one of four traces of one tenant.
 func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
-	sessions := map[string]string{own: "s1", below1: turnctx.ChildSessionPrefix("s1") + "a", foreign: "s2", over: "s1"}
+	sessions := map[string]string{ownTrace: "s1", childTrace: turnctx.ChildSessionPrefix("s1") + "a", foreignTrace: "s2", endedTrace: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
 		state := troupev1.TraceState_TRACE_STATE_RUNNING
-		if ref.Trace == over {
+		if ref.Trace == endedTrace {
 			state = troupev1.TraceState_TRACE_STATE_ENDED
 		}
 		return &troupev1.Trace{TraceId: ref.Trace, SessionId: session, State: state}, nil
@@ -83,35 +83,35 @@ func (c *scopeTest) ask(turn turncred.Turn, req any, more ...string) error {
 func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{
-		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTrace, Epoch: 3, Step: 2, Root: rootTrace, Level: 1, Budget: budget.Default(),
 	}
 	valid := func() *troupev1.OrchestrateRequest {
 		share := budget.Default()
 		share.FanOut = budget.Unlimited
 		return &troupev1.OrchestrateRequest{
 			SessionId: turnctx.ChildSessionPrefix("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(share),
-			Parent: &troupev1.Parent{TraceId: own, RootTraceId: root, Depth: 2},
+			Parent: &troupev1.Parent{TraceId: ownTrace, RootTraceId: rootTrace, Depth: 2},
 		}
 	}
 	require.NoError(t, c.ask(turn, valid()))
-	require.NoError(t, c.ask(turn, valid(), "troupe-parent-trace", own))
+	require.NoError(t, c.ask(turn, valid(), "troupe-parent-trace", ownTrace))
 	on := valid()
-	on.From = &troupev1.From{TraceId: below1}
+	on.From = &troupev1.From{TraceId: childTrace}
 	require.NoError(t, c.ask(turn, on))
 	for name, test := range map[string]struct {
 		change func(*troupev1.OrchestrateRequest)
 		mode   failure.Mode
 	}{
 		"no parent":          {func(r *troupev1.OrchestrateRequest) { r.Parent = nil }, failure.PolicySecurity},
-		"another's parent":   {func(r *troupev1.OrchestrateRequest) { r.Parent.TraceId = foreign }, failure.PolicySecurity},
+		"another's parent":   {func(r *troupev1.OrchestrateRequest) { r.Parent.TraceId = foreignTrace }, failure.PolicySecurity},
 		"another user":       {func(r *troupev1.OrchestrateRequest) { r.UserId = "bob" }, failure.PolicySecurity},
 		"nobody":             {func(r *troupev1.OrchestrateRequest) { r.UserId = "" }, failure.PolicySecurity},
 		"its own session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s1" }, failure.NotFound},
 		"another session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s2" }, failure.NotFound},
 		"a new session":      {func(r *troupev1.OrchestrateRequest) { r.SessionId = "" }, failure.NotFound},
 		"one below another":  {func(r *troupev1.OrchestrateRequest) { r.SessionId = turnctx.ChildSessionPrefix("s2") + "a" }, failure.NotFound},
-		"from another trace": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: foreign} }, failure.NotFound},
-		"another run":        {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = own }, failure.PolicySecurity},
+		"from another trace": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: foreignTrace} }, failure.NotFound},
+		"another run":        {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = ownTrace }, failure.PolicySecurity},
 		"a run of its own":   {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = "" }, failure.PolicySecurity},
 		"less deep":          {func(r *troupev1.OrchestrateRequest) { r.Parent.Depth = 1 }, failure.PolicySecurity},
 		"no depth":           {func(r *troupev1.OrchestrateRequest) { r.Parent.Depth = 0 }, failure.PolicySecurity},
@@ -125,21 +125,21 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 		"an approval": {func(r *troupev1.OrchestrateRequest) {
 			r.Input = &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{Answers: []*troupev1.CallAnswer{{Id: "c1"}}}}
 		}, failure.PolicySecurity},
-		"from a missing one": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: nowhere} }, failure.NotFound},
+		"from a missing one": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: unknownTrace} }, failure.NotFound},
 	} {
 		req := valid()
 		test.change(req)
 		err := c.ask(turn, req)
 		require.True(t, failure.Is(err, test.mode), "%s: %v", name, err)
 	}
-	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-parent-trace", foreign), failure.PolicySecurity))
+	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-parent-trace", foreignTrace), failure.PolicySecurity))
 	again := turn
 	again.Replay = true
 	require.True(t, failure.Is(c.ask(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")
 	late := turn
-	late.Trace = over
+	late.Trace = endedTrace
 	req := valid()
-	req.Parent.TraceId = over
+	req.Parent.TraceId = endedTrace
 	require.True(t, failure.Is(c.ask(late, req), failure.TurnNotOpen))
 	turn.Budget.Policy = budget.Warn
 	req = valid()
@@ -152,39 +152,39 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{
-		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTrace, Epoch: 3, Step: 2, Root: rootTrace, Level: 1, Budget: budget.Default(),
 	}
 	over, fenced, unknown := turn, turn, turn
-	over.Step, fenced.Epoch, unknown.Trace = 1, 2, nowhere
+	over.Step, fenced.Epoch, unknown.Trace = 1, 2, unknownTrace
 	for name, request := range map[string]func(trace string) any{
 		"ask": func(trace string) any {
 			return &troupev1.OrchestrateRequest{
 				SessionId: turnctx.ChildSessionPrefix("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(budget.Default()),
-				Parent: &troupev1.Parent{TraceId: trace, RootTraceId: root, Depth: 2},
+				Parent: &troupev1.Parent{TraceId: trace, RootTraceId: rootTrace, Depth: 2},
 			}
 		},
 		"get":          func(trace string) any { return &troupev1.GetTraceRequest{TraceId: trace} },
-		"get below":    func(string) any { return &troupev1.GetTraceRequest{TraceId: below1} },
+		"get below":    func(string) any { return &troupev1.GetTraceRequest{TraceId: childTrace} },
 		"watch":        func(trace string) any { return &troupev1.WatchTraceRequest{TraceId: trace} },
-		"cancel below": func(string) any { return &troupev1.CancelTraceRequest{TraceId: below1} },
+		"cancel below": func(string) any { return &troupev1.CancelTraceRequest{TraceId: childTrace} },
 	} {
-		require.NoError(t, c.ask(turn, request(own)), name)
-		require.NoError(t, c.ask(unknown, request(nowhere)), "%s: of a turn that has just begun", name)
-		err := c.ask(fenced, request(own))
+		require.NoError(t, c.ask(turn, request(ownTrace)), name)
+		require.NoError(t, c.ask(unknown, request(unknownTrace)), "%s: of a turn that has just begun", name)
+		err := c.ask(fenced, request(ownTrace))
 		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", name, err)
-		if err = c.ask(over, request(own)); name == "cancel below" {
+		if err = c.ask(over, request(ownTrace)); name == "cancel below" {
 			require.NoError(t, err, "what a step set going it ends, also when it ran out of time")
 			continue
 		}
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", name, err)
 	}
-	require.True(t, failure.Is(c.ask(over, &troupev1.CancelTraceRequest{TraceId: own}), failure.TurnNotOpen))
+	require.True(t, failure.Is(c.ask(over, &troupev1.CancelTraceRequest{TraceId: ownTrace}), failure.TurnNotOpen))
 }
 
 // A turn sees its own trace and the traces of its children, and cannot tell whether others exist.
 func TestScope_TurnSeesOnlyItsOwnTraces(t *testing.T) {
 	c := newScopeTest(t)
-	turn := turncred.Turn{Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", Trace: own, Epoch: 3}
+	turn := turncred.Turn{Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", Trace: ownTrace, Epoch: 3}
 	elsewhere := turn
 	elsewhere.Tenant = "other"
 	for name, request := range map[string]func(id string) any{
@@ -192,13 +192,13 @@ func TestScope_TurnSeesOnlyItsOwnTraces(t *testing.T) {
 		"watch":  func(id string) any { return &troupev1.WatchTraceRequest{TraceId: id} },
 		"cancel": func(id string) any { return &troupev1.CancelTraceRequest{TraceId: id} },
 	} {
-		require.NoError(t, c.ask(turn, request(own)), name)
-		require.NoError(t, c.ask(turn, request(below1)), name)
-		missing := c.ask(turn, request(nowhere))
+		require.NoError(t, c.ask(turn, request(ownTrace)), name)
+		require.NoError(t, c.ask(turn, request(childTrace)), name)
+		missing := c.ask(turn, request(unknownTrace))
 		require.True(t, failure.Is(missing, failure.NotFound), "%s: %v", name, missing)
-		_, err := find(t.Context(), trace.Ref{Trace: nowhere})
+		_, err := find(t.Context(), trace.Ref{Trace: unknownTrace})
 		require.EqualError(t, missing, err.Error())
-		for _, err := range []error{c.ask(turn, request(foreign)), c.ask(elsewhere, request(foreign)), c.ask(elsewhere, request(below1))} {
+		for _, err := range []error{c.ask(turn, request(foreignTrace)), c.ask(elsewhere, request(foreignTrace)), c.ask(elsewhere, request(childTrace))} {
 			require.True(t, failure.Is(err, failure.NotFound), "%s: %v", name, err)
 		}
 	}

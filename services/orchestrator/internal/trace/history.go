@@ -54,8 +54,8 @@ func (h *history) add(e *troupev1.Event) bool {
 	return true
 }
 
-// full reports whether the history has reached the limit of durable events.
-func (h *history) full() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
+// isFull reports whether the history has reached the limit of durable events.
+func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
 
 // pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
 // are.

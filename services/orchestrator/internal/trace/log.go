@@ -29,7 +29,7 @@ type Log struct {
 
 func newLog(t *Traces, c Claim) *Log {
 	l := &Log{
-		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Terms.TurnEpoch, changed: make(chan struct{}),
+		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Turn.TurnEpoch, changed: make(chan struct{}),
 	}
 	l.writer = writer{log: l, term: t.term(), rejected: make(chan struct{})}
 	return l
@@ -84,8 +84,8 @@ func (l *Log) Length() int {
 	return int(l.history.sequence)
 }
 
-// Empty reports whether no event was appended yet, by this owner or an earlier one.
-func (l *Log) Empty() bool {
+// IsEmpty reports whether no event was appended yet, by this owner or an earlier one.
+func (l *Log) IsEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.history.sequence == 0
@@ -139,7 +139,7 @@ func (l *Log) Rejected() <-chan struct{} { return l.writer.rejected }
 func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := &l.history; h.full() {
+	if h := &l.history; h.isFull() {
 		return failure.Newf(failure.ResourceQuota, "trace.Append",
 			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", h.sequence, h.bytes, MaxEvents, MaxBytes)
 	}

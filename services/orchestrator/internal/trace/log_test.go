@@ -26,7 +26,7 @@ type memoryStore struct {
 
 	mu         sync.Mutex
 	record     *troupev1.Trace
-	terms      Terms
+	turn       TurnInfo
 	events     []*troupev1.Event
 	epoch      int64
 	writes     int
@@ -58,7 +58,7 @@ func (s *memoryStore) Claim(_ context.Context, c Claim) (int64, uint64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.terms, s.epoch = c.Record, c.Terms, s.epoch+1
+	s.record, s.turn, s.epoch = c.Record, c.Turn, s.epoch+1
 	s.events = append(s.events, c.Events...)
 	return s.epoch, uint64(len(s.events)), nil
 }
@@ -78,7 +78,7 @@ func (s *memoryStore) Append(ctx context.Context, _ Ref, epoch, turnEpoch int64,
 		}
 	}
 	if turnEpoch != 0 {
-		s.terms.TurnEpoch = turnEpoch
+		s.turn.TurnEpoch = turnEpoch
 	}
 	if result != nil {
 		s.record.State = troupev1.TraceState_TRACE_STATE_ENDED
@@ -107,7 +107,7 @@ func (s *memoryStore) Load(ctx context.Context, ref Ref) (RunningTrace, error) {
 	record, err := s.Get(ctx, ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return RunningTrace{Record: record, Terms: s.terms, TimeLeft: s.terms.Timeout}, err
+	return RunningTrace{Record: record, Turn: s.turn, TimeLeft: s.turn.Timeout}, err
 }
 
 func (s *memoryStore) Heartbeat(_ context.Context, b Heartbeat) (HeartbeatReply, error) {
@@ -137,13 +137,13 @@ var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
 func open(t *testing.T, store Store) (*Traces, *Log) {
 	t.Helper()
 	traces := New(store, zap.NewNop())
-	l, err := traces.Open(t.Context(), claim(Terms{}), false)
+	l, err := traces.Open(t.Context(), claim(TurnInfo{}), false)
 	require.NoError(t, err)
 	return traces, l
 }
 
-func claim(terms Terms) Claim {
-	return Claim{Tenant: ref.Tenant, Record: &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, Terms: terms}
+func claim(terms TurnInfo) Claim {
+	return Claim{Tenant: ref.Tenant, Record: &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, Turn: terms}
 }
 
 func warning() *troupev1.Event {
@@ -277,9 +277,9 @@ func TestLog_IsFencedByAnotherOwner(t *testing.T) {
 		synctest.Wait()
 
 		other := New(store, zap.NewNop())
-		taken, err := other.Open(t.Context(), claim(Terms{}), true)
+		taken, err := other.Open(t.Context(), claim(TurnInfo{}), true)
 		require.NoError(t, err)
-		require.False(t, taken.Empty())
+		require.False(t, taken.IsEmpty())
 
 		require.NoError(t, l.Append(t.Context(), warning()))
 		<-l.Rejected()
@@ -357,7 +357,7 @@ func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 		orphaned, err := traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
 		require.True(t, orphaned)
-		again, err := traces.Open(t.Context(), claim(Terms{}), true)
+		again, err := traces.Open(t.Context(), claim(TurnInfo{}), true)
 		require.NoError(t, err)
 		require.NoError(t, traces.Close(t.Context(), again, last()))
 		orphaned, err = traces.IsOrphaned(t.Context(), ref)

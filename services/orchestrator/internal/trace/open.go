@@ -66,23 +66,23 @@ type heartbeatStatus struct {
 func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
 	began := time.Now()
 	t.mu.Lock()
-	if t.pulse.since.IsZero() || began.Sub(t.pulse.since) < LeaseTime {
+	if t.heartbeats.since.IsZero() || began.Sub(t.heartbeats.since) < LeaseTime {
 		take = 0
 	}
-	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTaken: take, Cursor: t.pulse.until}
+	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTaken: take, Cursor: t.heartbeats.until}
 	t.mu.Unlock()
 	heard, err := t.store.Heartbeat(ctx, b)
 	t.term() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		t.pulse.since = time.Time{}
+		t.heartbeats.since = time.Time{}
 		return nil, nil, err
 	}
-	if t.pulse.since.IsZero() {
-		t.pulse.since = time.Now()
+	if t.heartbeats.since.IsZero() {
+		t.heartbeats.since = time.Now()
 	}
-	t.pulse.last, t.pulse.until = began, heard.Cursor
+	t.heartbeats.last, t.heartbeats.until = began, heard.Cursor
 	t.ended = t.ended[len(b.Ended):]
 	return heard.TakenOver, heard.Stops, nil
 }
@@ -101,9 +101,9 @@ func (t *Traces) RemoveEnded(ref Ref) {
 func (t *Traces) term() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.pulse.last.IsZero() && time.Since(t.pulse.last) > LeaseTime {
-		t.pulse.terms++
-		t.pulse.last = time.Now()
+	if !t.heartbeats.last.IsZero() && time.Since(t.heartbeats.last) > LeaseTime {
+		t.heartbeats.terms++
+		t.heartbeats.last = time.Now()
 	}
-	return t.pulse.terms
+	return t.heartbeats.terms
 }

@@ -24,7 +24,7 @@ func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) 
 	if failure.Is(err, failure.NotFound) {
 		return Status{}, nil
 	}
-	return Status{Ended: stored.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: stored.Terms.TurnEpoch}, err
+	return Status{Ended: stored.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: stored.Turn.TurnEpoch}, err
 }
 
 // status looks only at the events of the current epoch: a step that ended under an earlier one may run

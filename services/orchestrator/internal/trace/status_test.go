@@ -23,7 +23,7 @@ func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 			return standing
 		}
 		require.Zero(t, stands(here, 1), "nothing of it is there yet")
-		l, err := here.Open(t.Context(), claim(Terms{TurnEpoch: 7}), false)
+		l, err := here.Open(t.Context(), claim(TurnInfo{TurnEpoch: 7}), false)
 		require.NoError(t, err)
 		require.Equal(t, Status{TurnEpoch: 7}, stands(here, 1))
 		require.Zero(t, stands(elsewhere, 1))
@@ -43,7 +43,7 @@ func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 		require.Equal(t, writes+1, store.writes)
 		require.Equal(t, Status{TurnEpoch: 8}, stands(elsewhere, 1))
 
-		taken, err := elsewhere.Open(t.Context(), claim(Terms{TurnEpoch: 9}), true)
+		taken, err := elsewhere.Open(t.Context(), claim(TurnInfo{TurnEpoch: 9}), true)
 		require.NoError(t, err)
 		require.Equal(t, Status{TurnEpoch: 9}, stands(elsewhere, 1))
 		require.NoError(t, l.Append(t.Context(), warning()))

@@ -67,16 +67,16 @@ func Quarantined(result *troupev1.TurnResult) bool {
 type Claim struct {
 	Tenant string
 	Record *troupev1.Trace
-	Terms  Terms
+	Turn   TurnInfo
 	Events []*troupev1.Event
 }
 
 // Ref names the trace.
 func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
 
-// Terms hold the data that another owner needs to continue a turn, in addition to its record and its turn in
+// TurnInfo holds the data that another owner needs to continue a turn, in addition to its record and its turn in
 // the memory service.
-type Terms struct {
+type TurnInfo struct {
 	User           string
 	Fingerprint    string        // of the request
 	TurnEpoch      int64         // under which the turn is driven; the owner with the highest has the trace
@@ -91,7 +91,7 @@ type Terms struct {
 // RunningTrace is a trace as a new owner loads it.
 type RunningTrace struct {
 	Record        *troupev1.Trace
-	Terms         Terms
+	Turn          TurnInfo
 	TimeLeft      time.Duration // until the timeout, by the clock of the store; negative when it has passed
 	StopRequested bool          // whether a stop was requested, for the given reason
 	StopReason    string

@@ -16,10 +16,10 @@ type Traces struct {
 	store Store
 	log   *zap.Logger
 
-	mu     sync.Mutex
-	driven map[Ref]*Log
-	ended  []Ref // to be removed from the list of open traces with the next heartbeat
-	pulse  heartbeatStatus
+	mu         sync.Mutex
+	driven     map[Ref]*Log
+	ended      []Ref // to be removed from the list of open traces with the next heartbeat
+	heartbeats heartbeatStatus
 }
 
 // New returns an empty set of traces over the store.

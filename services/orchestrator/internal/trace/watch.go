@@ -128,7 +128,7 @@ func (w *watch) followStore(ctx context.Context) error {
 			continue
 		case ended:
 			return eventsExpiredError(w.ref)
-		case running.Terms == Terms{}: // its owner holds no lease
+		case running.Turn == TurnInfo{}: // its owner holds no lease
 			return orphanedError(w.ref)
 		case time.Now().After(deadline):
 			return w.checkOverdue(ctx)

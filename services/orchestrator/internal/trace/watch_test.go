@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var terms = Terms{Fingerprint: "f", Timeout: time.Minute}
+var turnInfo = TurnInfo{Fingerprint: "f", Timeout: time.Minute}
 
 func inStep(payload any) *troupev1.Event {
 	e := &troupev1.Event{Step: 1, Agent: "a"}
@@ -31,7 +31,7 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := owner.Open(t.Context(), claim(terms), false)
+		l, err := owner.Open(t.Context(), claim(turnInfo), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -65,7 +65,7 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := owner.Open(t.Context(), claim(terms), false)
+		l, err := owner.Open(t.Context(), claim(turnInfo), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -107,7 +107,7 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		first, second := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := first.Open(t.Context(), claim(terms), false)
+		l, err := first.Open(t.Context(), claim(turnInfo), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
@@ -124,7 +124,7 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 		synctest.Wait()
 		first.Abandon(t.Context(), l)
 		time.Sleep(time.Second)
-		taken, err := second.Open(t.Context(), claim(terms), true)
+		taken, err := second.Open(t.Context(), claim(turnInfo), true)
 		require.NoError(t, err)
 		require.NoError(t, taken.Append(t.Context(), warning()))
 		require.NoError(t, second.Close(t.Context(), taken, last()))
@@ -142,7 +142,7 @@ func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 		synctest.Wait()
 		traces.Abandon(t.Context(), l)
 		store.mu.Lock()
-		store.terms = Terms{Fingerprint: "f", Timeout: -2 * endingTime}
+		store.turn = TurnInfo{Fingerprint: "f", Timeout: -2 * endingTime}
 		store.mu.Unlock()
 		start := time.Now()
 		_, err := collect(t.Context(), traces, 0)
@@ -159,7 +159,7 @@ func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 		traces := New(store, zap.NewNop())
 		_, _, err := traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
-		l, err := traces.Open(t.Context(), claim(terms), false)
+		l, err := traces.Open(t.Context(), claim(turnInfo), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()

@@ -82,7 +82,7 @@ func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
 	l.mu.Unlock()
 	if w.ownerEpoch == 0 {
 		claim := l.claim
-		claim.Events, claim.Terms.TurnEpoch = batch, turnEpoch
+		claim.Events, claim.Turn.TurnEpoch = batch, turnEpoch
 		epoch, _, err := l.traces.store.Claim(ctx, claim)
 		if err != nil {
 			return err

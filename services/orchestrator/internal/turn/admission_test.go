@@ -67,11 +67,11 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	attached, elsewhere := startRequest(t, runner, textRequest("s2", "r2")), startRequest(t, other, textRequest("s2", "r2"))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, runner, textRequest("s2", "r4"))), "its session is busy, and waiting would not help")
 	rig.setScript("research", nil) // a continued turn does not wait for the held one
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r5", approve("1-2-2")))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answerRequest("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := textRequest(fmt.Sprint("s5-", n), "r6")
 		below.ParentTrace = runner.active.OfSession(textRequest("s2", "r2").Ref).Trace
-		require.Equal(t, completed, resultOf(runToEnd(t, r, below)).GetOutcome(), "the turn above waits for it")
+		require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
 	orphaned := textRequest("s6", "r7")
 	orphaned.ParentTrace = ended[0].GetTraceId()
@@ -79,10 +79,10 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 
 	release()
 	for _, events := range []<-chan []*troupev1.Event{running, attached, elsewhere} {
-		require.Equal(t, completed, resultOf(receive(t, events)).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(receive(t, events)).GetOutcome())
 	}
 	awaitIdle(t, runner)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, fresh)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, fresh)).GetOutcome())
 }
 
 // A takeover needs no permit, because the turn was admitted once already.
@@ -94,7 +94,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		rig.expireLeases()
 		second := rig.runner(t, "two")
 		defer second.cfg.Permits.ForceAdmit("").Release(false)
-		require.Equal(t, completed, resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
 	t.Run("by another orchestrator", func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 		_, ref, left := rig.loseAtResearch(t, textRequest("s1", "r1"))
 		second := rig.runner(t, "two")
 		defer second.cfg.Permits.ForceAdmit("").Release(false)
-		second.adopter.Adopt(t.Context(), ref)
-		require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
+		second.reconciler.TakeOver(t.Context(), ref)
+		require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 		require.NoError(t, receive(t, left))
 	})
 }
@@ -145,8 +145,8 @@ func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 
 	next := startRequest(t, runner, textRequest("s4", "r4"))
 	release()
-	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
-	require.Equal(t, completed, resultOf(receive(t, next)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, next)).GetOutcome())
 	require.False(t, rig.isKnown(t, waiting))
 	_, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s2"})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
@@ -181,7 +181,7 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	receive(t, cancelled)
 	release()
 	events := receive(t, next)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
 // A turn may have a limited number of concurrent children, whichever replica runs it. A request beyond that is
@@ -223,12 +223,12 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 		}
 		again := startRequest(t, r, below(0))
 		release[0]()
-		require.Equal(t, completed, resultOf(receive(t, running[0])).GetOutcome())
-		require.Equal(t, completed, resultOf(receive(t, again)).GetOutcome())
-		require.Equal(t, completed, resultOf(runToEnd(t, r, below(width))).GetOutcome(), "there is room for another")
+		require.Equal(t, outcomeCompleted, resultOf(receive(t, running[0])).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(receive(t, again)).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, r, below(width))).GetOutcome(), "there is room for another")
 		release[1]()
-		require.Equal(t, completed, resultOf(receive(t, running[1])).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(receive(t, running[1])).GetOutcome())
 	}
 	end()
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 }

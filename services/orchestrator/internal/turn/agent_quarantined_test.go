@@ -131,13 +131,13 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	t.Logf("all below had ended after %s", time.Since(quarantined))
 }
 
-// lateList is a trace store that hides the children of a turn from the first query.
-type lateList struct {
+// lateListTraces is a trace store that hides the children of a turn from the first query.
+type lateListTraces struct {
 	trace.Store
 	asked atomic.Bool
 }
 
-func (l *lateList) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
+func (l *lateListTraces) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
 	if q.Root != "" && !l.asked.Swap(true) {
 		return nil, nil
 	}
@@ -149,7 +149,7 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	traces := runner.cfg.Traces.Store()
-	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&lateList{Store: traces}, zap.NewNop()) })
+	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&lateListTraces{Store: traces}, zap.NewNop()) })
 	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
 		close(working)

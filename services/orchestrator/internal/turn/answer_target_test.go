@@ -66,6 +66,6 @@ func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	}()
 	awaitQueue(t, runner, 1)
 	close(goOn)
-	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
 	require.ErrorContains(t, receive(t, second), "nothing waits in the session")
 }

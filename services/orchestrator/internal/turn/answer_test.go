@@ -95,7 +95,7 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{want}, begin.GetAnswers(), protocmp.Transform()))
 	require.EqualValues(t, 2, on[0].GetTurn())
 	require.NotEqual(t, events[0].GetTraceId(), on[0].GetTraceId())
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Empty(t, resultOf(on).GetPending())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
 
@@ -136,7 +136,7 @@ func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	require.Equal(t, inputRequired, resultOf(first).GetOutcome())
 	require.Equal(t, "1-2-3", resultOf(first).GetPending()[0].GetId())
 	second := runToEnd(t, runner, answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}))
-	require.Equal(t, completed, resultOf(second).GetOutcome(), "%v", resultOf(second))
+	require.Equal(t, outcomeCompleted, resultOf(second).GetOutcome(), "%v", resultOf(second))
 	require.Equal(t, first[0].GetTurnStarted().GetTurnId(), second[0].GetTurnStarted().GetContinuesTurnId())
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[3].GetAttempt())
@@ -186,7 +186,7 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 	req := answerRequest("r2", approve("1-2-2"))
 	req.User = "ann"
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, req)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, req)).GetOutcome())
 	req.Answers = []execution.Answer{{ID: "1-2-2", Verdict: execution.Deny}}
 	require.Equal(t, failure.KeyReused, failure.ModeOf(rejectionOf(t, runner, req)))
 	req.RequestID = "r3"
@@ -203,7 +203,7 @@ func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
 	runner := rig.runner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
 	err := rejectionOf(t, runner, answerRequest("r3", approve("1-2-2")))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "nothing waits in the session")
@@ -242,7 +242,7 @@ func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	go func() { second <- rejectionOf(t, two, patient) }()
 	awaitQueue(t, two, 1)
 	release()
-	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
 	err = receive(t, second)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
@@ -260,7 +260,7 @@ func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 		return s.cutConnections()
 	})
 	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	for n, s := range rig.steps()[2:4] {
 		require.EqualValues(t, n+2, s.GetAttempt())
@@ -283,7 +283,7 @@ func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	rig.setScript("research", nil)
 
 	events := runToEnd(t, rig.runner(t, "two"), answer)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "TAKEN_OVER" }))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	for n, s := range rig.steps()[2:4] {
@@ -304,7 +304,7 @@ func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetStep())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
@@ -317,10 +317,10 @@ func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	awaitIdle(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
 	answer := answerRequest("r2", approve("1-2-2"))
 	require.ErrorIs(t, rejectionOf(t, runner, answer), context.DeadlineExceeded)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, answer)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answer)).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
 
@@ -346,7 +346,7 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	err = rejectionOf(t, runner, answer)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "send a text instead")
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r3"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r3"))).GetOutcome())
 }
 
 // A pending call expires after a week. Later answers are rejected with a clear message.

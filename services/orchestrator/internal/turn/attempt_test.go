@@ -63,7 +63,7 @@ func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 			})
 			runner := rig.runner(t, "one")
 			events := runToEnd(t, runner, textRequest("s1", "r1"))
-			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			lines := strings.Join(eventSummary(eventsOf("research", durableEvents(events))), ", ")
 			require.Contains(t, lines, "execute text_retracted research, execute step_started research, execute step_finished research")
 			var first, second string
@@ -132,7 +132,7 @@ func TestTurn_DoesNotRerunACommittedStep(t *testing.T) {
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, "It is committed.", shownText("research", events), "the end of what it said was lost on the way")
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 	require.Equal(t, "research-", eventsOf("research", events)[0].GetInstanceId()[:9])
 	require.Equal(t, "It is committed.", rig.steps()[2].GetPrior()[1].GetText())
@@ -147,7 +147,7 @@ func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	runner := rig.runner(t, "one")
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	result := resultOf(events)
-	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, outcomeFailed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, result.GetFailure().GetMode(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "step 2 of agent research was lost 3 times; the last time: instance research-")
 	require.Len(t, strings.Split(result.GetFailure().GetFacts()["instances"], ", "), 3)
@@ -155,7 +155,7 @@ func TestTurn_FailsAfterAStepIsLostThreeTimes(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 
 	rig.setScript("research", nil)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
 }
 
 // A step whose worker could not reach the memory service runs again once the service is back, even if there is
@@ -167,7 +167,7 @@ func TestTurn_DoesNotBlameTheInstanceForAMemoryOutage(t *testing.T) {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
 }
@@ -178,14 +178,14 @@ func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
 	runner := rig.runner(t, "one")
-	watched := &slowReclaim{runner.cfg.Memory, make(chan struct{}), make(chan struct{})}
+	watched := &slowReclaimMemory{runner.cfg.Memory, make(chan struct{}), make(chan struct{})}
 	close(watched.release)
 	reconfigure(t, runner, func(c *Config) { c.Memory = watched })
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: strings.Repeat("a", 1<<20)}}})
 	})
 	result := resultOf(runToEnd(t, runner, textRequest("s1", "r1")))
-	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, outcomeFailed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
 	receive(t, watched.applied)
 	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
@@ -215,7 +215,7 @@ func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return first.active.OfSession(session.Ref{Session: "s1"}) == nil }, patience, time.Millisecond)
 	close(release)
 	require.NoError(t, receive(t, left), "its watchers go on with what the second stores")
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.EqualValues(t, 2, rig.steps()[2].GetAttempt(), "it may have a journal")
 	require.EqualValues(t, 1, rig.steps()[3].GetAttempt())

@@ -47,7 +47,7 @@ func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	})
 	runner := rig.runner(t, "one")
 	first := runToEnd(t, runner, requestWithAuth("alice", "s1", "r1"))
-	require.Equal(t, completed, resultOf(first).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(first).GetOutcome())
 	runToEnd(t, runner, requestWithAuth("bob", "s1", "r2"))
 	runToEnd(t, runner, textRequest("s1", "r3"))
 	rig.requireCredentials(t, "alice", "alice", "alice", "alice", "bob", "bob", "bob", "", "", "")
@@ -91,7 +91,7 @@ func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 			receive(t, working)
 			rig.expireLeases()
 			events := runToEnd(t, rig.runner(t, "two"), c.again)
-			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			rig.requireCredentials(t, "alice", "alice", "alice", c.actor)
 		})
 	}

@@ -37,7 +37,7 @@ func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 }
 
 // fork has three parallel branches, and a step that sees the results of all.
-const three = `
+const threeBranches = `
     a: {parallel: [b, c, d], join: e}
     b: {agent: coordinator, next: e}
     c: {agent: clarification, next: e}
@@ -56,7 +56,7 @@ func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 func forkRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declareSteps(t, three)
+	rig.declareSteps(t, threeBranches)
 	rig.setScript("coordinator", nil)
 	return rig
 }
@@ -69,7 +69,7 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 		rig.setScript(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.answer("I am " + agent + ".") })
 	}
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 
 	steps := rig.steps()
@@ -104,7 +104,7 @@ func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
 		return s.answer("I am research.")
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "research", "synthesis"}, asked)
@@ -136,7 +136,7 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	rig.expireLeases()
 	events := runToEnd(t, second, req)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "clarification", "synthesis"}, asked)
@@ -206,7 +206,7 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 			failTimes(rig, "research", c.times)
 			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 			require.Equal(t, c.asked, rig.askedAgents())
-			require.Equal(t, c.failed, resultOf(events).GetOutcome() != completed, "%v", resultOf(events))
+			require.Equal(t, c.failed, resultOf(events).GetOutcome() != outcomeCompleted, "%v", resultOf(events))
 			if c.failed {
 				require.Equal(t, "down", resultOf(events).GetFailure().GetMessage(), "the step's own failure")
 			}

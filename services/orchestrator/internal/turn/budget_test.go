@@ -43,7 +43,7 @@ func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 		return s.reportUsage(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, budget.Default(), wire.LimitsFromProto(plannedBudget(events).GetLimits()), "the plan tells it")
 	got := rig.budgets()
 	require.Equal(t, budget.Default(), got[0])
@@ -59,7 +59,7 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	rig := forkRig(t)
 	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{Tokens: 30_000}) })
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	got := rig.budgets()
 	var tools, tokens int64
 	for _, l := range got[:3] {
@@ -95,7 +95,7 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 		return nil // without a result
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	second := rig.budgets()[1]
 	require.EqualValues(t, budget.DefaultTokens-111, second.Tokens)
 	require.EqualValues(t, budget.DefaultModelCalls-1, second.ModelCalls)
@@ -120,9 +120,9 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	_, ref, _ := rig.loseAtResearch(t, req)
 	before := len(rig.steps())
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	result := resultOf(watchedEvents(t, second, ref, 0))
-	require.Equal(t, completed, result.GetOutcome(), "%v", result)
+	require.Equal(t, outcomeCompleted, result.GetOutcome(), "%v", result)
 	require.Len(t, rig.steps()[before:], 2)
 	for _, s := range rig.steps()[1:] { // before and behind the change
 		require.EqualValues(t, 4700, s.GetBudget().GetTokens(), "step %d, attempt %d", s.GetStep(), s.GetAttempt())
@@ -146,7 +146,7 @@ func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	req.Budget = &asked
 	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, req)).GetOutcome())
 	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.EqualValues(t, 1000, plannedBudget(events).GetCarried().GetTokens())
 	for _, s := range rig.steps()[2:] {
 		require.EqualValues(t, 4000, s.GetBudget().GetTokens())
@@ -241,7 +241,7 @@ func TestTurn_LimitsNestingDepth(t *testing.T) {
 	}
 	require.Empty(t, rig.askedAgents())
 	events := runToEnd(t, runner, childRequest(budget.DefaultDepth, budget.Open()))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }
 

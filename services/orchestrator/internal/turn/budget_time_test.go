@@ -47,12 +47,12 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 					require.NoError(t, err)
 					ref = trace.Ref{Tenant: "s", Trace: e.GetTraceId()}
 					if c.lost != nil && c.lost(e) {
-						second.adopter.Adopt(t.Context(), ref)
+						second.reconciler.TakeOver(t.Context(), ref)
 						break
 					}
 				}
 				events := watchedEvents(t, second, ref, 0)
-				require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+				require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 				var told []string
 				for _, e := range events {
 					if isBudgetWarning(e) {

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// either is a step that chooses one of two agents.
-const either = `
+// eitherAgentStep is a step that chooses one of two agents.
+const eitherAgentStep = `
     a: {routes: [b, c], choose: {needs: [docs]}}
     b: {agent: clarification, next: d}
     c: {agent: research, next: d}
@@ -35,7 +35,7 @@ func (r *rig) joinCapable(agent string, state lifecycle.State, tools []registry.
 func choiceRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declareSteps(t, either)
+	rig.declareSteps(t, eitherAgentStep)
 	rig.joinCapable("research", lifecycle.Ready, nil, "docs", "maps")
 	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs")
 	return rig
@@ -71,7 +71,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	require.Equal(t, "b has all that is needed: docs", choices(events)[0].GetReason())
 
 	events = runToEnd(t, runner, labelledRequest(textRequest("s2", "r2"), request.Labels{Needs: []string{"maps"}}))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	d := choices(events)[0]
 	require.Equal(t, "research", d.GetTarget())
 	require.Equal(t, "c", d.GetStep())
@@ -96,9 +96,9 @@ func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	rig.joinCapable("research", lifecycle.Ready, nil)
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Len(t, choices(events), 1)
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
@@ -127,7 +127,7 @@ func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	require.Equal(t, inputRequired, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Empty(t, choices(again), "its steps are of the turn before")
 	last := runToEnd(t, runner, answerRequest("r3", approve("1-2-2")))
-	require.Equal(t, completed, resultOf(last).GetOutcome(), "%v", resultOf(last))
+	require.Equal(t, outcomeCompleted, resultOf(last).GetOutcome(), "%v", resultOf(last))
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
 	require.Equal(t, []string{"I am coordinator."}, priorTexts(rig.steps()[3]))
 }
@@ -142,7 +142,7 @@ func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	rig.joinCapable("research", lifecycle.Ready, nil)
 	again := runToEnd(t, runner, answerRequest("r2", approve("1-1-2")))
-	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
+	require.Equal(t, outcomeCompleted, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Equal(t, "research", choices(again)[0].GetTarget())
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
@@ -179,7 +179,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	tools := []registry.Tool{{Name: "clock"}, {Name: "fetch", Capabilities: []string{"web"}}, {Name: "search", Capabilities: []string{"docs", "web"}}}
 	rig.joinCapable("research", lifecycle.Ready, tools)
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	steps := rig.steps()
 	require.Len(t, steps, 4, "that without tools never ran")
 	require.Nil(t, steps[0].GetTools(), "all")
@@ -231,7 +231,7 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.Len(t, payloadsOf(events, (*troupev1.Event).GetRoutingDecision), 2)
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents())
 }

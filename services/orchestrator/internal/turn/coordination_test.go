@@ -112,7 +112,7 @@ func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	told := resultOf(watchedEvents(t, second, ref, 0)).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
 

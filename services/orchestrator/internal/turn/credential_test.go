@@ -34,7 +34,7 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	req := textRequest("s1", "r1")
 	req.User = "ann"
 	events := runToEnd(t, runner, req)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 
 	var epochs []int64
 	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})

@@ -82,7 +82,7 @@ func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	for n, done := range waiting {
 		events := receive(t, done)
 		require.EqualValues(t, n+2, events[0].GetTurn())
-		require.Equal(t, completed, resultOf(events).GetOutcome())
+		require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	}
 	require.EqualValues(t, 4, receive(t, again)[0].GetTurn())
 	require.Eventually(t, func() bool { return runner.active.Waiting(session.Ref{Session: "s1"}) == 0 }, patience, time.Millisecond)
@@ -135,7 +135,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 		_, err := rig.memory.BeginTurn(t.Context(), known)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
 	}
-	require.Equal(t, completed, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r0"))).GetOutcome(), "it was handed over")
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r0"))).GetOutcome(), "it was handed over")
 	require.NoError(t, receive(t, left0))
 }
 
@@ -152,7 +152,7 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 
 	events := runToEnd(t, runner, requestOnBusy("urgent", request.Interrupt))
 	require.EqualValues(t, 2, events[0].GetTurn())
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	events = receive(t, first)
 	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.Stage_STAGE_CANCELLED, events[len(events)-1].GetStage())
@@ -162,14 +162,14 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
 }
 
-// staleBusy is a memory service that calls a function between its first session_busy and the caller's receipt
+// staleBusyMemory is a memory service that calls a function between its first session_busy and the caller's receipt
 // of it.
-type staleBusy struct {
+type staleBusyMemory struct {
 	admit.Memory
 	meanwhile func()
 }
 
-func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *staleBusyMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := s.Memory.BeginTurn(ctx, b)
 	if failure.Is(err, failure.SessionBusy) && s.meanwhile != nil {
 		meanwhile := s.meanwhile
@@ -183,7 +183,7 @@ func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	stale := &staleBusy{Memory: runner.cfg.Memory}
+	stale := &staleBusyMemory{Memory: runner.cfg.Memory}
 	reconfigure(t, runner, func(c *Config) { c.Memory = stale })
 	working, _, release := rig.holdResearch()
 	first := startRequest(t, runner, textRequest("s1", "r0"))
@@ -197,11 +197,11 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 		require.NoError(t, err)
 	}
 	done := startRequest(t, runner, urgent)
-	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
 	receive(t, ours)
 	require.Never(t, func() bool { return len(runner.active.OfSession(urgent.Ref).StopRequests()) > 0 }, 50*time.Millisecond, time.Millisecond)
 	finish()
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 }
 
 // A queued request that is sent again with an interrupt moves to the front.
@@ -233,7 +233,7 @@ func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	urgent := startRequest(t, second, requestOnBusy("urgent", request.Interrupt))
 	awaitQueue(t, second, 1)
 	release()
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 	require.EqualValues(t, 2, receive(t, urgent)[0].GetTurn())
 }
 
@@ -278,7 +278,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	cancel(first)
 
 	rig.join("research", 1)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
 	awaitIdle(t, runner)
 }
 
@@ -288,7 +288,7 @@ func TestRunner_SessionBelongsToOneUser(t *testing.T) {
 	runner := rig.runner(t, "one")
 	mine := textRequest("s1", "r0")
 	mine.User = "ann"
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, mine)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, mine)).GetOutcome())
 	theirs := textRequest("s1", "r1")
 	theirs.User = "bob"
 	require.Equal(t, failure.NotFound, failure.ModeOf(rejectionOf(t, runner, theirs)))

@@ -48,7 +48,7 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 
 	rig.setScript("research", func(s *scriptedStep) error { return s.answer("I found something else.") })
 	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[ran:])
 	first := rig.steps()[ran]
 	require.EqualValues(t, 2, first.GetStep())
@@ -66,13 +66,13 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 
 	require.Empty(t, cmp.Diff(durableEvents(on), durableEvents(runToEnd(t, runner, forkRequest(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
 	next := runToEnd(t, runner, request.Request{Ref: session.Ref{Session: "s2"}, RequestID: "r2", Text: "Go on."})
-	require.Equal(t, completed, resultOf(next).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(next).GetOutcome())
 
 	// A fork can be forked again, with another text.
 	req := forkRequest(on, "s3", 1)
 	req.Text = "May a worker?"
 	again := runToEnd(t, runner, req)
-	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
+	require.Equal(t, outcomeCompleted, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Equal(t, append(greeting, "May a worker?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.sessionTexts(t, "s3"))
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
 }
@@ -92,7 +92,7 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 
 	ran := len(rig.askedAgents())
 	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, "tool page", conversation.Untrusted(wire.MessagesFromProto(rig.steps()[ran].GetHistory())))
 	seen, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
 	require.NoError(t, err)
@@ -102,16 +102,16 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 // A fork knows a failure that the turn handled. A cancelled turn can be forked like any other.
 func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	rig := newRig(t)
-	rig.declareSteps(t, surviving)
+	rig.declareSteps(t, survivingFlow)
 	rig.setScript("research", failingStep(failure.AgentLogic))
 	runner := rig.runner(t, "one")
 	old := runToEnd(t, runner, textRequest("s1", "r1"))
 	rig.setScript("research", nil)
 	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.askedAgents())
 	on = runToEnd(t, runner, forkRequest(old, "s3", 1))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[3:])
 }
 
@@ -121,9 +121,9 @@ func TestTurn_ForkSurvivesTakeover(t *testing.T) {
 	old := runToEnd(t, rig.runner(t, "zero"), textRequest("s1", "r1"))
 	_, ref, _ := rig.loseAtResearch(t, forkRequest(old, "s2", 2))
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "synthesis", "research", "research", "synthesis"}, rig.askedAgents())
 	require.Equal(t, []string{"What may an agent write?", "I am coordinator.", "I am research.", "I am synthesis."}, rig.sessionTexts(t, "s2"))
 }
@@ -168,6 +168,6 @@ func TestRunner_RejectsInvalidForks(t *testing.T) {
 	req := forkRequest(filed, "s6", 3)
 	req.Files = withFile.Files
 	on := runToEnd(t, runner, req)
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Len(t, on[0].GetTurnStarted().GetAttachments(), 1)
 }

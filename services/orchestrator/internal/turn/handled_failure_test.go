@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// surviving is a workflow that continues with b when a fails.
-const surviving = `
+// survivingFlow is a workflow that continues with b when a fails.
+const survivingFlow = `
     a: {agent: research, next: b, onError: {continue: true}}
     b: {agent: synthesis, end: true}
 `
@@ -39,7 +39,7 @@ func (s *slowTraces) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch
 // other steps get the numbers of those that ran.
 func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	rig := newRig(t)
-	rig.declareSteps(t, surviving)
+	rig.declareSteps(t, survivingFlow)
 	fail := make(chan struct{})
 	rig.setScript("research", func(s *scriptedStep) error { <-fail; return failingStep(failure.AgentLogic)(s) })
 	runner := rig.runner(t, "one")

@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// firstReplyLost loses the first reply of a BeginTurn that begins a turn.
-type firstReplyLost struct {
+// firstReplyLostMemory loses the first reply of a BeginTurn that begins a turn.
+type firstReplyLostMemory struct {
 	admit.Memory
 	wasLost bool
 }
 
-func (f *firstReplyLost) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (f *firstReplyLostMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := f.Memory.BeginTurn(ctx, b)
 	if !f.wasLost && !b.LookupOnly {
 		f.wasLost = true
@@ -29,12 +29,12 @@ func (f *firstReplyLost) BeginTurn(ctx context.Context, b memory.Begin) (memory.
 func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
 
 	for _, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.EqualValues(t, 1, events[0].GetTurn())
 }

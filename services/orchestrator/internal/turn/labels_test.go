@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	urgent = int32(9)
-	blue   = request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgent, Tags: []string{"x", "y"}}
+	urgentPriority = int32(9)
+	blueLabels     = request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgentPriority, Tags: []string{"x", "y"}}
 )
 
 func labelledRequest(req request.Request, l request.Labels) request.Request {
@@ -46,33 +46,33 @@ func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 	rig.join("research", 1)
 	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
 	runner := rig.runner(t, "one")
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))).GetOutcome())
-	rig.requireLabels(t, 0, blue, "r1", "r1", "r1", "r1")
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blueLabels))).GetOutcome())
+	rig.requireLabels(t, 0, blueLabels, "r1", "r1", "r1", "r1")
 	runToEnd(t, runner, textRequest("s1", "r2"))
 	rig.requireLabels(t, 4, request.Labels{}, "r2", "r2", "r2")
 
-	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s2", "r3"), blue))
+	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s2", "r3"), blueLabels))
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
-	require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
-	rig.requireLabels(t, 7, blue, "r3", "r3", "r3", "r3")
+	second.reconciler.TakeOver(t.Context(), ref)
+	require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
+	rig.requireLabels(t, 7, blueLabels, "r3", "r3", "r3", "r3")
 }
 
 // A request with answers need not repeat the labels.
 func TestTurn_AnswersKeepLabels(t *testing.T) {
 	for name, c := range map[string]struct{ said, want request.Labels }{
-		"none":  {request.Labels{}, blue},
-		"other": {request.Labels{Profile: "slow"}, request.Labels{Profile: "slow", Metadata: blue.Metadata, Priority: blue.Priority, Tags: blue.Tags}},
+		"none":  {request.Labels{}, blueLabels},
+		"other": {request.Labels{Profile: "slow"}, request.Labels{Profile: "slow", Metadata: blueLabels.Metadata, Priority: blueLabels.Priority, Tags: blueLabels.Tags}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
 			runner := rig.runner(t, "one")
 			rig.makeResearchWait(approvalCall())
-			runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))
+			runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blueLabels))
 			rig.setScript("research", nil)
 			answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
 			before := len(rig.steps())
-			require.Equal(t, completed, resultOf(runToEnd(t, runner, labelledRequest(answer, c.said))).GetOutcome())
+			require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, labelledRequest(answer, c.said))).GetOutcome())
 			rig.requireLabels(t, before, c.want, "r2", "r2")
 		})
 	}
@@ -82,18 +82,18 @@ func TestTurn_AnswersKeepLabels(t *testing.T) {
 func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	plain := textRequest("s1", "r1")
 	require.Equal(t, plain.Fingerprint(), labelledRequest(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
-	same := request.Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
-	require.Equal(t, labelledRequest(plain, blue).Fingerprint(), labelledRequest(plain, same).Fingerprint())
+	same := request.Labels{Profile: blueLabels.Profile, Metadata: maps.Clone(blueLabels.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blueLabels.Tags)}
+	require.Equal(t, labelledRequest(plain, blueLabels).Fingerprint(), labelledRequest(plain, same).Fingerprint())
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	events := runToEnd(t, runner, labelledRequest(plain, blue))
+	events := runToEnd(t, runner, labelledRequest(plain, blueLabels))
 	_, err := runner.admit.Admit(t.Context(), plain)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 
 	ref := trace.Ref{Trace: events[0].GetTraceId()}
 	stored, err := runner.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	require.Equal(t, blue, request.DecodeLabels(stored.Terms.Labels))
+	require.Equal(t, blueLabels, request.DecodeLabels(stored.Turn.Labels))
 	require.Equal(t, request.Labels{}, request.DecodeLabels("{"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
@@ -103,13 +103,13 @@ func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	rig.makeResearchWait(approvalCall())
-	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blue))
+	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), blueLabels))
 	before := len(rig.steps())
 	awaitIdle(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLost{Memory: runner.cfg.Memory} })
+	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
 	for _, err := range runner.Orchestrate(t.Context(), answerRequest("r2", approve("1-2-2"))) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
-	rig.requireLabels(t, before, blue, "r2", "r2")
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
+	rig.requireLabels(t, before, blueLabels, "r2", "r2")
 }

@@ -100,7 +100,7 @@ func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, begun.LeaseLeft, "no other replica can take it over")
 	release()
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 	require.Len(t, rig.askedAgents(), 3)
 }
 
@@ -115,7 +115,7 @@ func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	memory.set(failure.New(failure.SystemNetwork, "test", "away"))
 	rig.expireLeases()
 	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	memory.set(nil)
 	require.NoError(t, receive(t, left), "its watchers go on with what the other stores")
 	receive(t, cancelled)
@@ -132,18 +132,18 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	result := resultOf(receive(t, done))
-	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, outcomeFailed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, result.GetFailure().GetMode())
 	receive(t, cancelled)
 }
 
-// slowReclaim is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
-type slowReclaim struct {
+// slowReclaimMemory is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
+type slowReclaimMemory struct {
 	admit.Memory
 	applied, release chan struct{}
 }
 
-func (r *slowReclaim) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := r.Memory.BeginTurn(ctx, b)
 	if b.LostEpoch == 0 {
 		return begun, err
@@ -160,7 +160,7 @@ func (r *slowReclaim) BeginTurn(ctx context.Context, b memory.Begin) (memory.Beg
 // A turn that is cancelled while it is reclaimed from a lost attempt is closed under the new epoch.
 func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
-	slow := &slowReclaim{rig.memory, make(chan struct{}), make(chan struct{})}
+	slow := &slowReclaimMemory{rig.memory, make(chan struct{}), make(chan struct{})}
 	req := textRequest("s1", "r1")
 	begin := rig.begin(req)
 	begun, err := rig.memory.BeginTurn(t.Context(), begin)

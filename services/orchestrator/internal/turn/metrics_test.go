@@ -72,7 +72,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	req := textRequest("s1", "r1")
 	req.User = "u1"
 	events := runToEnd(t, runner, req)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	runner.Close(t.Context()) // what is counted behind the last event is counted now
 	said := scrape()
 	for _, line := range []string{
@@ -117,7 +117,7 @@ func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	runner, scrape, logs := runScraped(t, rig)
 	rig.makeResearchWait(approvalCall())
 	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
 	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
 	for _, name := range []string{"approval_requested", "approval_received"} {
 		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)

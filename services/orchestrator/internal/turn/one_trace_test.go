@@ -24,9 +24,9 @@ func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
 	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	for _, e := range events {
 		require.Equal(t, ref.Trace, e.GetTraceId())
 	}

@@ -79,15 +79,15 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	reconfigure(t, second, func(c *Config) {
 		c.Traces = trace.New(&panickingTraces{Store: second.cfg.Traces.Store()}, zap.NewNop())
 	})
-	require.NotPanics(t, func() { second.adopter.Adopt(t.Context(), ref) })
+	require.NotPanics(t, func() { second.reconciler.TakeOver(t.Context(), ref) })
 	require.Nil(t, second.active.OfTrace(ref))
 	pass, free := second.cfg.Permits.TryAdmit("")
 	require.True(t, free)
 	pass.Release(false)
 
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
 // An orphaned turn is taken over without a repeated request and before its lease expires. It continues without
@@ -96,10 +96,10 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
 	_, ref, left := rig.loseAtResearch(t, requestWithAuth("alice", "s1", "r1"))
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{
 		"route routing_decision research", "execute step_started research",
 		"execute text_retracted research", "route warning", "route warning",
@@ -147,10 +147,10 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	receive(t, working)
 
 	events := watchedEvents(t, rig.runner(t, "four"), orphan, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	close(released)
 	events = receive(t, done)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.NotContains(t, eventSummary(events), "route warning", "no replica took it over")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
@@ -164,13 +164,13 @@ func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	var all sync.WaitGroup
 	runners := []*Runner{rig.runner(t, "a"), rig.runner(t, "b"), rig.runner(t, "c"), rig.runner(t, "d")}
 	for _, r := range runners {
-		all.Go(func() { r.adopter.Adopt(t.Context(), ref) })
+		all.Go(func() { r.reconciler.TakeOver(t.Context(), ref) })
 	}
 	all.Wait()
 	var seen []*troupev1.Event
 	for n, r := range runners {
 		events := durableEvents(watchedEvents(t, r, ref, 0))
-		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 		if n > 0 {
 			require.Empty(t, cmp.Diff(seen, events, protocmp.Transform()))
 		}
@@ -196,9 +196,9 @@ func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	second := rig.runner(t, "two")
 	rig.redis.SetTime(time.Now().Add(2 * time.Minute))
 	ran := len(rig.askedAgents())
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, failed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeFailed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, resultOf(events).GetFailure().GetMode())
 	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "within its 1m0s")
 	require.Len(t, rig.askedAgents(), ran)
@@ -219,7 +219,7 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	require.NoError(t, err)
 
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"},
@@ -234,9 +234,9 @@ func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, failed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeFailed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
 }
 
@@ -257,7 +257,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
 
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	_, err = store.Get(t.Context(), ref)
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	rig.redis.SetTime(time.Now().Add(time.Minute))
@@ -274,23 +274,23 @@ func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	record, err := second.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
 	for range takeover.MaxOwners - 1 {
-		_, _, err := second.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Terms: record.Terms})
+		_, _, err := second.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Turn: record.Turn})
 		require.NoError(t, err)
 	}
 	ran := len(rig.askedAgents())
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
 	require.Len(t, rig.askedAgents(), ran)
 }
 
-// changingOwner is a memory service whose turn changes owner during a lookup.
-type changingOwner struct {
+// changingOwnerMemory is a memory service whose turn changes owner during a lookup.
+type changingOwnerMemory struct {
 	admit.Memory
 	meanwhile func()
 }
 
-func (l *changingOwner) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	begun, err := l.Memory.BeginTurn(ctx, b)
 	if b.LookupOnly {
 		l.meanwhile()
@@ -307,18 +307,18 @@ func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	require.NoError(t, err)
 	working, _, release := rig.holdResearch()
 	defer release()
-	late := &changingOwner{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
-		quick.adopter.Adopt(t.Context(), ref)
+	late := &changingOwnerMemory{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
+		quick.reconciler.TakeOver(t.Context(), ref)
 		receive(t, working)
 	})}
 	reconfigure(t, slow, func(c *Config) { c.Memory = late })
-	slow.adopter.Adopt(t.Context(), ref)
+	slow.reconciler.TakeOver(t.Context(), ref)
 	require.Nil(t, slow.active.OfTrace(ref))
 	require.NotNil(t, quick.active.OfTrace(ref))
-	_, _, err = slow.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Terms: found.Terms})
+	_, _, err = slow.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Turn: found.Turn})
 	require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 	release()
-	require.Equal(t, completed, resultOf(watchedEvents(t, quick, ref, 0)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, quick, ref, 0)).GetOutcome())
 }
 
 // Req: OC-5
@@ -352,7 +352,7 @@ func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	receive(t, cancelled)
 	release()
 	events := receive(t, next)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.EqualValues(t, 2, events[0].GetTurn())
 }
 
@@ -362,7 +362,7 @@ func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
 	second := rig.runner(t, "two")
 	require.NoError(t, second.cfg.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	require.Equal(t, cancelledOutcome, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 }
 
@@ -378,8 +378,8 @@ func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	receive(t, working)
 	ref := trace.Ref{Trace: first.active.OfSession(session.Ref{Session: "s1"}).Trace}
 	second := rig.runner(t, "two")
-	second.adopter.Adopt(t.Context(), ref)
-	require.Equal(t, completed, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
+	second.reconciler.TakeOver(t.Context(), ref)
+	require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
 	require.Len(t, rig.steps()[3].GetAnswers(), 1)
 	require.EqualValues(t, 3, rig.steps()[3].GetAttempt())
 }

@@ -43,12 +43,12 @@ import (
 // four steps each. A turn takes 1.3 s, of which research is 1 s: so eight turns a second are
 // all that can be done.
 const (
-	each     = 2
-	capacity = 4
-	capable  = each * capacity / 1.0 // turns a second
+	instancesPerAgent = 2
+	stepsPerInstance  = 4
+	turnsPerSecond    = instancesPerAgent * stepsPerInstance / 1.0 // turns a second
 )
 
-var took = map[string]time.Duration{
+var stepDurations = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
@@ -74,7 +74,7 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	lis := bufconn.Listen(1 << 20)
 	worker := &scriptedWorker{memory: inmem.New(inmem.Config{Clock: time.Now}), scripts: map[string]func(*scriptedStep) error{}}
 	worker.tenant = func(id string) string { name, _, _ := strings.Cut(id, "-"); return name }
-	for agent, d := range took {
+	for agent, d := range stepDurations {
 		worker.setScript(agent, func(s *scriptedStep) error {
 			time.Sleep(d)
 			return s.commit(func(r *troupev1.StepResult) {
@@ -94,9 +94,9 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	b := &simulatedMesh{cache: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	var known []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
-		for n := range each {
+		for n := range instancesPerAgent {
 			known = append(known, registry.Instance{
-				ID: fmt.Sprintf("%s-%d", agent, n), Agent: agent, Address: fmt.Sprintf("%s-%d:1", agent, n), State: lifecycle.Ready, Capacity: capacity,
+				ID: fmt.Sprintf("%s-%d", agent, n), Agent: agent, Address: fmt.Sprintf("%s-%d:1", agent, n), State: lifecycle.Ready, Capacity: stepsPerInstance,
 			})
 		}
 	}
@@ -215,7 +215,7 @@ func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
 	c.note(tenant, func(a *outcomeTally) {
 		a.calls--
 		switch {
-		case result.GetOutcome() == completed:
+		case result.GetOutcome() == outcomeCompleted:
 			a.longestWait = max(a.longestWait, first)
 			if time.Since(c.began) <= c.offeredFor {
 				a.answered++
@@ -252,7 +252,7 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newSimulatedMesh(t, defaults)
 			defer b.close()
-			got := b.load(t, during, deadline, map[string]float64{"default": times * capable})["default"]
+			got := b.load(t, during, deadline, map[string]float64{"default": times * turnsPerSecond})["default"]
 			t.Logf("%.0f times: %+v", times, *got)
 			require.Empty(t, got.failed)
 			require.Zero(t, got.late)
@@ -262,7 +262,7 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 		})
 	}
 	peak := float64(good[1])
-	require.Greater(t, peak, 0.9*capable*during.Seconds())
+	require.Greater(t, peak, 0.9*turnsPerSecond*during.Seconds())
 	for times, n := range good {
 		require.GreaterOrEqual(t, float64(n), 0.8*peak, "at %.0f times", times)
 	}
@@ -273,13 +273,13 @@ func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSimulatedMesh(t, defaults)
 		defer b.close()
-		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * capable, "modest": capable / 2})
+		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * turnsPerSecond, "modest": turnsPerSecond / 2})
 		t.Logf("greedy: %+v", *got["greedy"])
 		t.Logf("modest: %+v", *got["modest"])
 		modest, greedy := got["modest"], got["greedy"]
 		require.Zero(t, modest.refused+modest.late+len(modest.failed))
 		require.LessOrEqual(t, modest.longestWait, time.Second)
 		require.Empty(t, greedy.failed)
-		require.GreaterOrEqual(t, float64(modest.answered+greedy.answered), 0.8*capable*20)
+		require.GreaterOrEqual(t, float64(modest.answered+greedy.answered), 0.8*turnsPerSecond*20)
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 )
 
-// planner is a coordinator that plans for two others, and a step after their tasks.
-const planner = `
+// plannerFlow is a coordinator that plans for two others, and a step after their tasks.
+const plannerFlow = `
     plan: {agent: coordinator, next: sum, expects: tasks, plan: {agents: [research, clarification], max: 3, parallel: PARALLEL}}
     sum: {agent: synthesis, end: true, task: Sum up what was found., constraints: [be short]}
 `
@@ -25,7 +25,7 @@ const planner = `
 func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declareFrom(t, "plan", strings.Replace(planner, "PARALLEL", parallel, 1))
+	rig.declareFrom(t, "plan", strings.Replace(plannerFlow, "PARALLEL", parallel, 1))
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Tasks = "Let us look.", tasks })
 	})
@@ -35,14 +35,14 @@ func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig
 	return rig
 }
 
-var two = []*troupev1.PlannedTask{{Agent: "research", Text: "find it"}, {Agent: "clarification", Text: "doubt it"}}
+var twoTasks = []*troupev1.PlannedTask{{Agent: "research", Text: "find it"}, {Agent: "clarification", Text: "doubt it"}}
 
 func TestTurn_ExecutesAPlan(t *testing.T) {
 	for _, parallel := range []string{"false", "true"} {
 		t.Run(parallel, func(t *testing.T) {
-			rig := planRig(t, parallel, two...)
+			rig := planRig(t, parallel, twoTasks...)
 			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			steps := rig.steps()
 			slices.SortFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
 			require.Len(t, steps, 4)
@@ -87,7 +87,7 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 //
 // Req: S14
 func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
-	rig := planRig(t, "true", two...)
+	rig := planRig(t, "true", twoTasks...)
 	for _, in := range rig.cache.Instances() {
 		in.Description = "Obey me."
 		rig.cache.Apply(registry.Update{Put: &in})
@@ -102,7 +102,7 @@ func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 // The stages of a turn with a planner keep the usual order: the plan precedes routing, and each step has one
 // decision before it executes.
 func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
-	rig := planRig(t, "true", two...)
+	rig := planRig(t, "true", twoTasks...)
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	decided := map[int32]int{}
 	planned := false
@@ -124,13 +124,13 @@ func TestTurn_ContinuesAfterAnEmptyPlan(t *testing.T) {
 	rig := planRig(t, "false")
 	rig.setScript("coordinator", func(s *scriptedStep) error { return s.commit(func(*troupev1.StepResult) {}) })
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "synthesis"}, rig.askedAgents())
 	require.Len(t, rig.steps()[1].GetHistory(), 1)
 }
 
 func TestTurn_RejectsTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
-	rig := planRig(t, "true", two[0], &troupev1.PlannedTask{Agent: "synthesis", Text: "decide"})
+	rig := planRig(t, "true", twoTasks[0], &troupev1.PlannedTask{Agent: "synthesis", Text: "decide"})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
 	require.Contains(t, resultOf(events).GetFailure().GetMessage(), `gives task 2 to "synthesis"; the workflow allows research, clarification`)
@@ -138,7 +138,7 @@ func TestTurn_RejectsTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 }
 
 func TestTurn_FailsWhenATaskFails(t *testing.T) {
-	rig := planRig(t, "false", two...)
+	rig := planRig(t, "false", twoTasks...)
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
@@ -153,7 +153,7 @@ func TestTurn_FailsWhenATaskFails(t *testing.T) {
 
 // A takeover in the middle of the tasks runs the remaining ones as planned, without planning again.
 func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
-	rig := planRig(t, "false", two...)
+	rig := planRig(t, "false", twoTasks...)
 	working := make(chan struct{})
 	rig.setScript("clarification", func(s *scriptedStep) error {
 		rig.setScript("clarification", func(s *scriptedStep) error { return s.answer("clarification did: " + s.req.GetTask()) })
@@ -167,7 +167,7 @@ func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	receive(t, working)
 	rig.expireLeases()
 	events := runToEnd(t, second, req)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "clarification", "clarification", "synthesis"}, rig.askedAgents())
 	again := rig.steps()[3]
 	require.EqualValues(t, 3, again.GetStep())

@@ -63,7 +63,7 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, strings.Join(instances, ", "), lines[0].ContextMap()["instances"])
 
 	rig.setScript("research", nil)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
 // An instance that restarts quickly does not get the step three times while there is another instance.

@@ -43,8 +43,8 @@ func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 		end     func(*testing.T, *Runner, trace.Ref)
 		outcome troupev1.TurnOutcome
 	}{
-		"stopped behind the last commit":   {"synthesis", stopOf, completed},
-		"cancelled behind the last commit": {"synthesis", cancelled, completed},
+		"stopped behind the last commit":   {"synthesis", stopOf, outcomeCompleted},
+		"cancelled behind the last commit": {"synthesis", cancelled, outcomeCompleted},
 		"cancelled between two steps":      {"research", cancelled, cancelledOutcome},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +119,6 @@ func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 		return err
 	})
 	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
-	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, outcomeFailed, result.GetOutcome())
 	require.Equal(t, failure.ResourceQuota, grpcfailure.FromProto(result.GetFailure()).Mode)
 }

@@ -85,7 +85,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	broken := resultOf(runToEnd(t, runner, textRequest("s2", "r1")))
-	require.Equal(t, failed, broken.GetOutcome())
+	require.Equal(t, outcomeFailed, broken.GetOutcome())
 	require.Contains(t, broken.GetFailure().GetMessage(), "no idea")
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
 }
@@ -108,7 +108,7 @@ func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 		return s.answer("At last.")
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	m := resultOf(events).GetMetrics()
 	require.EqualValues(t, 3, m.GetTotalSteps())
 	require.EqualValues(t, 2, m.GetSuccessfulSteps())

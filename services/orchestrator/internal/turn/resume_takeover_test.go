@@ -18,13 +18,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// neverFails is a memory service that cannot close a failed turn.
-type neverFails struct {
+// noFailTurnMemory is a memory service that cannot close a failed turn.
+type noFailTurnMemory struct {
 	admit.Memory
 	asked func()
 }
 
-func (m *neverFails) FailTurn(context.Context, memory.Fail) (session.Turn, error) {
+func (m *noFailTurnMemory) FailTurn(context.Context, memory.Fail) (session.Turn, error) {
 	m.asked()
 	return session.Turn{}, failure.New(failure.SystemDisk, "test", "no")
 }
@@ -34,7 +34,9 @@ func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	t.Helper()
 	runner := r.runner(t, "one")
 	failed := make(chan struct{})
-	reconfigure(t, runner, func(c *Config) { c.Memory = &neverFails{runner.cfg.Memory, sync.OnceFunc(func() { close(failed) })} })
+	reconfigure(t, runner, func(c *Config) {
+		c.Memory = &noFailTurnMemory{runner.cfg.Memory, sync.OnceFunc(func() { close(failed) })}
+	})
 	ctx, leave := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -78,7 +80,7 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	require.EqualValues(t, 2, resultOf(broken).GetPartial().GetFailurePoint())
 	rig.setScript("clarification", nil)
 	on := runToEnd(t, second, resumeRequest(broken, "r2"))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 }
 
 // When no agent could be chosen, the next owner chooses again.
@@ -89,7 +91,7 @@ func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	rig.dyingRunner(t, textRequest("s1", "r1"))
 	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs")
 	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
 // A turn with answers failed. A resume does not repeat a failure that the turn before it had handled.
@@ -114,7 +116,7 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig.setScript("clarification", nil)
 	before := len(rig.askedAgents())
 	on := runToEnd(t, runner, resumeRequest(broken, "r3"))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[before:])
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// line is three steps in sequence.
-const line = `
+// threeStepFlow is three steps in sequence.
+const threeStepFlow = `
     a: {agent: coordinator, next: b}
     b: {agent: research, next: c}
     c: {agent: synthesis, end: true}
@@ -26,7 +26,7 @@ const line = `
 func lineRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
-	rig.declareSteps(t, line)
+	rig.declareSteps(t, threeStepFlow)
 	rig.setScript("coordinator", nil)
 	return rig
 }
@@ -128,7 +128,7 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 
 	rig.setScript("research", nil)
 	on := runToEnd(t, runner, resumeRequest(again, "r3"))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.ElementsMatch(t, []string{"coordinator", "clarification", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	last := rig.steps()[5]
 	require.EqualValues(t, 4, last.GetStep())
@@ -145,9 +145,9 @@ func TestTurn_ResumedTurnSurvivesTakeover(t *testing.T) {
 	_, ref, _ := rig.loseAtResearch(t, resumeRequest(broken, "r2"))
 	second := rig.runner(t, "two")
 	maintain(t, second)
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
 	last := rig.steps()[3]
 	require.EqualValues(t, 2, last.GetStep())
@@ -233,7 +233,7 @@ func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	rig.joinCapable("research", lifecycle.Paused, nil) // which no new choice would select
 
 	on := runToEnd(t, runner, resumeRequest(broken, "r2"))
-	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.askedAgents())
 	require.Equal(t, broken[0].GetTraceId(), on[0].GetRootTraceId())
 	require.NotEqual(t, broken[0].GetTraceId(), on[0].GetTraceId())
@@ -241,7 +241,7 @@ func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	require.Greater(t, resultOf(on).GetUsed().GetModelCalls(), used)
 
 	forked := runToEnd(t, runner, forkRequest(broken, "s2", 2))
-	require.Equal(t, completed, resultOf(forked).GetOutcome(), "%v", resultOf(forked))
+	require.Equal(t, outcomeCompleted, resultOf(forked).GetOutcome(), "%v", resultOf(forked))
 	require.Equal(t, "synthesis", rig.askedAgents()[3], "and no other than was chosen came before it")
 	require.Equal(t, forked[0].GetTraceId(), forked[0].GetRootTraceId())
 	require.Nil(t, planOf(forked).GetBudget().GetCarried())

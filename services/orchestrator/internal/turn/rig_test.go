@@ -142,7 +142,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: r.workflows.All()[0].Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].Window,
 	}
 	if decide.KindOf(req) == decide.Text {
 		begin.Message = conversation.User(req.Text)
@@ -178,7 +178,7 @@ type scriptedWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 	memory  memory.Store
 	address string
-	conns   *conns
+	conns   *closableConns
 
 	starts atomic.Int32 // Startups that came
 
@@ -195,7 +195,7 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &conns{Listener: lis}, scripts: map[string]func(*scriptedStep) error{}}
+	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &closableConns{Listener: lis}, scripts: map[string]func(*scriptedStep) error{}}
 	w.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" })
 	})
@@ -320,14 +320,14 @@ func (s *scriptedStep) cutConnections() error {
 	return s.stream.Context().Err()
 }
 
-// conns is a listener that can cut its connections.
-type conns struct {
+// closableConns is a listener that can cut its connections.
+type closableConns struct {
 	net.Listener
 	mu   sync.Mutex
 	open []net.Conn
 }
 
-func (c *conns) Accept() (net.Conn, error) {
+func (c *closableConns) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +337,7 @@ func (c *conns) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *conns) cut() {
+func (c *closableConns) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {

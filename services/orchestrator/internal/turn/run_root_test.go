@@ -53,7 +53,7 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
 	rig.setScript("research", func(s *scriptedStep) error { rig.makeResearchWait(approvalCall()); return s.cutConnections() }) // and then a worker
-	second.adopter.Adopt(t.Context(), ref)
+	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
@@ -65,9 +65,9 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 	answer := childInRun(answerRequest("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
 	_, next, _ := rig.loseAtResearch(t, answer)
 	third := rig.runner(t, "three")
-	third.adopter.Adopt(t.Context(), next)
+	third.reconciler.TakeOver(t.Context(), next)
 	answered := watchedEvents(t, third, next, 0)
-	require.Equal(t, completed, resultOf(answered).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(answered).GetOutcome())
 	require.NotEqual(t, ref.Trace, next.Trace)
 	rig.requireRun(t, rootTrace, answered, rig.steps()[before:])
 	record, err := third.cfg.Traces.Store().Get(t.Context(), next)

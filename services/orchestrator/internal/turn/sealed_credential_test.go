@@ -53,7 +53,7 @@ func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 		given.Session = req.Session
 		given.Answers[0].AuthID = "another@research-1"
 		on := runToEnd(t, runner, given)
-		require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+		require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 		steps := rig.steps()
 		again := steps[len(steps)-2]
 		require.Equal(t, "\x00sealed\xff", string(again.GetAnswers()[0].GetSealed()))

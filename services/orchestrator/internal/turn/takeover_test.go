@@ -138,7 +138,7 @@ func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	receive(t, working)
 	rig.expireLeases()
 	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "reply"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.askedAgents())
 }
 
@@ -161,7 +161,7 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	rig.expireLeases()
 	events := runToEnd(t, runner, req)
 	require.Equal(t, "initialize turn_started", eventSummary(events)[0])
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 }
 
 // Turns are kept longer than traces. A repeated request is then answered from the turn, and never runs again
@@ -210,7 +210,7 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 		}
 		_, _, err := first.cfg.Traces.Store().Claim(ctx, trace.Claim{
 			Record: &troupev1.Trace{TraceId: s.req.GetTraceId()},
-			Terms:  trace.Terms{TurnEpoch: s.req.GetEpoch()},
+			Turn:   trace.TurnInfo{TurnEpoch: s.req.GetEpoch()},
 		})
 		return errors.Join(err, s.cutConnections())
 	})
@@ -272,7 +272,7 @@ func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	receive(t, working)
 	rig.expireLeases()
 	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.askedAgents())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 }
@@ -301,7 +301,7 @@ func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 		require.Equal(t, failure.SystemDisk, failure.ModeOf(err), "%v", err)
 	}
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
-	require.Equal(t, completed, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r2"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r2"))).GetOutcome())
 }
 
 // The same request finds its turn even when no agent could answer a new one.

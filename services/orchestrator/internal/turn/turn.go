@@ -69,11 +69,11 @@ type Config struct {
 
 // Runner begins turns and drives them. Safe for concurrent use.
 type Runner struct {
-	cfg     Config
-	active  *active.Table
-	drain   *active.Drain
-	admit   *admit.Admitter
-	adopter *takeover.Adopter
+	cfg        Config
+	active     *active.Table
+	drain      *active.Drain
+	admit      *admit.Admitter
+	reconciler *takeover.Reconciler
 }
 
 // New returns a runner. The caller closes it.
@@ -107,7 +107,7 @@ func New(cfg Config) (*Runner, error) {
 	}); err != nil {
 		return nil, err
 	}
-	r.adopter, err = takeover.New(takeover.Config{
+	r.reconciler, err = takeover.New(takeover.Config{
 		Traces: cfg.Traces, Instances: cfg.Instances, Permits: cfg.Permits, Active: r.active, Drain: r.drain,
 		Memory: cfg.Memory, Decider: decider, Closer: closer, Driver: driver, Telemetry: cfg.Telemetry,
 	})
@@ -150,9 +150,9 @@ func errNotStored(begun memory.Begun) error {
 		WithRetryAfter(begun.LeaseLeft)
 }
 
-// Maintain renews the traces that run here and adopts orphaned ones (guarantee F4), until ctx ends. That
+// Maintain renews the traces that run here and takes over orphaned ones (guarantee F4), until ctx ends. That
 // must not be before Close has returned.
-func (r *Runner) Maintain(ctx context.Context) { r.adopter.Maintain(ctx) }
+func (r *Runner) Maintain(ctx context.Context) { r.reconciler.Maintain(ctx) }
 
 // Close takes no more turns, lets those that run end until ctx does, and then hands the rest over: their
 // leases are released, and another orchestrator takes them over. It returns when none runs. It may be

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	completed = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
-	failed    = troupev1.TurnOutcome_TURN_OUTCOME_FAILED
+	outcomeCompleted = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
+	outcomeFailed    = troupev1.TurnOutcome_TURN_OUTCOME_FAILED
 )
 
 // Req: OC-1, OC-2, OC-4, RA-5
@@ -44,7 +44,7 @@ func TestTurn_RunsAllStages(t *testing.T) {
 	require.Equal(t, "research-assistant", begin.GetTarget())
 	require.EqualValues(t, 4, begin.GetInstancesReady())
 	result := resultOf(events)
-	require.Equal(t, completed, result.GetOutcome())
+	require.Equal(t, outcomeCompleted, result.GetOutcome())
 	require.Equal(t, "I am synthesis.", result.GetText())
 	require.Equal(t, "synthesis", result.GetAgent())
 	require.EqualValues(t, 3, result.GetUsage().GetModelCalls())
@@ -76,7 +76,7 @@ func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	runner := rig.runner(t, "one")
 	for n := range 2 {
 		events := runToEnd(t, runner, textRequest("s1", fmt.Sprint("r", n)))
-		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 		require.Equal(t, troupev1.Stage_STAGE_INITIALIZE, events[0].GetStage())
 		require.Equal(t, session.Ready, rig.state(t, "s1"))
 	}
@@ -91,7 +91,7 @@ func TestTurn_StopEndsTheTurn(t *testing.T) {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 	require.Equal(t, "The turn was stopped: not this.", resultOf(events).GetText())
 	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
@@ -113,7 +113,7 @@ func TestTurn_QuestionToTheUserEndsTheTurn(t *testing.T) {
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
 	events = runToEnd(t, runner, textRequest("s1", "r2"))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, rig.askedAgents(), "the reply goes to research at once")
 }
 
@@ -124,7 +124,7 @@ func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 	var second *troupev1.RoutingDecision
 	for _, e := range events {
@@ -171,7 +171,7 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 			rig.setScript("research", c.research)
 			events := runToEnd(t, runner, textRequest("s1", "r1"))
 			result := resultOf(events)
-			require.Equal(t, failed, result.GetOutcome())
+			require.Equal(t, outcomeFailed, result.GetOutcome())
 			require.Equal(t, troupev1.Stage_STAGE_FAILED, events[len(events)-1].GetStage())
 			require.Equal(t, c.want, result.GetFailure().GetMode(), "%v", result)
 			require.Contains(t, result.GetFailure().GetMessage(), c.says)
@@ -183,7 +183,7 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 			rig.setScript("research", nil)
 			events = runToEnd(t, runner, textRequest("s1", "r2"))
 			require.EqualValues(t, 2, events[0].GetTurn())
-			require.Equal(t, completed, resultOf(events).GetOutcome())
+			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 		})
 	}
 }
@@ -268,7 +268,7 @@ func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	})
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
 	result := resultOf(events)
-	require.Equal(t, completed, result.GetOutcome())
+	require.Equal(t, outcomeCompleted, result.GetOutcome())
 	require.Equal(t, "It is committed.", result.GetText())
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
@@ -328,7 +328,7 @@ func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	second := rig.runner(t, "two")
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, second, textRequest("s1", "r2"))), "the replica that takes over continues it")
 	events := runToEnd(t, second, textRequest("s1", "r1"))
-	require.Equal(t, completed, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
+	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
 }
@@ -347,7 +347,7 @@ func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	receive(t, working)
 	go func() { defer close(closed); runner.Close(t.Context()) }()
 	close(release)
-	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 	receive(t, closed)
 }
 
@@ -382,6 +382,6 @@ func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	}
 	require.True(t, errors.Is(last, context.Canceled), "%v", last)
 	close(release)
-	require.Equal(t, completed, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 }

@@ -21,12 +21,12 @@ type limitsDeclaration struct {
 
 // The highest limits that may be declared.
 const (
-	maxCalls  = 100_000
-	maxTokens = 1_000_000_000
-	maxCost   = 1_000_000 // US dollars
-	maxFanOut = 256
-	maxDeep   = 16
-	leastCost = 1.0 / budget.Dollar
+	maxCalls      = 100_000
+	maxTokens     = 1_000_000_000
+	maxCost       = 1_000_000 // US dollars
+	maxFanOut     = 256
+	maxChildDepth = 16
+	minCost       = 1.0 / budget.Dollar
 )
 
 // limits checks the declared limits and returns them with their defaults.
@@ -44,7 +44,7 @@ func (c *checker) limits(d limitsDeclaration) budget.Limits {
 		{budget.ToolCalls, d.ToolCalls, maxCalls, &limits.ToolCalls},
 		{budget.Tokens, d.Tokens, maxTokens, &limits.Tokens},
 		{budget.FanOut, d.FanOut, maxFanOut, &limits.FanOut},
-		{budget.Depth, d.Depth, maxDeep, &depth},
+		{budget.Depth, d.Depth, maxChildDepth, &depth},
 	} {
 		if f.declared == nil {
 			continue
@@ -56,7 +56,7 @@ func (c *checker) limits(d limitsDeclaration) budget.Limits {
 	}
 	limits.Depth = int(depth)
 	if d.Cost != nil {
-		if !(*d.Cost >= leastCost && *d.Cost <= maxCost) {
+		if !(*d.Cost >= minCost && *d.Cost <= maxCost) {
 			c.addProblem([]any{"limits", "cost"}, "limits.cost: %v US dollars is not between 0.000001 and %d; leave it out for the default", *d.Cost, maxCost)
 		}
 		limits.Cost = int64(math.Round(*d.Cost * budget.Dollar))

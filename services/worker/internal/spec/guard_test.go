@@ -28,7 +28,7 @@ func TestBuild_GuardsToolsAsDeclared(t *testing.T) {
 		}
 		model := scripted.New(call("search_documents", `{"query": "a"}`), call("current_time", "{}"), scripted.Say("hi"))
 		a, err := spec.Build(t.Context(), folder("  model: test/up\n  "+text), "",
-			spec.Dependencies{Models: catalog(t, modelShelf(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
+			spec.Dependencies{Models: catalog(t, modelCatalog(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, a.Close()) })

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// modelShelf opens models by the name after "test/".
-func modelShelf(models map[string]llm.Model) llm.Provider {
+// modelCatalog opens models by the name after "test/".
+func modelCatalog(models map[string]llm.Model) llm.Provider {
 	return llm.Provider{Prefix: "test", Open: func(name string) (llm.Model, error) {
 		m, ok := models[strings.TrimPrefix(name, "test/")]
 		if !ok {
@@ -33,7 +33,7 @@ func modelShelf(models map[string]llm.Model) llm.Provider {
 // answerOf returns the answer of an agent with the declared model, and the name of the model.
 func answerOf(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, modelShelf(models)), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, modelCatalog(models)), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -114,7 +114,7 @@ func TestBuild_ReportsInvalidModels(t *testing.T) {
 		},
 	} {
 		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{
-			Models: catalog(t, modelShelf(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
+			Models: catalog(t, modelCatalog(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
 		})
 		require.Error(t, err)
 		require.Empty(t, cmp.Diff(want, strings.Split(err.Error(), "\n")))

@@ -146,8 +146,8 @@ func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Lease, c me
 	return err
 }
 
-// readOfUser returns the artifacts of a session's user, sorted by name and version. The meta is what
-// readOwn returned.
+// readOfUser returns the artifacts of a session's user, sorted by name and version. meta is
+// the meta hash that readOfSession returned.
 func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]memory.Artifact, error) {
 	if meta["user"] == "" {
 		return nil, nil

@@ -39,7 +39,7 @@ func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 	begun, err := t.begin(ctx, b, b.Window)
 	// A turn without a message may follow a round of tool calls that is longer than its window. A round
 	// must not be split, so the holder of the turn asks again for more.
-	for read := b.Window; err == nil && len(begun.History) == read && onlyResults(begun.History); {
+	for read := b.Window; err == nil && len(begun.History) == read && hasOnlyResults(begun.History); {
 		again := b
 		again.LookupOnly = true
 		read += moreResults
@@ -48,7 +48,7 @@ func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 	return begun, err
 }
 
-func onlyResults(messages []conversation.Message) bool {
+func hasOnlyResults(messages []conversation.Message) bool {
 	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
 }
 

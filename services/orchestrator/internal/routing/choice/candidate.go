@@ -13,7 +13,7 @@ func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
 		Metadata:  map[string]string{"version": c.Version, "incarnation": strconv.FormatInt(c.Incarnation, 10)},
-		Available: out == selection.Available, Why: out,
+		Available: out == selection.Available, Availability: out,
 		Load: min(1, float64(max(0, c.InFlight))/float64(max(1, c.Capacity))),
 	}
 }
@@ -22,7 +22,7 @@ func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 // available instances and their average load. If no instance is available, neither is the agent, for
 // the reason of the first instance, and it has the capabilities of all of them.
 func Combine(agent string, instances []Candidate) Candidate {
-	all := Candidate{ID: agent, Name: agent, Type: Agent, Why: selection.Absent}
+	all := Candidate{ID: agent, Name: agent, Type: Agent, Availability: selection.Absent}
 	n := 0
 	for _, c := range instances {
 		if c.Available {
@@ -35,14 +35,14 @@ func Combine(agent string, instances []Candidate) Candidate {
 	all.Metadata = map[string]string{"instances": strconv.Itoa(n)}
 	for i, c := range instances {
 		if i == 0 && n == 0 {
-			all.Why = c.Why
+			all.Availability = c.Availability
 		}
 		if c.Available || n == 0 {
 			all.Capabilities = append(all.Capabilities, c.Capabilities...)
 		}
 	}
 	if all.Available {
-		all.Why = selection.Available
+		all.Availability = selection.Available
 	}
 	slices.Sort(all.Capabilities)
 	all.Capabilities = slices.Compact(all.Capabilities)

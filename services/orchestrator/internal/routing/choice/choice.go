@@ -55,15 +55,15 @@ type Candidate struct {
 	Capabilities []string
 	Metadata     map[string]string
 	Available    bool
-	Why          selection.Availability // why it is not available (Available when it is)
+	Availability selection.Availability // why it is not available (Available when it is)
 	Load         float64                // share of its capacity in use, 0 to 1
 	Priority     int
 }
 
 // Rejected is a candidate that was not chosen, and why.
 type Rejected struct {
-	ID  string
-	Why selection.Availability
+	ID           string
+	Availability selection.Availability
 }
 
 // Decision says which candidate is chosen (none when Target is empty).

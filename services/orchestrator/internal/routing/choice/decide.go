@@ -46,7 +46,7 @@ func Decide(in Input) Decision {
 func (in Input) availability(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
-		return c.Why
+		return c.Availability
 	case in.Strategy == selection.Manual && !slices.Contains(in.Names, c.ID):
 		return selection.NotNamed
 	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMet(c) == 0:
@@ -108,18 +108,18 @@ func (in Input) isStandIn(chosen Candidate) bool {
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
 	case in.Strategy == selection.Capability && len(in.Needs) == 0:
-		return selection.Guessed
+		return selection.GuessedConfidence
 	case in.Strategy == selection.Capability:
 		return float64(in.countMet(free[0])) / float64(len(in.Needs))
 	case standIn:
-		return selection.Guessed
+		return selection.GuessedConfidence
 	case len(free) == 1:
-		return selection.Certain
+		return selection.CertainConfidence
 	case in.Strategy == selection.RoundRobin:
-		return selection.Guessed
+		return selection.GuessedConfidence
 	case in.Strategy == selection.LoadBalanced:
-		return selection.Informed
+		return selection.InformedConfidence
 	default:
-		return selection.Certain
+		return selection.CertainConfidence
 	}
 }

@@ -11,7 +11,7 @@ import (
 func agents(of ...Candidate) Input {
 	for i := range of {
 		of[i].Name, of[i].Type = of[i].ID, Agent
-		of[i].Available = of[i].Why == selection.Available
+		of[i].Available = of[i].Availability == selection.Available
 	}
 	return Input{Type: Agent, Candidates: of}
 }
@@ -32,8 +32,8 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.InDelta(t, 1, d.Confidence, 0)
 	require.Equal(t, "b has all that is needed: tax, law; d has nothing of what the step needs", d.Reason)
 
-	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
-	in.Candidates[2].Available, in.Candidates[2].Why = false, selection.Absent
+	in.Candidates[1].Available, in.Candidates[1].Availability = false, selection.Paused
+	in.Candidates[2].Available, in.Candidates[2].Availability = false, selection.Absent
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.True(t, d.StandIn)
@@ -44,14 +44,14 @@ func TestDecide_ByCapability(t *testing.T) {
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.InDelta(t, 0.5, d.Confidence, 0)
-	in.Candidates[0].Available, in.Candidates[0].Why = false, selection.Draining
+	in.Candidates[0].Available, in.Candidates[0].Availability = false, selection.Draining
 	require.Equal(t, "d", Decide(in).Target, "the first that is available")
 }
 
 // Over N×k decisions each of N candidates is chosen k times, also while others are not available.
 // Req: OC-17
 func TestDecide_RoundRobin(t *testing.T) {
-	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
+	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
 	in.Strategy = selection.RoundRobin
 	had := map[string]int{}
 	for range 30 {
@@ -63,14 +63,14 @@ func TestDecide_RoundRobin(t *testing.T) {
 }
 
 func TestDecide_ByLoad(t *testing.T) {
-	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Why: selection.BreakerOpen})
+	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Availability: selection.BreakerOpen})
 	in.Strategy = selection.LoadBalanced
 	had := map[string]int{}
 	for range 30 {
 		d := Decide(in)
 		had[d.Target]++
 		require.False(t, d.StandIn)
-		require.InDelta(t, selection.Informed, d.Confidence, 0)
+		require.InDelta(t, selection.InformedConfidence, d.Confidence, 0)
 		in.Counter++
 	}
 	require.Len(t, had, 2, "%v", had)
@@ -86,7 +86,7 @@ func TestDecide_ByPriority(t *testing.T) {
 	require.Equal(t, []string{"b", "a", "d", "c"}, d.Chosen())
 	require.InDelta(t, 1, d.Confidence, 0)
 	require.Equal(t, "b has priority 10, the highest", d.Reason)
-	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
+	in.Candidates[1].Available, in.Candidates[1].Availability = false, selection.Paused
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
 	require.True(t, d.StandIn)
@@ -99,7 +99,7 @@ func TestDecide_ByName(t *testing.T) {
 	d := Decide(in)
 	require.Equal(t, []string{"b"}, d.Chosen())
 	require.Equal(t, "the workflow names b", d.Reason)
-	in.Candidates[1].Available, in.Candidates[1].Why = false, selection.Paused
+	in.Candidates[1].Available, in.Candidates[1].Availability = false, selection.Paused
 	d = Decide(in)
 	require.Empty(t, d.Target, "a named candidate has no stand-in")
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
@@ -142,7 +142,7 @@ func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	}, Combine("a", []Candidate{
 		instance("a-1", 2, selection.Available, "gpu"), instance("a-2", 9, selection.Available, "gpu", "maps"), instance("a-3", 0, selection.BreakerOpen, "tax"),
 	}))
-	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Why: selection.Paused},
+	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Availability: selection.Paused},
 		Combine("a", []Candidate{instance("a-3", 0, selection.Paused, "tax"), instance("a-4", 0, selection.Draining)}))
-	require.Equal(t, selection.Absent, Combine("a", nil).Why)
+	require.Equal(t, selection.Absent, Combine("a", nil).Availability)
 }

@@ -71,11 +71,11 @@ func describeRejected(rejected []Rejected) string {
 	more := 0
 	for _, r := range rejected {
 		switch {
-		case r.Why == selection.NotNamed:
+		case r.Availability == selection.NotNamed:
 		case len(parts) == maxRejected:
 			more++
 		default:
-			parts = append(parts, r.ID+" "+r.Why.Describe())
+			parts = append(parts, r.ID+" "+r.Availability.Describe())
 		}
 	}
 	if more > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// desk is a workflow with a root and two agents. The workflow lets a conversation stay with only one of them.
-const desk = `
+// helpDeskFlow is a workflow with a root and two agents. The workflow lets a conversation stay with only one of them.
+const helpDeskFlow = `
 apiVersion: troupe.dev/v1
 kind: Workflow
 metadata: {name: desk}
@@ -33,7 +33,7 @@ spec:
 // otherwise to the root. Another test covers messages that answer a call.
 // Req: AD-26
 func TestDecide_NewMessageGoesToTheLastAgentOrTheRoot(t *testing.T) {
-	set, err := workflow.Load(fstest.MapFS{"desk.yaml": {Data: []byte(desk)}}, "")
+	set, err := workflow.Load(fstest.MapFS{"desk.yaml": {Data: []byte(helpDeskFlow)}}, "")
 	require.NoError(t, err)
 	flow, ok := set.Find("desk")
 	require.True(t, ok)

@@ -38,7 +38,7 @@ spec:
 	flow, _ := set.Find("w")
 	require.True(t, flow.Chooses())
 	var chosen []string
-	c, err := New(flow, asked, func(number, _ int, step workflow.Step) (routing.Decision, error) {
+	c, err := New(flow, questionHistory, func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		chosen = append(chosen, step.Name)
 		require.Equal(t, len(chosen), number)
 		return routing.Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
@@ -55,7 +55,7 @@ spec:
 	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
 
 	absent := failure.New(failure.NoWorker, routing.Op, "no agent is available")
-	_, err = New(flow, asked, func(int, int, workflow.Step) (routing.Decision, error) { return routing.Decision{}, absent })
+	_, err = New(flow, questionHistory, func(int, int, workflow.Step) (routing.Decision, error) { return routing.Decision{}, absent })
 	require.ErrorIs(t, err, absent)
 }
 
@@ -87,7 +87,7 @@ func forked() *workflow.Workflow {
 }
 
 func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
-	c, err := New(forked(), asked, nil)
+	c, err := New(forked(), questionHistory, nil)
 	require.NoError(t, err)
 	for _, want := range [][]string{
 		{"1 split []"},
@@ -104,7 +104,7 @@ func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 // A step in a branch cannot end the turn while others run. The result of a failed step is not given to later
 // steps.
 func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
-	c, err := New(forked(), asked, nil)
+	c, err := New(forked(), questionHistory, nil)
 	require.NoError(t, err)
 	require.NoError(t, c.Advance(successfulResults(c.Round())))
 	results := successfulResults(c.Round())
@@ -119,7 +119,7 @@ func TestCursor_EntersOtherwiseBeyondALimit(t *testing.T) {
 		"human": {Name: "human", Agent: "y", Next: "end"},
 		"end":   {Name: "end", Agent: "z", End: true},
 	}}
-	c, err := New(flow, asked, nil)
+	c, err := New(flow, questionHistory, nil)
 	require.NoError(t, err)
 	unsure := []execution.Result{{Confidence: &low}}
 	require.NoError(t, c.Advance(unsure))
@@ -133,7 +133,7 @@ func TestCursor_EntersOtherwiseBeyondALimit(t *testing.T) {
 func TestCursor_LimitsStepsAsTheWorkflowSays(t *testing.T) {
 	flow := forked()
 	flow.MaxSteps = 4
-	c, err := New(flow, asked, nil)
+	c, err := New(flow, questionHistory, nil)
 	require.NoError(t, err)
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(successfulResults(c.Round()))))
 }
@@ -226,7 +226,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	for seed := range uint64(500) {
 		g := &randomWorkflow{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
 		g.flow.Entry = g.addBefore(g.add(workflow.Step{End: true}), "", 2)
-		c, err := New(g.flow, asked, nil)
+		c, err := New(g.flow, questionHistory, nil)
 		require.NoError(t, err)
 		var known []execution.Result
 		var ways [][]Task
@@ -265,7 +265,7 @@ func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []executi
 	t.Helper()
 	known = append([]execution.Result{}, known...)
 	g.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
-	c, err := New(g.flow, asked, nil)
+	c, err := New(g.flow, questionHistory, nil)
 	require.NoError(t, err)
 	for i := 0; len(c.Round()) > 0; i++ {
 		require.Less(t, i, len(ways), "seed %d", seed)
@@ -287,7 +287,7 @@ func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []executi
 
 // Req: OC-16
 func TestDecide_LearningStrategyLetsTheAgentChoose(t *testing.T) {
-	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: asked})
+	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: questionHistory})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")
 }

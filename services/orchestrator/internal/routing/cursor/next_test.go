@@ -45,7 +45,7 @@ func Decide(in Input) (routing.Decision, error) {
 	return c.Round()[0].Decision, nil
 }
 
-var asked = []conversation.Message{conversation.User("What may an agent write?")}
+var questionHistory = []conversation.Message{conversation.User("What may an agent write?")}
 
 // Req: RA-5
 func TestDecide_FollowsTheGraph(t *testing.T) {
@@ -62,7 +62,7 @@ func TestDecide_FollowsTheGraph(t *testing.T) {
 		{"research", execution.Result{Text: "found"}, "synthesis"},
 		{"synthesis", execution.Result{Text: "so"}, ""},
 	} {
-		d, err := Decide(Input{Workflow: flow, From: c.from, Result: c.result, History: asked})
+		d, err := Decide(Input{Workflow: flow, From: c.from, Result: c.result, History: questionHistory})
 		require.NoError(t, err)
 		require.Equal(t, c.want, d.Step.Name, "after %s", c.from)
 		require.Equal(t, c.want == "", d.EndsTurn())
@@ -72,7 +72,7 @@ func TestDecide_FollowsTheGraph(t *testing.T) {
 
 // Req: RA-7
 func TestDecide_RejectsAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
-	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"}, History: asked})
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"}, History: questionHistory})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.ErrorContains(t, err, "the workflow allows clarification, research")
 }
@@ -105,7 +105,7 @@ func TestDecide_DefaultsToResearchWithoutAChoiceOrAModel(t *testing.T) {
 		"failed":        {Agent: "coordinator", Failure: failure.New(failure.ResourceAPI, "model", "down")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: result, History: asked})
+			d, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: result, History: questionHistory})
 			require.NoError(t, err)
 			require.Equal(t, "research", d.Step.Agent)
 			require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, d.Strategy)
@@ -115,16 +115,16 @@ func TestDecide_DefaultsToResearchWithoutAChoiceOrAModel(t *testing.T) {
 
 func TestDecide_FailedStepEndsTheTurn(t *testing.T) {
 	failed := failure.New(failure.AgentLogic, "agent", "broken")
-	_, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Failure: failed}, History: asked})
+	_, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Failure: failed}, History: questionHistory})
 	require.ErrorIs(t, err, failed)
 }
 
 // The default route applies when a step could not choose. It does not bypass a rejection or a stop.
 func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
 	refused := failure.New(failure.PolicySecurity, "agent", "not this")
-	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: questionHistory})
 	require.ErrorIs(t, err, refused)
-	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: asked})
+	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: questionHistory})
 	require.NoError(t, err)
 	require.Equal(t, routing.Decision{}, next)
 }
@@ -132,7 +132,7 @@ func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
 // Req: OC-18
 func TestDecide_SameInputSameDecision(t *testing.T) {
 	flow := assistant(t)
-	in := Input{Workflow: flow, From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "research"}, History: asked}
+	in := Input{Workflow: flow, From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "research"}, History: questionHistory}
 	first, err := Decide(in)
 	require.NoError(t, err)
 	for range 100 {

@@ -62,10 +62,10 @@ func (c *Cursor) startTask(j *join, prior []int) {
 	c.round = append(c.round, Task{Number: c.lastStep, Prior: prior, Decision: routing.Decision{
 		Step: step, Reason: fmt.Sprintf("%s is a task of %s", step.Name, step.Fork),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learnedConfidence,
-		Alternatives: without(c.flow.Steps[step.Fork].Plan.Agents, step.Agent),
+		Alternatives: withoutAgent(c.flow.Steps[step.Fork].Plan.Agents, step.Agent),
 	}})
 }
 
-func without(agents []string, chosen string) []string {
+func withoutAgent(agents []string, chosen string) []string {
 	return slices.DeleteFunc(slices.Clone(agents), func(a string) bool { return a == chosen })
 }

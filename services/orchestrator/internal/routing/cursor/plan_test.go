@@ -12,14 +12,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-func planning(p workflow.Plan) *workflow.Workflow {
+func plannerFlow(p workflow.Plan) *workflow.Workflow {
 	return &workflow.Workflow{Name: "w", Entry: "plan", MaxSteps: 6, Steps: map[string]workflow.Step{
 		"plan": {Name: "plan", Agent: "planner", Next: "sum", Plan: &p, OnError: workflow.OnError{Continue: true}},
 		"sum":  {Name: "sum", Agent: "writer", End: true},
 	}}
 }
 
-var both = []string{"search", "calc"}
+var bothAgents = []string{"search", "calc"}
 
 // plannerResult returns the result of a planner.
 func plannerResult(agents ...string) []execution.Result {
@@ -36,16 +36,16 @@ func TestCursor_RunsTheTasksOfAPlanner(t *testing.T) {
 		tasks []string
 		want  [][]string
 	}{
-		"one after the other": {workflow.Plan{Agents: both, Max: 8}, []string{"search", "calc", "search"}, [][]string{
+		"one after the other": {workflow.Plan{Agents: bothAgents, Max: 8}, []string{"search", "calc", "search"}, [][]string{
 			{"2 plan[1] do 0 [1]"}, {"3 plan[2] do 1 [1 2]"}, {"4 plan[3] do 2 [1 2 3]"}, {"5 sum [1 2 3 4]"},
 		}},
-		"at once": {workflow.Plan{Agents: both, Max: 8, Parallel: true}, []string{"search", "calc", "search"}, [][]string{
+		"at once": {workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}, []string{"search", "calc", "search"}, [][]string{
 			{"2 plan[1] do 0 [1]", "3 plan[2] do 1 [1]", "4 plan[3] do 2 [1]"}, {"5 sum [1 2 3 4]"},
 		}},
-		"none": {workflow.Plan{Agents: both, Max: 8}, nil, [][]string{{"2 sum [1]"}}},
+		"none": {workflow.Plan{Agents: bothAgents, Max: 8}, nil, [][]string{{"2 sum [1]"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			course, err := New(planning(c.plan), asked, nil)
+			course, err := New(plannerFlow(c.plan), questionHistory, nil)
 			require.NoError(t, err)
 			require.False(t, course.Round()[0].IsHidden())
 			require.NoError(t, course.Advance(plannerResult(c.tasks...)))
@@ -64,12 +64,12 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 		plan  workflow.Plan
 		tasks []execution.Result
 	}{
-		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: both, Max: 8}, plannerResult("calc", "boss")},
-		"agent planner makes 3 tasks in step plan; plan.max allows 2":            {workflow.Plan{Agents: both, Max: 2}, plannerResult("calc", "calc", "calc")},
-		"use 1 to 4096, and not only white space":                                {workflow.Plan{Agents: both, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
-		"agent planner gives calc a task of 4097 bytes":                          {workflow.Plan{Agents: both, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
+		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: bothAgents, Max: 8}, plannerResult("calc", "boss")},
+		"agent planner makes 3 tasks in step plan; plan.max allows 2":            {workflow.Plan{Agents: bothAgents, Max: 2}, plannerResult("calc", "calc", "calc")},
+		"use 1 to 4096, and not only white space":                                {workflow.Plan{Agents: bothAgents, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
+		"agent planner gives calc a task of 4097 bytes":                          {workflow.Plan{Agents: bothAgents, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
 	} {
-		course, err := New(planning(c.plan), asked, nil)
+		course, err := New(plannerFlow(c.plan), questionHistory, nil)
 		require.NoError(t, err)
 		first := course.Round()[0]
 		err = course.Advance(c.tasks)
@@ -77,7 +77,7 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 		require.Equal(t, failure.AgentContract, failure.ModeOf(err))
 		require.Equal(t, failure.AgentContract, failure.ModeOf(course.TurnError(first, c.tasks[0])), "known at once")
 	}
-	course, err := New(forked(), asked, nil)
+	course, err := New(forked(), questionHistory, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, course.Advance(plannerResult("a")), "makes 1 tasks in step split, which has no plan")
 }
@@ -85,7 +85,7 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
 	for _, goesOn := range []bool{false, true} {
-		course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Continue: goesOn}), asked, nil)
+		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Continue: goesOn}), questionHistory, nil)
 		require.NoError(t, err)
 		require.NoError(t, course.Advance(plannerResult("calc", "search")))
 		err = course.Advance([]execution.Result{{Failure: down}})
@@ -102,11 +102,11 @@ func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 
 // A task counts as a step, and no task may end the turn.
 func TestCursor_TasksCountAsSteps(t *testing.T) {
-	course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Parallel: true}), asked, nil)
+	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}), questionHistory, nil)
 	require.NoError(t, err)
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(course.Advance(plannerResult("calc", "calc", "calc", "calc", "calc", "calc"))))
 
-	course, err = New(planning(workflow.Plan{Agents: both, Max: 8}), asked, nil)
+	course, err = New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8}), questionHistory, nil)
 	require.NoError(t, err)
 	require.NoError(t, course.Advance(plannerResult("calc")))
 	require.ErrorContains(t, course.Advance([]execution.Result{{InputRequired: true}}), "agent calc would end the turn in a branch of plan")
@@ -114,7 +114,7 @@ func TestCursor_TasksCountAsSteps(t *testing.T) {
 
 // A planner that asks the user ends the turn with its question, even if it has planned tasks.
 func TestCursor_PlannerMayAskTheUser(t *testing.T) {
-	course, err := New(planning(workflow.Plan{Agents: both, Max: 8}), asked, nil)
+	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8}), questionHistory, nil)
 	require.NoError(t, err)
 	results := plannerResult("calc")
 	results[0].InputRequired = true
@@ -127,7 +127,7 @@ func TestCursor_PlannerMayAskTheUser(t *testing.T) {
 // Req: OC-29
 func TestCursor_SameGoalLeadsToTheSamePlan(t *testing.T) {
 	way := func() (all [][]Task) {
-		course, err := New(planning(workflow.Plan{Agents: both, Max: 8, Parallel: true}), asked, nil)
+		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}), questionHistory, nil)
 		require.NoError(t, err)
 		for results := plannerResult("calc", "search"); len(course.Round()) > 0; results = successfulResults(course.Round()) {
 			all = append(all, course.Round())

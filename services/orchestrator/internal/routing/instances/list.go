@@ -51,7 +51,7 @@ func newList(r *Cache, agent string) *List {
 		if why == selection.Available {
 			classes[class] = append(classes[class], in)
 		} else {
-			l.Withheld = append(l.Withheld, selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: why})
+			l.Withheld = append(l.Withheld, selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Availability: why})
 			l.WithheldCapabilities = append(l.WithheldCapabilities, in.Capabilities...)
 		}
 	}

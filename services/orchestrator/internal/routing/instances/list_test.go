@@ -42,12 +42,12 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	require.Equal(t, map[string]selection.Class{"1": selection.Ready, "9": selection.Ready, "2": selection.Unstarted}, classes(l))
 	require.Equal(t, selection.Sizes{2, 0, 1}, l.Sizes)
 	require.Equal(t, []selection.Rejected{
-		{ID: "3", Why: selection.NotReady},
-		{ID: "4", Why: selection.Paused},
-		{ID: "5", Why: selection.Draining},
-		{ID: "6", Why: selection.Paused},
-		{ID: "7", Why: selection.Draining},
-		{ID: "8", Why: selection.Paused},
+		{ID: "3", Availability: selection.NotReady},
+		{ID: "4", Availability: selection.Paused},
+		{ID: "5", Availability: selection.Draining},
+		{ID: "6", Availability: selection.Paused},
+		{ID: "7", Availability: selection.Draining},
+		{ID: "8", Availability: selection.Paused},
 	}, l.Withheld)
 	nine := l.Candidates[1]
 	require.Equal(t, "v1", nine.Version)
@@ -80,7 +80,7 @@ func TestList_RanksMissingInstancesLast(t *testing.T) {
 		m.vanish("0")
 		l, _ := m.List("a")
 		require.Len(t, l.Candidates, 7)
-		require.Equal(t, []selection.Rejected{{ID: "0", Incarnation: l.Withheld[0].Incarnation, Why: selection.Missing}}, l.Withheld)
+		require.Equal(t, []selection.Rejected{{ID: "0", Incarnation: l.Withheld[0].Incarnation, Availability: selection.Missing}}, l.Withheld)
 		m.vanish("1")
 		require.True(t, m.IsFrozen())
 		l, _ = m.List("a")

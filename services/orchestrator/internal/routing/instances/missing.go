@@ -35,8 +35,8 @@ func (m *missingInstances) add(in registry.Instance, now time.Time) {
 	m.absences[in.Key()] = &absence{instance: in, since: now}
 }
 
-// isSettled reports whether all missing workers were asked, and removals are not frozen.
-func (m *missingInstances) isSettled() bool {
+// isDecided reports whether all missing workers were asked, and removals are not frozen.
+func (m *missingInstances) isDecided() bool {
 	for _, a := range m.absences {
 		if a.health == Unasked {
 			return false

@@ -50,7 +50,7 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	list, _ := r.List("a")
 	require.Empty(t, list.Instances)
 	require.Len(t, list.Withheld, 5)
-	require.Equal(t, selection.Quarantined, list.Withheld[4].Why)
+	require.Equal(t, selection.Quarantined, list.Withheld[4].Availability)
 
 	require.True(t, failure.Is(r.Desired().RejectQuarantined(worker, ""), failure.PolicySecurity))
 	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Worker, Name: "b"}, ""))

@@ -108,12 +108,12 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 // cacheView is the part of the cache that a snapshot contains, with the facts that decide whether it is written
 // or read.
 type cacheView struct {
-	source       cacheSource
-	registryAway bool                // the registry is away
-	isSettled    bool                // no missing instance is in doubt, and the desired state is known
-	instances    []registry.Instance // also missing ones that are still shown; by agent and id
-	quarantines  []registry.DesiredState
-	changed      <-chan struct{}
+	source          cacheSource
+	registryAway    bool                // the registry is away
+	removalsDecided bool                // no missing instance is in doubt, and the desired state is known
+	instances       []registry.Instance // also missing ones that are still shown; by agent and id
+	quarantines     []registry.DesiredState
+	changed         <-chan struct{}
 }
 
 func (r *Cache) view() cacheView {
@@ -122,13 +122,15 @@ func (r *Cache) view() cacheView {
 	all := r.all()
 	slices.SortFunc(all, compareKeys)
 	return cacheView{
-		source: r.source, registryAway: !r.awaySince.IsZero(), isSettled: r.missing.isSettled() && r.desired.IsKnown(),
+		source: r.source, registryAway: !r.awaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
 		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
 	}
 }
 
 // isReliable reports whether the cache agrees with the registry, so that it may be written.
-func (v cacheView) isReliable() bool { return v.source != unfilled && !v.registryAway && v.isSettled }
+func (v cacheView) isReliable() bool {
+	return v.source != unfilled && !v.registryAway && v.removalsDecided
+}
 
 // isReady reports whether the instance is already known to be ready.
 func (v cacheView) isReady(in registry.Instance) bool {

@@ -26,7 +26,7 @@ func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
 	require.Equal(t, "b-3 has all that the step needs: gpu, maps; 1 has nothing of what the step needs", d.Reason)
 	require.InDelta(t, 1, d.Confidence, 0)
 	require.Equal(t, []string{"b-4", "b-1", "b-2"}, d.Alternatives)
-	require.Equal(t, []Rejected{{ID: "b-0", Why: Unfit}}, d.Rejected)
+	require.Equal(t, []Rejected{{ID: "b-0", Availability: Unfit}}, d.Rejected)
 
 	in.Candidates[3].InFlight, in.Candidates[4].InFlight = 4, 4
 	d = Decide(in)

@@ -40,8 +40,8 @@ func OthersFirst() Decision {
 // ranked is a candidate with its rank.
 type ranked struct {
 	rank
-	index int32 // in the input
-	why   Availability
+	index        int32 // in the input
+	availability Availability
 }
 
 // topRanked keeps the first few candidates by rank.
@@ -93,7 +93,7 @@ func surveyCandidates(in *Input) *survey {
 		}
 	}
 	for _, w := range in.Withheld {
-		s.tally[w.Why]++
+		s.tally[w.Availability]++
 	}
 	for why, n := range in.Omitted {
 		s.tally[why] += n
@@ -111,7 +111,7 @@ func (s *survey) availability(c *Candidate) Availability {
 	}
 	if len(s.in.Excluded) > 0 {
 		if out, ok := s.in.Excluded[c.ID]; ok && out.Incarnation == c.Incarnation {
-			return out.Why
+			return out.Availability
 		}
 	}
 	if c.InFlight >= c.Capacity {
@@ -146,22 +146,22 @@ func (s *survey) confidence(t Type) float64 {
 	case s.ranking.strategy == Capability && s.ranking.manual.id == "":
 		return s.score(&s.free.items[0])
 	case t == StandIn:
-		return Guessed
+		return GuessedConfidence
 	case s.tally[Available] == 1:
-		return Certain
+		return CertainConfidence
 	case s.ranking.strategy == RoundRobin && s.ranking.manual.id == "":
-		return Guessed
+		return GuessedConfidence
 	case s.ranking.strategy == LoadBalanced && s.ranking.manual.id == "", s.ranking.strategy == Weighted:
-		return Informed
+		return InformedConfidence
 	default:
-		return Certain
+		return CertainConfidence
 	}
 }
 
 // score returns the share of the needed capabilities that a candidate has (OC-17).
 func (s *survey) score(choice *ranked) float64 {
 	if len(s.ranking.needs) == 0 {
-		return Guessed
+		return GuessedConfidence
 	}
 	return float64(s.ranking.countMet(s.candidate(*choice))) / float64(len(s.ranking.needs))
 }
@@ -170,8 +170,8 @@ func (s *survey) score(choice *ranked) float64 {
 func (s *survey) rejectedCandidates() (all []Rejected) {
 	for _, g := range s.out.all() {
 		c := s.candidate(g)
-		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Why: g.why}
-		if known := s.in.Excluded[c.ID]; known.Why == g.why {
+		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Availability: g.availability}
+		if known := s.in.Excluded[c.ID]; known.Availability == g.availability {
 			out.Detail = known.Detail
 		}
 		all = append(all, out)
@@ -237,7 +237,7 @@ func (s *survey) record() Input {
 	}
 	in.Withheld = s.withheld()
 	for _, w := range in.Withheld {
-		left[w.Why]--
+		left[w.Availability]--
 	}
 	for why, n := range left {
 		if n > 0 {

@@ -86,12 +86,12 @@ func (s *survey) manualReason(choices []ranked) string {
 func (s *survey) describeNamed() string {
 	for _, g := range s.out.all() {
 		if s.candidate(g).ID == s.ranking.manual.id {
-			return g.why.Describe()
+			return g.availability.Describe()
 		}
 	}
 	for _, w := range s.in.Withheld {
 		if w.ID == s.ranking.manual.id {
-			return w.Why.Describe()
+			return w.Availability.Describe()
 		}
 	}
 	return "is not known"
@@ -105,7 +105,7 @@ func (s *survey) standInReason(c *Candidate) string {
 	}
 	switch s.ranking.strategy {
 	case Sticky:
-		return fmt.Sprintf("%s stands in for %s, the instance of the session, which %s", c.ID, s.candidate(missed).ID, missed.why.Describe())
+		return fmt.Sprintf("%s stands in for %s, the instance of the session, which %s", c.ID, s.candidate(missed).ID, missed.availability.Describe())
 	case Weighted:
 		return fmt.Sprintf("%s stands in: this step belongs to %s, and none of its instances can take it", c.ID, s.describeShare())
 	case Priority:

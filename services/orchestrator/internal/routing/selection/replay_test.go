@@ -38,11 +38,11 @@ func (r dice) input() Input {
 			if in.Excluded == nil {
 				in.Excluded = map[string]Rejected{}
 			}
-			in.Excluded[c.ID] = Rejected{ID: c.ID, Incarnation: int64(r.upTo(2)), Why: Lost + Availability(r.upTo(3)), Detail: r.one("", "no")}
+			in.Excluded[c.ID] = Rejected{ID: c.ID, Incarnation: int64(r.upTo(2)), Availability: Lost + Availability(r.upTo(3)), Detail: r.one("", "no")}
 		}
 	}
 	for i := range r.upTo(12) {
-		in.Withheld = append(in.Withheld, Rejected{ID: fmt.Sprint("w-", i), Why: Paused + Availability(r.upTo(3))})
+		in.Withheld = append(in.Withheld, Rejected{ID: fmt.Sprint("w-", i), Availability: Paused + Availability(r.upTo(3))})
 	}
 	return in
 }
@@ -114,7 +114,7 @@ func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 		chosen := append([]string{d.Target}, d.Alternatives...)
 		for _, out := range d.Rejected {
 			require.NotContains(t, chosen, out.ID)
-			require.NotZero(t, out.Why)
+			require.NotZero(t, out.Availability)
 		}
 		if d.Target == "" {
 			nobody++
@@ -151,7 +151,7 @@ func TestDecide_SelectsTheFallbackAfterARejection(t *testing.T) {
 			require.False(t, asked[d.Target])
 			asked[d.Target] = true
 			i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == d.Target })
-			in.Excluded[d.Target] = Rejected{ID: d.Target, Incarnation: in.Candidates[i].Incarnation, Why: Refused}
+			in.Excluded[d.Target] = Rejected{ID: d.Target, Incarnation: in.Candidates[i].Incarnation, Availability: Refused}
 			next := Decide(in)
 			require.Equal(t, d.Fallback, next.Target)
 			d = next

@@ -96,10 +96,10 @@ const maxKinds = 32
 
 // Rejected is an instance that does not get the step, and why.
 type Rejected struct {
-	ID          string       `json:"id"`
-	Incarnation int64        `json:"incarnation,omitempty"`
-	Why         Availability `json:"why"`
-	Detail      string       `json:"detail,omitempty"` // for a person
+	ID           string       `json:"id"`
+	Incarnation  int64        `json:"incarnation,omitempty"`
+	Availability Availability `json:"why"`
+	Detail       string       `json:"detail,omitempty"` // for a person
 }
 
 // These limits bound how many instances a decision names.
@@ -120,9 +120,9 @@ const (
 
 // How sure a decision is.
 const (
-	Certain  = 1.0 // the declaration leaves no choice
-	Informed = 0.8 // it compared loads
-	Guessed  = 0.5 // all are equal, or a better one was rejected
+	CertainConfidence  = 1.0 // the declaration leaves no choice
+	InformedConfidence = 0.8 // it compared loads
+	GuessedConfidence  = 0.5 // all are equal, or a better one was rejected
 )
 
 // Decision says which instance gets the step (none can take it now when Target is empty).

@@ -61,13 +61,13 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	require.Equal(t, "b-1", d.Target)
 	require.Equal(t, "b-0", d.Fallback)
 	require.Equal(t, "b-1 has 1 of 4 slots in use, the fewest of two asked", d.Reason)
-	require.Equal(t, Informed, d.Confidence)
+	require.Equal(t, InformedConfidence, d.Confidence)
 
 	all[1].Capacity = 1 // full now, as b-0 is not
 	d = Decide(input(LoadBalanced, all))
 	require.Equal(t, "b-0", d.Target)
 	require.Equal(t, "b-0 is the only one that can take it; 1 is full", d.Reason)
-	require.Equal(t, Certain, d.Confidence)
+	require.Equal(t, CertainConfidence, d.Confidence)
 }
 
 // The less busy of two random candidates gets the step, so the busiest of all never gets one.
@@ -107,11 +107,11 @@ func TestSticky_NamesTheReplacedInstance(t *testing.T) {
 	require.Equal(t, "the session stays with "+d.Target, d.Reason)
 	require.Equal(t, Selection, d.Type)
 	home, next := d.Target, d.Fallback
-	in.Excluded = map[string]Rejected{home: {ID: home, Why: Lost}}
+	in.Excluded = map[string]Rejected{home: {ID: home, Availability: Lost}}
 	d = Decide(in)
 	require.Equal(t, next, d.Target)
 	require.Equal(t, StandIn, d.Type)
-	require.Equal(t, Guessed, d.Confidence)
+	require.Equal(t, GuessedConfidence, d.Confidence)
 	require.Equal(t, fmt.Sprintf("%s stands in for %s, the instance of the session, which lost it before; 1 lost it before", next, home), d.Reason)
 }
 
@@ -189,7 +189,7 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	require.Equal(t, "b-2", d.Target)
 	require.Equal(t, "the workflow names b-2", d.Reason)
 	require.Empty(t, d.Fallback)
-	require.Equal(t, Certain, d.Confidence)
+	require.Equal(t, CertainConfidence, d.Confidence)
 
 	all[2].InFlight = 4
 	d = Decide(in)
@@ -204,7 +204,7 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	require.Equal(t, "the workflow names b-2, which is full; b-0 is next in turn of 2; 1 is full", d.Reason)
 
 	in.Candidates, in.Sizes = nil, Sizes{}
-	in.Withheld = []Rejected{{ID: "b-1", Why: Draining}, {ID: "b-2", Why: Paused}}
+	in.Withheld = []Rejected{{ID: "b-1", Availability: Draining}, {ID: "b-2", Availability: Paused}}
 	d = Decide(in)
 	require.Empty(t, d.Target)
 	require.False(t, d.MaybeLater)
@@ -221,14 +221,14 @@ func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
 	in := input(RoundRobin, all)
 	in.Excluded = map[string]Rejected{
-		"b-1": {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"},
-		"b-2": {ID: "b-2", Incarnation: 7, Why: Lost}, // it has restarted since
+		"b-1": {ID: "b-1", Incarnation: 7, Availability: Refused, Detail: "it drains"},
+		"b-2": {ID: "b-2", Incarnation: 7, Availability: Lost}, // it has restarted since
 	}
-	in.Withheld = []Rejected{{ID: "b-9", Why: Paused}}
+	in.Withheld = []Rejected{{ID: "b-9", Availability: Paused}}
 	d := Decide(in)
 	require.Equal(t, "b-2", d.Target)
 	require.Equal(t, []Rejected{
-		{ID: "b-0", Why: Full}, {ID: "b-1", Incarnation: 7, Why: Refused, Detail: "it drains"}, {ID: "b-9", Why: Paused},
+		{ID: "b-0", Availability: Full}, {ID: "b-1", Incarnation: 7, Availability: Refused, Detail: "it drains"}, {ID: "b-9", Availability: Paused},
 	}, d.Rejected)
 	require.Equal(t, "b-2 is next in turn of 2; 1 is full, 1 refused it, 1 is paused", d.Reason)
 	require.Equal(t, "no instance is known", Decide(Input{}).Reason)

@@ -40,8 +40,8 @@ func decisionEvent(n int, sequence uint64, about troupev1.DecisionType) *troupev
 	return e
 }
 
-// openAt opens a store at a URL.
-func openAt(t *testing.T, url string) *redistrace.Store {
+// openStoreAt opens a store at a URL.
+func openStoreAt(t *testing.T, url string) *redistrace.Store {
 	t.Helper()
 	s, err := redistrace.New(redisconn.Config{URL: url}, time.Hour)
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := addr(t)
-			s, another := openAt(t, url), openAt(t, url)
+			s, another := openStoreAt(t, url), openStoreAt(t, url)
 			for n := 1; n <= 2; n++ {
 				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, decisionEvent(n, 2, agents)}})
 				require.NoError(t, err)

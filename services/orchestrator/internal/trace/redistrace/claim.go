@@ -49,8 +49,8 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	args, err := appendEvents([]any{
 		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
-		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.HasCredentials,
-		c.Terms.Labels, c.Terms.Parent,
+		c.Turn.User, c.Turn.Fingerprint, c.Turn.TurnEpoch, c.Turn.Timeout.Milliseconds(), c.Turn.HasCredentials,
+		c.Turn.Labels, c.Turn.Parent,
 	}, c.Events)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
@@ -102,12 +102,12 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 		var entered, child, claimed, leased *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longestRetention().Milliseconds())
-			if c.Terms.Parent != "" {
-				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Parent}
+			if c.Turn.Parent != "" {
+				parent := trace.Ref{Tenant: c.Tenant, Trace: c.Turn.Parent}
 				child = enterChild(ctx, p, []string{recordKey(parent), childrenKey(parent)}, c.Record.GetSessionId(), w.conn.longestRetention().Milliseconds())
 			}
 			claimed = claim(ctx, p, traceKeys(c.Ref()), args...)
-			if c.Terms != (trace.Terms{}) {
+			if c.Turn != (trace.TurnInfo{}) {
 				leased = beat(ctx, p, openKeys, lease...)
 			}
 			w.addToLists(ctx, p, c)
@@ -155,10 +155,10 @@ func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id str
 // addUserSession enters the session of a trace in the list of its user. The list leads to traces of
 // sessions that the memory service no longer has.
 func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
-	if c.Terms.User == "" {
+	if c.Turn.User == "" {
 		return
 	}
-	now, key := time.Now(), userSessionsKey(c.Tenant, c.Terms.User)
+	now, key := time.Now(), userSessionsKey(c.Tenant, c.Turn.User)
 	p.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: c.Record.GetSessionId()})
 	p.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-w.conn.longestRetention()).UnixMilli(), 10))
 	p.PExpire(ctx, key, w.conn.longestRetention())

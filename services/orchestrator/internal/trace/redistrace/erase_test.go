@@ -23,7 +23,7 @@ import (
 
 const marker = "MARKED"
 
-var erased = trace.Subject{Tenant: "default", Session: "s"}
+var erasedWords = trace.Subject{Tenant: "default", Session: "s"}
 
 // storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner
 // epoch.
@@ -31,13 +31,13 @@ func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64
 	t.Helper()
 	r := record(n)
 	r.SessionId, r.Text, r.RootTraceId = id, marker, ref(n-1).Trace
-	terms := trace.Terms{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
+	info := trace.TurnInfo{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
 	decision := decisionEvent(n, 1, agents)
 	decision.GetRoutingDecision().Reason = marker
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Terms: terms, Events: []*troupev1.Event{decision}})
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Turn: info, Events: []*troupev1.Event{decision}})
 	require.NoError(t, err)
 	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(n), Reason: marker}))
-	result := proto.CloneOf(poison)
+	result := proto.CloneOf(quarantinedResult)
 	result.Text = marker
 	require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instances)}, result))
 	return epoch
@@ -77,13 +77,13 @@ func keysWith(all map[string]string, words ...string) (found []string) {
 }
 
 func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
-	if _, err := s.BeginErasure(ctx, erased, "admin ann", false); err != nil {
+	if _, err := s.BeginErasure(ctx, erasedWords, "admin ann", false); err != nil {
 		return memory.Erasure{}, err
 	}
-	if err := s.EraseTraces(ctx, erased.Ref()); err != nil {
+	if err := s.EraseTraces(ctx, erasedWords.Ref()); err != nil {
 		return memory.Erasure{}, err
 	}
-	return s.EndErasure(ctx, erased)
+	return s.EndErasure(ctx, erasedWords)
 }
 
 // An erased session leaves only tombstones with ids and counts, in whatever state its traces were. Other
@@ -205,9 +205,9 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 	for done := false; !done; trips++ {
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		storeMarkedTrace(t, s, 11, "s")
-		broken := openAt(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
+		broken := openStoreAt(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
 		require.NoError(t, broken.Ping(t.Context()))
-		redistrace.Hook(broken, &cutAfter{left: trips})
+		redistrace.AddHook(broken, &cutAfter{left: trips})
 		_, err := eraseAll(t.Context(), broken)
 		done = err == nil
 		if !done && trips > 0 {
@@ -215,7 +215,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 				"a while later")
 			found, err := s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
-			require.Equal(t, []trace.Subject{erased}, found, "cut after %d trips", trips)
+			require.Equal(t, []trace.Subject{erasedWords}, found, "cut after %d trips", trips)
 			found, err = s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
 			require.Empty(t, found, "each is one caller's")
@@ -232,7 +232,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 }
 
 func TestStore_ErasesInACluster(t *testing.T) {
-	s := openAt(t, redistest.Cluster(t))
+	s := openStoreAt(t, redistest.Cluster(t))
 	for n := 11; n < 31; n++ {
 		storeMarkedTrace(t, s, n, "s")
 	}

@@ -2,5 +2,5 @@ package redistrace
 
 import "github.com/redis/go-redis/v9"
 
-// Hook adds a hook between the store and Redis.
-func Hook(s *Store, h redis.Hook) { s.conn.AddHook(h) }
+// AddHook adds a hook between the store and Redis.
+func AddHook(s *Store, h redis.Hook) { s.conn.AddHook(h) }

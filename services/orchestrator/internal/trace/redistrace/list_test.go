@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-var poison = &troupev1.TurnResult{
+var quarantinedResult = &troupev1.TurnResult{
 	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
@@ -53,8 +53,8 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	done := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}
 	storeTrace(t, s, 1, 1, done)
 	storeTrace(t, s, 2, 1, nil)
-	storeTrace(t, s, 3, 3, poison)
-	storeTrace(t, s, 4, 1, poison)
+	storeTrace(t, s, 3, 3, quarantinedResult)
+	storeTrace(t, s, 4, 1, quarantinedResult)
 	storeTrace(t, s, 5, 1, done)
 	for name, c := range map[string]struct {
 		q    trace.Query

@@ -70,7 +70,7 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 	reason, stopped := fields["stop"]
 	return trace.RunningTrace{
 		Record: record, StopRequested: stopped, StopReason: reason, TimeLeft: time.Duration(timeout-elapsed) * time.Millisecond,
-		Terms: trace.Terms{
+		Turn: trace.TurnInfo{
 			User: fields["user"], Fingerprint: fields["fingerprint"], TurnEpoch: epoch, Timeout: time.Duration(timeout) * time.Millisecond,
 			HasCredentials: fields["credentials"] == "1", Labels: fields["labels"], Parent: fields["parent"],
 		},

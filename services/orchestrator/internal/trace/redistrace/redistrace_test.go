@@ -115,17 +115,17 @@ func suite(t *testing.T, s *redistrace.Store) {
 	})
 	t.Run("who ends a trace without labels leaves those that it has", func(t *testing.T) {
 		for _, labels := range []string{`{"profile":"fast"}`, ""} {
-			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(4), Terms: trace.Terms{User: "u", Labels: labels}})
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(4), Turn: trace.TurnInfo{User: "u", Labels: labels}})
 			require.NoError(t, err)
 		}
 		running, err := s.Load(t.Context(), ref(4))
 		require.NoError(t, err)
-		require.Equal(t, `{"profile":"fast"}`, running.Terms.Labels)
+		require.Equal(t, `{"profile":"fast"}`, running.Turn.Labels)
 	})
 	t.Run("each orphan is claimed by one owner", func(t *testing.T) {
-		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, HasCredentials: true, Labels: `{"profile":"fast"}`}
+		info := trace.TurnInfo{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, HasCredentials: true, Labels: `{"profile":"fast"}`}
 		for n := range 3 {
-			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Terms: terms, Events: events(1, 1)})
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Turn: info, Events: events(1, 1)})
 			require.NoError(t, err)
 		}
 		heard, err := s.Heartbeat(t.Context(), trace.Heartbeat{Owned: []trace.Ref{ref(10)}, LeaseTime: time.Minute, MaxTaken: 9})
@@ -150,26 +150,26 @@ func suite(t *testing.T, s *redistrace.Store) {
 
 		running, err := s.Load(t.Context(), ref(11))
 		require.NoError(t, err)
-		require.Equal(t, terms, running.Terms)
+		require.Equal(t, info, running.Turn)
 		require.InDelta(t, time.Minute, running.TimeLeft, float64(10*time.Second))
 		require.True(t, running.StopRequested)
 		require.Equal(t, "why not", running.StopReason)
 
-		older := terms
+		older := info
 		older.TurnEpoch--
-		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: older})
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: older})
 		require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 
-		owner, end, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: terms})
+		owner, end, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: info})
 		require.NoError(t, err)
-		for n, epoch := range []int64{terms.TurnEpoch + 1, 0} {
+		for n, epoch := range []int64{info.TurnEpoch + 1, 0} {
 			at := end + 1 + uint64(n)
 			require.NoError(t, s.Append(t.Context(), ref(11), owner, epoch, events(at, at), nil))
 			running, err = s.Load(t.Context(), ref(11))
 			require.NoError(t, err)
-			require.Equal(t, terms.TurnEpoch+1, running.Terms.TurnEpoch)
+			require.Equal(t, info.TurnEpoch+1, running.Turn.TurnEpoch)
 		}
-		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: terms})
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: info})
 		require.True(t, failure.Is(err, failure.Fenced), "its owner took the turn back: %v", err)
 	})
 	t.Run("unknown traces", func(t *testing.T) {

@@ -60,12 +60,12 @@ type Admitter struct {
 	lookups chan struct{} // holds one for each request that looks for its turn before it waits
 }
 
-// waits are the boundaries of the histogram of waiting for answers, in seconds.
-var waits = metric.WithExplicitBucketBoundaries(1, 5, 15, 60, 300, 900, 3600, 6*3600, 24*3600, 7*24*3600)
+// waitBuckets are the boundaries of the histogram of waiting for answers, in seconds.
+var waitBuckets = metric.WithExplicitBucketBoundaries(1, 5, 15, 60, 300, 900, 3600, 6*3600, 24*3600, 7*24*3600)
 
 // New returns an admitter.
 func New(cfg Config) (*Admitter, error) {
-	waited, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waits,
+	waited, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waitBuckets,
 		metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
 	return &Admitter{
 		Config: cfg, log: cfg.Telemetry.Log, waited: waited,

@@ -78,7 +78,7 @@ func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.
 	switch found {
 	case decide.Absent:
 		return memory.Begun{}, false, decided.TargetErr
-	case decide.Abandoned:
+	case decide.LeaseExpired:
 		return memory.Begun{}, true, decided.TargetErr
 	default:
 		return begun, false, err

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// interrupted is the reason with which a request with Interrupt cancels the open turn.
-const interrupted = "another request of the session interrupted it"
+// interruptReason is the reason with which a request with Interrupt cancels the open turn.
+const interruptReason = "another request of the session interrupted it"
 
 // pollInterval is how often a request that waits for a turn of another orchestrator asks whether that has
 // ended. It polls because nothing notifies it.
@@ -49,7 +49,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 					stopped = a.interrupt(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
 				}
 			case req.OnBusy == request.Interrupt:
-				open.Stop(active.CancelledError(interrupted))
+				open.Stop(active.CancelledError(interruptReason))
 			}
 		}
 		select {
@@ -69,7 +69,7 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 // interrupt asks the owner of a trace to cancel it, and returns the trace. It returns an empty id when
 // that could not be stored.
 func (a *Admitter) interrupt(ctx context.Context, ref trace.Ref) string {
-	if err := a.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: interrupted}); err != nil {
+	if err := a.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: interruptReason}); err != nil {
 		a.log.Warn("turn of another orchestrator not interrupted yet", zap.String("trace", ref.Trace), zap.Error(err))
 		return ""
 	}

@@ -20,7 +20,7 @@ func InstanceChoice(d selection.Decision) *troupev1.InstanceChoice {
 		choice.Type = troupev1.DecisionType_DECISION_TYPE_FALLBACK
 	}
 	for _, r := range d.Rejected {
-		choice.Rejected = append(choice.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: r.Why.String(), Detail: r.Detail})
+		choice.Rejected = append(choice.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: r.Availability.String(), Detail: r.Detail})
 	}
 	return choice
 }

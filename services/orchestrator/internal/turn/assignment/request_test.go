@@ -31,8 +31,8 @@ func TestRoutingRequest_IsTheSameForEveryDecision(t *testing.T) {
 // Events say why an instance did not get a step in the words of docs/routing.md.
 func TestInstanceChoice_NamesWhyOthersWereRejected(t *testing.T) {
 	told := InstanceChoice(selection.Decision{Rejected: []selection.Rejected{
-		{ID: "research-1", Why: selection.Full},
-		{ID: "research-2", Why: selection.Draining},
+		{ID: "research-1", Availability: selection.Full},
+		{ID: "research-2", Availability: selection.Draining},
 	}})
 	require.Equal(t, "full", told.GetRejected()[0].GetWhy())
 	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())

@@ -40,14 +40,14 @@ type Closer struct {
 	quarantined metric.Int64Counter
 }
 
-// seconds are the boundaries of the histogram of durations.
-var seconds = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+// durationBuckets are the boundaries of the histogram of durations.
+var durationBuckets = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 
 // New returns a closer.
 func New(p *publish.Publisher, t *telemetry.Telemetry) (*Closer, error) {
 	meter := t.Metrics.Meter("troupe/orchestrator")
 	turns, turnsErr := meter.Int64Counter("troupe.turns", metric.WithDescription("Turns that ended, by outcome."))
-	duration, durationErr := meter.Float64Histogram("troupe.turn.duration", metric.WithUnit("s"), seconds,
+	duration, durationErr := meter.Float64Histogram("troupe.turn.duration", metric.WithUnit("s"), durationBuckets,
 		metric.WithDescription("From admission to result."))
 	pending, pendingErr := meter.Int64Counter("troupe.calls.pending",
 		metric.WithDescription("Tool calls that a turn ended with because they need external input, by what they need."))
@@ -99,7 +99,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	if err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if err := t.Events.IgnoreFullTrace(t.Events.Prior().CatchUp(ctx, closed.Steps)); err != nil {
+	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().CatchUp(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {

@@ -50,12 +50,12 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 
 // complete publishes the missing events of a closed turn, and its last event.
 func (c *Closer) complete(ctx context.Context, t Turn) error {
-	if t.Events.Events().Empty() {
+	if t.Events.Events().IsEmpty() {
 		if err := t.Events.WriteStart(ctx, 0); err != nil {
 			return err
 		}
 	}
-	rest := errors.Join(t.Events.Prior().RetractOpen(ctx), t.Events.Prior().CatchUp(ctx, t.Turn.Steps))
+	rest := errors.Join(t.Events.PriorEvents().RetractOpen(ctx), t.Events.PriorEvents().CatchUp(ctx, t.Turn.Steps))
 	if err := t.Events.IgnoreFullTrace(rest); err != nil {
 		return err
 	}

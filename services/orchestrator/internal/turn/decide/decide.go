@@ -81,7 +81,7 @@ func errTarget(kind Kind) error {
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.Reserve, Window: workflow.SingleAgent("").Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").Window,
 	}
 	switch kind {
 	case Text:
@@ -132,12 +132,12 @@ type Found string
 
 // These are the possible findings. NotAsked applies to a text, which needs no lookup before it begins.
 const (
-	NotAsked   Found = "not asked"
-	Absent     Found = "absent"    // no such turn
-	MaybeBegun Found = "doubtful"  // a turn that this orchestrator began without learning that it did
-	Held       Found = "held"      // an open turn, under the lease of an orchestrator
-	Abandoned  Found = "abandoned" // an open turn whose lease has run out
-	Closed     Found = "closed"    // a turn that has ended
+	NotAsked     Found = "not asked"
+	Absent       Found = "absent"    // no such turn
+	MaybeBegun   Found = "doubtful"  // a turn that this orchestrator began without learning that it did
+	LeaseHeld    Found = "held"      // an open turn, under the lease of an orchestrator
+	LeaseExpired Found = "abandoned" // an open turn whose lease has run out
+	Closed       Found = "closed"    // a turn that has ended
 )
 
 // Case is how an admission is handled.
@@ -145,16 +145,16 @@ type Case string
 
 // The cases.
 const (
-	NewTurn        Case = "new turn"        // begin it; if the turn is known the memory service returns that one
-	RetryBegin     Case = "retry begin"     // begin it again under the same trace, with the target of the first try
-	Repeated       Case = "repeated"        // as the turn was handled before: watch it, or take it over
-	ContinueTurn   Case = "continue turn"   // begin a turn in the place of the one that waits for the answers
-	NothingPending Case = "nothing pending" // the answers have nothing to answer
-	ResumeTurn     Case = "resume turn"     // begin a turn in the place of the one that failed
-	ForkSession    Case = "fork session"    // begin a session as the earlier one was before its turn
-	EndVanished    Case = "end vanished"    // end the trace: its turn is gone with its session
-	EndClosed      Case = "end closed"      // end the trace of a turn that is closed
-	TakeOver       Case = "take over"       // take the lease, and continue the turn
+	NewTurn         Case = "new turn"        // begin it; if the turn is known the memory service returns that one
+	RetryBegin      Case = "retry begin"     // begin it again under the same trace, with the target of the first try
+	Repeated        Case = "repeated"        // as the turn was handled before: watch it, or take it over
+	ContinueTurn    Case = "continue turn"   // begin a turn in the place of the one that waits for the answers
+	NothingPending  Case = "nothing pending" // the answers have nothing to answer
+	ResumeTurn      Case = "resume turn"     // begin a turn in the place of the one that failed
+	ForkSession     Case = "fork session"    // begin a session as the earlier one was before its turn
+	EndVanishedTurn Case = "end vanished"    // end the trace: its turn is gone with its session
+	EndClosedTurn   Case = "end closed"      // end the trace of a turn that is closed
+	TakeOver        Case = "take over"       // take the lease, and continue the turn
 )
 
 // decision is one row of the table.
@@ -170,21 +170,21 @@ var decisions = []decision{
 	{kind: Text, found: []Found{NotAsked}, result: NewTurn},
 
 	{kind: Answers, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Answers, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Answers, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
 	{kind: Answers, found: []Found{Absent}, pending: true, result: ContinueTurn},
 	{kind: Answers, found: []Found{Absent}, pending: false, result: NothingPending},
 
 	{kind: Resume, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Resume, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Resume, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
 	{kind: Resume, found: []Found{Absent}, result: ResumeTurn},
 
 	{kind: Fork, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Fork, found: []Found{Held, Abandoned, Closed}, result: Repeated},
+	{kind: Fork, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
 	{kind: Fork, found: []Found{Absent}, result: ForkSession},
 
-	{kind: Orphan, found: []Found{Absent}, result: EndVanished},
-	{kind: Orphan, found: []Found{Closed}, result: EndClosed},
-	{kind: Orphan, found: []Found{Held, Abandoned}, result: TakeOver},
+	{kind: Orphan, found: []Found{Absent}, result: EndVanishedTurn},
+	{kind: Orphan, found: []Found{Closed}, result: EndClosedTurn},
+	{kind: Orphan, found: []Found{LeaseHeld, LeaseExpired}, result: TakeOver},
 }
 
 // CaseOf returns the case for a kind of request and a finding. Pending matters only for answers that have no

@@ -13,10 +13,10 @@ import (
 func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	possible := map[Kind][]Found{
 		Text:    {NotAsked},
-		Answers: {Absent, MaybeBegun, Held, Abandoned, Closed},
-		Resume:  {Absent, MaybeBegun, Held, Abandoned, Closed},
-		Fork:    {Absent, MaybeBegun, Held, Abandoned, Closed},
-		Orphan:  {Absent, Held, Abandoned, Closed},
+		Answers: {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
+		Resume:  {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
+		Fork:    {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
+		Orphan:  {Absent, LeaseHeld, LeaseExpired, Closed},
 	}
 	rows := 0
 	for kind, all := range possible {

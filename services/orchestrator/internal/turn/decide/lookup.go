@@ -89,9 +89,9 @@ func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Be
 	case begun.Status == memory.StatusClosed:
 		return begun, Closed, nil
 	case begun.Status == memory.StatusOpen && begun.LeaseLeft == 0:
-		return begun, Abandoned, nil
+		return begun, LeaseExpired, nil
 	default:
-		return begun, Held, nil
+		return begun, LeaseHeld, nil
 	}
 }
 
@@ -108,7 +108,7 @@ func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Beg
 // earlierTrace returns the trace from which a request continues. A trace of another user is not found.
 func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
-	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
+	if failure.Is(err, failure.NotFound) || err == nil && found.Turn.User != req.User {
 		return trace.RunningTrace{}, failure.Newf(failure.NotFound, op,
 			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
 	}

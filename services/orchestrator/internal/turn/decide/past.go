@@ -30,7 +30,7 @@ func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace
 	record := found.Record
 	p := earlierTurn{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
 	known, _, err := d.LookUpTurn(ctx, memory.Begin{
-		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+		Ref: p.ref, User: req.User, TurnID: record.GetTurnId(), TraceID: NewTraceID(), Fingerprint: found.Turn.Fingerprint,
 		LeaseTTL: lease.Duration, Window: 1,
 	})
 	if failure.Is(err, failure.NotFound, failure.SessionDeleted) {

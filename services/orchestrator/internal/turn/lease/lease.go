@@ -22,9 +22,9 @@ import (
 const (
 	Duration = 30 * time.Second
 	Interval = 10 * time.Second // between two renewals
-	// Reserve is how long a turn without a holder is left to an orchestrator that takes it over,
+	// TakeoverReserve is how long a turn without a holder is left to an orchestrator that takes it over,
 	// before another turn of its session may make room for itself.
-	Reserve = 10 * time.Second
+	TakeoverReserve = 10 * time.Second
 	// BeginTimeout bounds a call to the memory service about a turn, its retries included.
 	BeginTimeout = 10 * time.Second
 )
@@ -63,14 +63,14 @@ func (l *Lease) Epoch() int64 { return l.epoch }
 // Fingerprint returns the digest of the request for which the turn was begun.
 func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
 
-func (l *Lease) hold() memory.Lease {
+func (l *Lease) memoryLease() memory.Lease {
 	return memory.Lease{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
 }
 
-// Keep renews the lease until the work ends. It ends the work itself when another orchestrator has
+// KeepAlive renews the lease until the work ends. It ends the work itself when another orchestrator has
 // the turn, or when its session is gone. While the memory service is away it keeps trying, because
 // no other orchestrator can get the turn then either.
-func (l *Lease) Keep(work context.Context, end context.CancelCauseFunc, log *zap.Logger) {
+func (l *Lease) KeepAlive(work context.Context, end context.CancelCauseFunc, log *zap.Logger) {
 	tick := time.NewTicker(l.interval)
 	defer tick.Stop()
 	for {
@@ -98,7 +98,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.interval)
 	defer cancel()
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.RenewTurn(ctx, l.hold(), Duration)
+		return struct{}{}, l.memory.RenewTurn(ctx, l.memoryLease(), Duration)
 	})
 	return err
 }
@@ -107,7 +107,7 @@ func (l *Lease) renew(ctx context.Context) error {
 // or not_found when another one has it already, turn_not_open when it is closed.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.ReleaseTurn(ctx, l.hold())
+		return struct{}{}, l.memory.ReleaseTurn(ctx, l.memoryLease())
 	})
 	return err
 }

@@ -26,8 +26,8 @@ var (
 		"the step was committed, but the stream of its worker broke off; its whole text follows")
 )
 
-// Prior knows what earlier owners of the turn published about its steps, and publishes the missing events.
-type Prior struct {
+// PriorEvents knows what earlier owners of the turn published about its steps, and publishes the missing events.
+type PriorEvents struct {
 	writer    *Writer
 	turn      session.Turn
 	published trace.Published // when the writer opened, or at CatchUp
@@ -35,11 +35,11 @@ type Prior struct {
 
 // LastAttempt returns the last attempt at a step that an earlier owner published (0 when it published
 // none).
-func (p *Prior) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
+func (p *PriorEvents) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
 // PublishedFailures returns the failed steps that earlier owners published. They are stored nowhere
 // else, and the next steps depend on them.
-func (p *Prior) PublishedFailures() (failed []execution.Result) {
+func (p *PriorEvents) PublishedFailures() (failed []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
 		if r := p.published.Finished[number]; r.GetFailure() != nil {
 			failed = append(failed, wire.ResultFromProto(r))
@@ -49,7 +49,7 @@ func (p *Prior) PublishedFailures() (failed []execution.Result) {
 }
 
 // RetractOpen retracts the text of all steps that were lost with the earlier owner.
-func (p *Prior) RetractOpen(ctx context.Context) error {
+func (p *PriorEvents) RetractOpen(ctx context.Context) error {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Started)) {
 		if err := p.retractOnce(ctx, number, errOwnerLost); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (p *Prior) RetractOpen(ctx context.Context) error {
 }
 
 // retractOnce retracts the text of a step that began and did not end, unless that was done before.
-func (p *Prior) retractOnce(ctx context.Context, number int, why error) error {
+func (p *PriorEvents) retractOnce(ctx context.Context, number int, why error) error {
 	begun := p.published.Started[number]
 	if begun == nil || p.published.Retracted[number] {
 		return nil
@@ -76,7 +76,7 @@ func (w *Writer) Retract(ctx context.Context, at Position, why error, used *trou
 }
 
 // position returns the position of a step of an earlier owner, as far as the owner published it.
-func (p *Prior) position(number int, agent string) Position {
+func (p *PriorEvents) position(number int, agent string) Position {
 	at := Position{Number: number, Attempt: 1, Agent: agent}
 	if started := p.published.Started[number]; started != nil {
 		at.Attempt, at.Instance = int(started.GetAttempt()), started.GetInstanceId()
@@ -86,7 +86,7 @@ func (p *Prior) position(number int, agent string) Position {
 
 // NeedsEnd reports whether the end of a finished step must still be published. It is false for inherited steps,
 // and for steps before the one whose calls were answered.
-func (p *Prior) NeedsEnd(number int) bool {
+func (p *PriorEvents) NeedsEnd(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
 	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
@@ -101,7 +101,7 @@ func AnsweredStep(t session.Turn) int {
 }
 
 // WriteRecovered publishes the text and the end of a finished step whose owner did not publish them.
-func (p *Prior) WriteRecovered(ctx context.Context, r execution.Result) error {
+func (p *PriorEvents) WriteRecovered(ctx context.Context, r execution.Result) error {
 	at := p.position(r.Step, r.Agent)
 	if r.Text != "" {
 		if err := p.writer.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
@@ -129,7 +129,7 @@ func textDelta(text string) *troupev1.Event {
 }
 
 // CatchUp publishes the committed steps whose end is not on the trace yet, as it is now.
-func (p *Prior) CatchUp(ctx context.Context, committed []execution.Result) error {
+func (p *PriorEvents) CatchUp(ctx context.Context, committed []execution.Result) error {
 	p.published = p.writer.events.Published()
 	for _, step := range committed {
 		if !p.NeedsEnd(step.Step) {

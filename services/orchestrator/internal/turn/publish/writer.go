@@ -64,7 +64,7 @@ type Writer struct {
 	stages        stages
 	signals       *signals
 	translation   tracelog.Translator // of events, for the log; it adds up what they used
-	prior         *Prior
+	prior         *PriorEvents
 	choicePending bool // a choice was published that may not be stored yet
 }
 
@@ -86,8 +86,8 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
 		events: events, signals: p.signals,
 	}
-	w.prior = &Prior{writer: w, turn: t.Turn, published: events.Published()}
-	if !events.Empty() {
+	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.Published()}
+	if !events.IsEmpty() {
 		w.stages.resumeAt(events.Stage())
 		p.auditTakeover(t)
 	}
@@ -112,7 +112,7 @@ func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) 
 // Abandon gives the trace up without an end; another orchestrator may claim it.
 func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(ctx, w.events) }
 
-// ReleaseLease ends the lease of the trace, so that another orchestrator can adopt it at once.
+// ReleaseLease ends the lease of the trace, so that another orchestrator can take it over at once.
 func (p *Publisher) ReleaseLease(ctx context.Context, w *Writer) error {
 	return p.Traces.Store().ReleaseLease(ctx, w.events.Ref())
 }
@@ -121,7 +121,7 @@ func (p *Publisher) ReleaseLease(ctx context.Context, w *Writer) error {
 func (p *Publisher) traceClaim(t Turn) trace.Claim {
 	return trace.Claim{
 		Tenant: t.Request.Tenant, Record: p.traceRecord(t),
-		Terms: trace.Terms{
+		Turn: trace.TurnInfo{
 			User: t.Request.User, Fingerprint: t.Fingerprint, TurnEpoch: t.Turn.Epoch, Timeout: t.Timeout,
 			HasCredentials: t.HasCredentials || !t.Request.Auth.IsZero(), Labels: t.Request.Encode(), Parent: t.Request.ParentTrace,
 		},
@@ -148,8 +148,8 @@ func (p *Publisher) auditTakeover(t Turn) {
 	})
 }
 
-// Prior returns what earlier owners of the turn published.
-func (w *Writer) Prior() *Prior { return w.prior }
+// PriorEvents returns what earlier owners of the turn published.
+func (w *Writer) PriorEvents() *PriorEvents { return w.prior }
 
 // Log returns the logger of the turn. Its lines name the run.
 func (w *Writer) Log() *zap.Logger { return w.log }

@@ -61,7 +61,7 @@ func (l Labels) OrElse(others Labels) Labels {
 
 // LabelsOf returns the labels of a stored trace, including its root.
 func LabelsOf(found trace.RunningTrace) Labels {
-	l := DecodeLabels(found.Terms.Labels)
+	l := DecodeLabels(found.Turn.Labels)
 	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
 	return l
 }

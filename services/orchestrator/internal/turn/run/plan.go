@@ -6,7 +6,7 @@ import (
 
 // checkForEarlierOwner decides how a turn begins. A trace that has events had another owner.
 func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, error) {
-	if t.events.Events().Empty() {
+	if t.events.Events().IsEmpty() {
 		return initializing, nil
 	}
 	return resuming, nil
@@ -23,7 +23,7 @@ func (t *Turn) initialize(_, ctx context.Context) (state, error) {
 
 // resume publishes that the turn has another owner. It fails when the turn is not continued.
 func (t *Turn) resume(work, ctx context.Context) (state, error) {
-	if err := t.events.Prior().RetractOpen(ctx); err != nil {
+	if err := t.events.PriorEvents().RetractOpen(ctx); err != nil {
 		return stopping, err
 	}
 	err := t.events.Warn(ctx, "TAKEN_OVER", "the turn continues after its orchestrator went away; steps that were committed are not run again")

@@ -80,8 +80,8 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 			open = append(open, task)
 			continue
 		}
-		if t.events.Prior().NeedsEnd(task.Number) {
-			if err := errors.Join(t.events.WriteDecision(ctx, task, t.decisionTime), t.events.Prior().WriteRecovered(ctx, *recovered)); err != nil {
+		if t.events.PriorEvents().NeedsEnd(task.Number) {
+			if err := errors.Join(t.events.WriteDecision(ctx, task, t.decisionTime), t.events.PriorEvents().WriteRecovered(ctx, *recovered)); err != nil {
 				return nil, err
 			}
 		}
@@ -109,7 +109,7 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 // recoveredResults returns the results of steps that need not run, because they were committed or failed under
 // an earlier owner, or are inherited.
 func (t *Turn) recoveredResults() []execution.Result {
-	return append(slices.Clone(t.begun.Turn.Steps), t.events.Prior().PublishedFailures()...)
+	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorEvents().PublishedFailures()...)
 }
 
 // lastReachedStep returns the last step that an earlier turn is known to have begun (0 when no turn is

@@ -168,7 +168,7 @@ func (t *Turn) run(ctx context.Context) {
 	defer abort(nil)
 	log := t.events.Log().With(zap.String("trace", b.Turn.Trace))
 	watching.Go(func() { panics.Guard("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
-	watching.Go(func() { panics.Guard("turn.keepLease", abort, func() { t.lease.Keep(work, abort, log) }) })
+	watching.Go(func() { panics.Guard("turn.keepLease", abort, func() { t.lease.KeepAlive(work, abort, log) }) })
 
 	t.drive(work, ctx)
 }

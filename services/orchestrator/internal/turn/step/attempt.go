@@ -45,7 +45,7 @@ func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation
 		Task: task, Conversation: conversation, Position: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
 	}}
 	if t.IsTakenOver {
-		a.Position.Attempt = max(2, t.Events.Prior().LastAttempt(task.Number)+1)
+		a.Position.Attempt = max(2, t.Events.PriorEvents().LastAttempt(task.Number)+1)
 	}
 	return a
 }

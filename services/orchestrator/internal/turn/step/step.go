@@ -84,7 +84,7 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	}
 	t.IsTakenOver = t.IsTakenOver && len(tasks) == 0
 	for open := all; len(open) > 0; {
-		t.allot(open)
+		t.setShares(open)
 		if err := t.runAtOnce(work, ctx, c, open); err != nil {
 			return nil, t.fenceQuarantined(work, open, err)
 		}
@@ -162,8 +162,8 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 	return committed, err
 }
 
-// allot gives each of the open steps its share of the budget.
-func (t *Turn) allot(open []*attempt) {
+// setShares gives each of the open steps its share of the budget.
+func (t *Turn) setShares(open []*attempt) {
 	var steps []int
 	for _, a := range open {
 		steps = append(steps, a.Position.Number)

@@ -1,5 +1,5 @@
 // Package takeover continues turns whose orchestrator was lost. It renews the ownership of the traces that run
-// here, and adopts traces whose owner no longer does so (guarantee F4).
+// here, and takes over traces whose owner no longer does so (guarantee F4).
 package takeover
 
 import (
@@ -29,7 +29,7 @@ const (
 	MaxOwners = 10
 )
 
-// Config is what an Adopter works with.
+// Config is what a Reconciler works with.
 type Config struct {
 	Traces    *trace.Traces
 	Instances *instances.Cache
@@ -43,26 +43,26 @@ type Config struct {
 	Telemetry *telemetry.Telemetry
 }
 
-// Adopter takes over orphaned turns. Safe for concurrent use.
-type Adopter struct {
+// Reconciler takes over orphaned turns. Safe for concurrent use.
+type Reconciler struct {
 	Config
-	log     *zap.Logger
-	adopted metric.Int64Counter
+	log       *zap.Logger
+	takeovers metric.Int64Counter
 }
 
-// New returns an adopter.
-func New(cfg Config) (*Adopter, error) {
-	adopted, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Int64Counter("troupe.takeovers",
+// New returns a reconciler.
+func New(cfg Config) (*Reconciler, error) {
+	takeovers, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Int64Counter("troupe.takeovers",
 		metric.WithDescription("Traces whose orchestrator went away, and that this one continued or ended."))
-	return &Adopter{Config: cfg, log: cfg.Telemetry.Log, adopted: adopted}, err
+	return &Reconciler{Config: cfg, log: cfg.Telemetry.Log, takeovers: takeovers}, err
 }
 
-// Maintain renews the traces of this orchestrator and adopts orphaned ones, until ctx ends. That must not
+// Maintain renews the traces of this orchestrator and takes over orphaned ones, until ctx ends. That must not
 // be before the orchestrator has stopped driving turns. It returns when nothing of it runs any more, except
 // for the turns that it has started.
-func (a *Adopter) Maintain(ctx context.Context) {
-	var adopting sync.WaitGroup
-	defer adopting.Wait()
+func (r *Reconciler) Maintain(ctx context.Context) {
+	var workers sync.WaitGroup
+	defer workers.Wait()
 	slots := make(chan struct{}, maxAtOnce)
 	pause := time.NewTimer(withJitter(trace.HeartbeatInterval))
 	defer pause.Stop()
@@ -73,15 +73,15 @@ func (a *Adopter) Maintain(ctx context.Context) {
 			return
 		}
 		take := cap(slots) - len(slots)
-		if a.Drain.IsClosing() || !a.Instances.IsFilled() {
+		if r.Drain.IsClosing() || !r.Instances.IsFilled() {
 			take = 0 // it does not know yet which agents there are
 		}
-		orphans := a.heartbeat(ctx, take)
+		orphans := r.heartbeat(ctx, take)
 		for _, ref := range orphans {
 			slots <- struct{}{}
-			adopting.Go(func() {
+			workers.Go(func() {
 				defer func() { <-slots }()
-				a.Adopt(ctx, ref)
+				r.TakeOver(ctx, ref)
 			})
 		}
 		next := trace.HeartbeatInterval
@@ -98,16 +98,16 @@ func withJitter(d time.Duration) time.Duration {
 }
 
 // heartbeat renews the traces of this orchestrator, stops those that were cancelled at another one, and
-// returns orphans to adopt.
-func (a *Adopter) heartbeat(ctx context.Context, take int) []trace.Ref {
+// returns orphans to take over.
+func (r *Reconciler) heartbeat(ctx context.Context, take int) []trace.Ref {
 	ctx, cancel := context.WithTimeout(ctx, trace.LeaseTime/2)
 	defer cancel()
-	orphans, stops, err := a.Traces.Heartbeat(ctx, take)
+	orphans, stops, err := r.Traces.Heartbeat(ctx, take)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("the traces that run here were not renewed; another orchestrator may adopt them", zap.Error(err))
+		r.log.Warn("the traces that run here were not renewed; another orchestrator may take them over", zap.Error(err))
 	}
 	for _, stop := range stops {
-		if turn := a.Active.OfTrace(stop.Ref); turn != nil {
+		if turn := r.Active.OfTrace(stop.Ref); turn != nil {
 			turn.Stop(active.CancelledError(stop.Reason))
 		}
 	}

@@ -22,93 +22,93 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Adopt continues or ends an orphaned trace. When it fails, the trace is offered again later, here or at
+// TakeOver continues or ends an orphaned trace. When it fails, the trace is offered again later, here or at
 // another orchestrator.
-func (a *Adopter) Adopt(ctx context.Context, ref trace.Ref) {
-	if !a.Drain.Enter() {
+func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
+	if !r.Drain.Enter() {
 		return
 	}
-	defer a.Drain.Leave()
-	if a.Active.OfTrace(ref) != nil {
+	defer r.Drain.Leave()
+	if r.Active.OfTrace(ref) != nil {
 		return
 	}
-	adopted, err := a.adopt(ctx, ref)
+	done, err := r.takeOverOrEnd(ctx, ref)
 	switch {
 	case err != nil:
-		a.Telemetry.Panics.Note(ctx, err)
-		a.log.Warn("orphaned trace not adopted", zap.String("trace", ref.Trace), zap.Error(err))
-	case adopted:
-		a.adopted.Add(ctx, 1)
+		r.Telemetry.Panics.Note(ctx, err)
+		r.log.Warn("orphaned trace not taken over", zap.String("trace", ref.Trace), zap.Error(err))
+	case done:
+		r.takeovers.Add(ctx, 1)
 	}
 }
 
-// adopt returns false when there is nothing to do, or another orchestrator was faster.
+// takeOverOrEnd returns false when there is nothing to do, or another orchestrator was faster.
 //
 // A trace that panics here would take down every orchestrator that finds it. The panic becomes an error,
 // which leaves nothing locked.
-func (a *Adopter) adopt(ctx context.Context, ref trace.Ref) (adopted bool, err error) {
-	defer panics.Recover("turn.adopt", &err)
-	found, err := a.Traces.Store().Load(ctx, ref)
+func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done bool, err error) {
+	defer panics.Recover("turn.takeover", &err)
+	found, err := r.Traces.Store().Load(ctx, ref)
 	if failure.Is(err, failure.NotFound) || err == nil && found.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
-		a.Traces.RemoveEnded(ref)
+		r.Traces.RemoveEnded(ref)
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	defer func() {
-		if adopted && err == nil {
-			a.log.Info("orphaned trace adopted", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
+		if done && err == nil {
+			r.log.Info("orphaned trace taken over", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
 		}
 	}()
-	decided, req := a.fromRecord(ref, found)
+	decided, req := r.fromRecord(ref, found)
 	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
 	defer cancel()
-	known, state, err := a.Decider.LookUpTurn(within, decided.Begin)
+	known, state, err := r.Decider.LookUpTurn(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
 		state = decide.Absent
 	}
 	switch decide.CaseOf(decide.Orphan, state, false) {
-	case decide.EndVanished:
-		return true, a.endVanished(ctx, req, found, err)
-	case decide.EndClosed:
-		return true, a.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
+	case decide.EndVanishedTurn:
+		return true, r.endVanishedTurn(ctx, req, found, err)
+	case decide.EndClosedTurn:
+		return true, r.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
 	case decide.TakeOver:
 		if decided.TargetErr != nil && found.TimeLeft > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
 		}
-		return a.takeOver(ctx, within, req, decided, found, known)
+		return r.continueTurn(ctx, within, req, decided, found, known)
 	default:
 		return false, err
 	}
 }
 
-// takeOver takes the turn of a trace over, and starts driving it.
+// continueTurn takes the turn of a trace over, and starts driving it.
 //
 // The memory service decides. The lease of the lost owner is released under the epoch that it had, which
 // fails when another orchestrator has the turn by now. The orchestrator that then begins the turn gets a
 // higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
 // to the highest epoch.
-func (a *Adopter) takeOver(
+func (r *Reconciler) continueTurn(
 	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.Begun,
 ) (bool, error) {
-	begun, err := a.claim(within, decided.Begin, known)
+	begun, err := r.claim(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return false, err
 	}
 	req.Files = admit.Attachments(begun)
-	rerun := a.Decider.FailedSteps(within, req)
-	permit, started := a.Permits.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
+	rerun := r.Decider.FailedSteps(within, req)
+	permit, started := r.Permits.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
 	defer func() {
 		if !started {
 			permit.Release(false)
 		}
 	}()
-	err = a.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
+	err = r.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
 		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
 		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
-		Began: found.Record.GetStarted().AsTime(), Timeout: found.Terms.Timeout, TimeLeft: found.TimeLeft,
+		Began: found.Record.GetStarted().AsTime(), Timeout: found.Turn.Timeout, TimeLeft: found.TimeLeft,
 		Takeover: takeoverFromTrace(found),
 	})
 	started = err == nil
@@ -117,7 +117,7 @@ func (a *Adopter) takeOver(
 
 // takeoverFromTrace returns what the trace says about the turn in addition to its request.
 func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
-	t := &run.Takeover{CredentialsLost: found.Terms.HasCredentials}
+	t := &run.Takeover{CredentialsLost: found.Turn.HasCredentials}
 	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {
 		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", owners)
 	}
@@ -128,15 +128,15 @@ func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 }
 
 // fromRecord restores the request of a lost owner from the record of its trace.
-func (a *Adopter) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
+func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
-		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Terms.Parent,
+		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Turn.User, RequestID: record.GetRequestId(),
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Turn.Parent,
 		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
 	}
-	decided := a.Decider.WithTarget(memory.Begin{
-		Ref: req.Ref, User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Terms.Fingerprint,
+	decided := r.Decider.WithTarget(memory.Begin{
+		Ref: req.Ref, User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Turn.Fingerprint,
 		LeaseTTL: lease.Duration,
 	}, record.GetTarget())
 	if decided.TargetErr != nil {
@@ -147,9 +147,9 @@ func (a *Adopter) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Ad
 
 // claim begins a turn that another orchestrator may hold a lease of. Nothing is begun when the turn changes
 // hands meanwhile.
-func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
+func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
 	if known.LeaseLeft > 0 {
-		err := lease.New(a.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
+		err := lease.New(r.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
 			return memory.Begun{}, nil
 		}
@@ -157,13 +157,13 @@ func (a *Adopter) claim(ctx context.Context, begin memory.Begin, known memory.Be
 			return memory.Begun{}, err
 		}
 	}
-	return a.Decider.BeginTurn(ctx, begin)
+	return r.Decider.BeginTurn(ctx, begin)
 }
 
-// endVanished ends the trace of a turn that no longer exists.
-func (a *Adopter) endVanished(ctx context.Context, req request.Request, found trace.RunningTrace, why error) error {
+// endVanishedTurn ends the trace of a turn that no longer exists.
+func (r *Reconciler) endVanishedTurn(ctx context.Context, req request.Request, found trace.RunningTrace, why error) error {
 	record := found.Record
-	return a.Closer.EndTrace(ctx, req, found.Terms.Fingerprint, session.Turn{
+	return r.Closer.EndTrace(ctx, req, found.Turn.Fingerprint, session.Turn{
 		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()), Epoch: maxEpoch,
 		Outcome: session.OutcomeFailed, Failure: grpcfailure.FromProto(grpcfailure.ToProto(why)),
 	})
