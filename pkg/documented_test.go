@@ -8,9 +8,12 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/architecture.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/architecture.md and docs/packages.md anew")
 
-const architecture = "../docs/architecture.md"
+const (
+	architecture = "../docs/architecture.md"
+	packagesPage = "../docs/packages.md"
+)
 
 // TestLayers_AreDocumented compares the table of layers with docs/architecture.md.
 func TestLayers_AreDocumented(t *testing.T) {
@@ -25,17 +28,17 @@ func TestLayers_AreDocumented(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %s |\n", c.technology, strings.Join(strings.Fields(c.packages), ", "))
 		}
 	}
-	documented(t, architecture, "layers", table.String())
+	requireDocumented(t, architecture, "layers", table.String())
 }
 
-// TestPublic_IsDocumented compares the list of public packages with docs/architecture.md.
+// TestPublic_IsDocumented compares the list of public packages with docs/packages.md.
 func TestPublic_IsDocumented(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| Public package | Why |\n|---|---|\n")
 	for _, p := range public {
 		fmt.Fprintf(&table, "| %s | %s |\n", p.path, p.reason)
 	}
-	documented(t, architecture, "public", table.String())
+	requireDocumented(t, packagesPage, "public", table.String())
 }
 
 // TestMessages_AreDocumented compares with docs/architecture.md which packages use generated messages, and which of them
@@ -48,12 +51,12 @@ func TestMessages_AreDocumented(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %s |\n", local, strings.Join(strings.Fields(c.packages), ", "))
 		}
 	}
-	documented(t, architecture, "messages", table.String())
+	requireDocumented(t, architecture, "messages", table.String())
 }
 
-// documented compares the part of a page between the comments of its name and the end with what
+// requireDocumented compares the part of a page between the comments of its name and the end with what
 // the code says, or writes it there.
-func documented(t *testing.T, page, part, want string) {
+func requireDocumented(t *testing.T, page, part, want string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {

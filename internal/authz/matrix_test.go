@@ -86,8 +86,9 @@ func introduction(callers []caller) string {
 Written by ` + "`make authz`" + `, which calls each method as each of these callers, over real connections.
 ✔: the call is served. ·: PERMISSION_DENIED. ?: UNAUTHENTICATED. x: there is no connection.
 
-A worker's calls of the memory service and of the orchestrator must come with the credential of a turn,
-and touch that turn alone, but for GetConfig and PutConfig, for which its certificate is enough. What clients and admins touch is of their own tenant; anything else is NOT_FOUND.
+A worker's calls of the memory service and the orchestrator need the credential of a turn, and touch that turn
+only. For GetConfig and PutConfig its certificate is enough. Clients and admins touch objects of their own tenant; all
+others are NOT_FOUND.
 Reflection is served where it is configured. A method that is not listed is refused for everyone.
 
 | Service | Method |` + names + "\n|---|---|" + lines + "\n"
