@@ -40,7 +40,7 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 	case r.ended():
 		return nil, nil, failure.New(failure.InstanceDraining, "ExecuteStep", "draining")
 	case s.InFlight >= capacity:
-		if r.hasFault(countsRefused) {
+		if r.hasFault(countsRejected) {
 			r.metrics.TotalRequests++
 		}
 		return nil, nil, failure.New(failure.InstanceFull, "ExecuteStep", "full")

@@ -17,12 +17,12 @@ type fault string
 const (
 	admitsOneMore          fault = "admits one step above its capacity"
 	answersSlowly          fault = "takes 100 ms to answer GetState"
-	bareStatuses           fault = "refuses with a status that has no details"
+	bareStatuses           fault = "rejects with a status that has no details"
 	cleansUpAlways         fault = "ends an instance that it should keep"
 	closesAlways           fault = "closes the turn with every step"
 	commitsCancelled       fault = "commits what was cancelled"
 	commitsOnce            fault = "does not try a commit again"
-	countsRefused          fault = "counts steps that it refused"
+	countsRejected         fault = "counts steps that it refused"
 	cutsEpoch              fault = "cuts the epoch to 32 bits"
 	deadlineGrows          fault = "lets a later Shutdown lengthen the drain"
 	deadlineNeverShrinks   fault = "does not let a later Shutdown shorten the drain"
@@ -63,19 +63,19 @@ const (
 )
 
 // watchQuickly selects the watch checks, except the one that makes a thousand transitions.
-const watchQuickly = "watch/[a-q]* watch/res* watch/ref* watch/[s-z]*"
+const watchQuickly = "watch/[a-q]* watch/res* watch/rej* watch/rep* watch/[s-z]*"
 
 // lookAtResults and endCommitted list the checks that cannot pass if a step does not end with exactly one
 // result.
 var (
 	lookAtResults = []string{
-		"step/announces-its-admission", "step/cancelling-ends-it", "step/failing-is-a-result", "step/its-deadline-ends-it",
-		"step/keeps-steps-apart", "step/panicking-is-a-result", "step/reads-the-last-message-of-the-user", "step/result-names-step-and-agent",
-		"step/says-that-it-is-at-work", "step/streams-as-it-goes", "step/streams-in-order",
+		"step/announces-its-admission", "step/cancellation-ends-it", "step/failure-is-a-result", "step/its-deadline-ends-it",
+		"step/separates-concurrent-steps", "step/panic-is-a-result", "step/reads-the-last-message-of-the-user", "step/result-names-step-and-agent",
+		"step/sends-heartbeats", "step/streams-before-the-result", "step/streams-in-order",
 	}
 	endCommitted = []string{
 		"commit/adds-the-answer", "commit/base-mismatch-is-final", "commit/equals-the-result", "commit/fenced-is-final",
-		"commit/last-step-closes-the-turn", "commit/passes-the-fence-on", "commit/shows-the-credential", "commit/tried-again-when-memory-is-away", "commit/turn-not-open-is-final",
+		"commit/last-step-closes-the-turn", "commit/passes-the-fence-on", "commit/sends-the-credential", "commit/retried-when-memory-is-unavailable", "commit/turn-not-open-is-final",
 	}
 )
 
@@ -90,48 +90,48 @@ var wrong = []struct {
 	{admitsOneMore, "admission", "admission/one-at-capacity-1", []string{"admission/never-above-capacity"}},
 	{answersSlowly, "state/answers-while-s*", "state/answers-while-startup-hangs", []string{"state/answers-while-shutdown-hangs", "state/answers-while-steps-run"}},
 	{bareStatuses, "verbs/*-in-paused", "verbs/step-in-paused", nil},
-	{cleansUpAlways, "startup", "startup/keeps-failed", nil},
+	{cleansUpAlways, "startup", "startup/keep-failed-stays-initializing", nil},
 	{closesAlways, "commit", "commit/last-step-closes-the-turn", nil},
-	{commitsCancelled, "step", "step/cancelling-ends-it", []string{"step/failing-is-a-result", "step/its-deadline-ends-it", "step/panicking-is-a-result"}},
-	{commitsOnce, "commit", "commit/tried-again-when-memory-is-away", []string{"commit/shows-the-credential"}},
-	{countsRefused, "metrics", "metrics/count-steps", nil},
+	{commitsCancelled, "step", "step/cancellation-ends-it", []string{"step/failure-is-a-result", "step/its-deadline-ends-it", "step/panic-is-a-result"}},
+	{commitsOnce, "commit", "commit/retried-when-memory-is-unavailable", []string{"commit/sends-the-credential"}},
+	{countsRejected, "metrics", "metrics/count-steps", nil},
 	{cutsEpoch, "commit", "commit/passes-the-fence-on", nil},
 	{deadlineGrows, "shutdown", "shutdown/deadline-never-grows", nil},
-	{deadlineNeverShrinks, "shutdown", "shutdown/deadline-shrinks", []string{"shutdown/says-that-it-drains"}},
-	{drainsForever, "shutdown", "shutdown/drains-no-longer-than-steps-run", nil},
-	{forgetsReasons, watchQuickly, "watch/says-why-and-by-whom", nil},
+	{deadlineNeverShrinks, "shutdown", "shutdown/deadline-shrinks", []string{"shutdown/reports-draining"}},
+	{drainsForever, "shutdown", "shutdown/drain-ends-with-the-last-step", nil},
+	{forgetsReasons, watchQuickly, "watch/has-reason-and-trace", nil},
 	{headerLate, "step", "step/announces-its-admission", []string{"step/its-deadline-ends-it"}},
-	{hidesCredential, "commit", "commit/shows-the-credential", nil},
-	{ignoresStartupTimeout, "startup", "startup/hanging-hook-is-given-up", []string{"startup/retries-share-the-timeout", "startup/slow-hook-is-cancelled"}},
-	{keepsWhatFailed, "startup", "startup/frees-what-a-try-took", nil},
+	{hidesCredential, "commit", "commit/sends-the-credential", nil},
+	{ignoresStartupTimeout, "startup", "startup/hanging-hook-is-abandoned", []string{"startup/retries-share-the-timeout", "startup/slow-hook-is-cancelled"}},
+	{keepsWhatFailed, "startup", "startup/releases-after-a-failed-try", nil},
 	{metricsGoBack, "metrics", "metrics/only-grow", nil},
-	{neverRetries, "startup", "startup/retries", []string{"startup/retries-as-often-as-told"}},
-	{noHeartbeats, "step", "step/says-that-it-is-at-work", nil},
+	{neverRetries, "startup", "startup/retries", []string{"startup/retries-up-to-max-retries"}},
+	{noHeartbeats, "step", "step/sends-heartbeats", nil},
 	{noResult, "step", "step/ends-with-one-result", lookAtResults},
 	{ownsUserHistory, "ownership", "ownership/of-memory", nil},
-	{pauseEndsAnother, "pause", "pause/another-callers-deadline-does-not-end-it", nil},
-	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{"pause/another-callers-deadline-does-not-end-it", "pause/its-deadline-opens-admission", "pause/resume-takes-it-back", "pause/shutdown-overtakes-it"}},
-	{pauseStaysClosed, "pause", "pause/its-deadline-opens-admission", nil},
+	{pauseEndsAnother, "pause", "pause/survives-another-callers-deadline", nil},
+	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{"pause/survives-another-callers-deadline", "pause/deadline-reopens-admission", "pause/resume-withdraws-it", "pause/shutdown-ends-it"}},
+	{pauseStaysClosed, "pause", "pause/deadline-reopens-admission", nil},
 	{pausesInitializing, "verbs/pause-*", "verbs/pause-in-initializing", nil},
-	{readyAfterStep, "shutdown", "shutdown/a-step-that-ends-does-not-revive", []string{"shutdown/drains-no-longer-than-steps-run"}},
-	{releasesUnused, "shutdown", "shutdown/of-an-unused-instance-releases-nothing", nil},
+	{readyAfterStep, "shutdown", "shutdown/ended-step-does-not-make-ready", []string{"shutdown/drain-ends-with-the-last-step"}},
+	{releasesUnused, "shutdown", "shutdown/unused-instance-releases-nothing", nil},
 	{resultBeforeCommit, "commit", "commit/comes-before-the-result", endCommitted},
-	{resumeIgnoresPending, "pause", "pause/resume-takes-it-back", nil},
+	{resumeIgnoresPending, "pause", "pause/resume-withdraws-it", nil},
 	{retriesFenced, "commit", "commit/fenced-is-final", nil},
-	{retriesTooOften, "startup", "startup/retries-no-more-than-told", nil},
+	{retriesTooOften, "startup", "startup/retries-no-more-than-max-retries", nil},
 	{revives, "shutdown", "shutdown/terminated-is-final", nil},
 	{shufflesDeltas, "step", "step/streams-in-order", nil},
-	{shutdownErrors, "shutdown", "shutdown/failing-hook-is-reported", []string{"shutdown/hanging-hook-is-given-up", "shutdown/panicking-hook-is-reported"}},
-	{startEndsWithItsCaller, "startup", "startup/goes-on-without-its-caller", nil},
+	{shutdownErrors, "shutdown", "shutdown/failing-hook-is-reported", []string{"shutdown/hanging-hook-is-abandoned", "shutdown/panicking-hook-is-reported"}},
+	{startEndsWithItsCaller, "startup", "startup/continues-without-its-caller", nil},
 	{startsPerCaller, "startup", "startup/runs-the-hook-once", nil},
 	{stateWaitsForStartup, "state", "state/answers-while-startup-hangs", nil},
-	{throwsOut, "step", "step/panicking-is-a-result", []string{"step/failing-is-a-result"}},
+	{throwsOut, "step", "step/panic-is-a-result", []string{"step/failure-is-a-result"}},
 	{twoResults, "step", "step/ends-with-one-result", lookAtResults},
 	{versionJumps, "state", "state/version-counts-transitions", nil},
-	{waitsForHooks, "shutdown", "shutdown/hanging-hook-is-given-up", nil},
-	{watchNeverEnds, watchQuickly, "watch/ends-with-terminated", []string{"watch/is-live", "watch/resumes-after-a-version", "watch/tells-every-transition"}},
-	{watchSkips, watchQuickly, "watch/tells-every-transition", []string{"watch/begins-with-the-status", "watch/is-live", "watch/resumes-after-a-version", "watch/says-why-and-by-whom"}},
-	{watchesTheFuture, watchQuickly, "watch/refuses-the-future", nil},
+	{waitsForHooks, "shutdown", "shutdown/hanging-hook-is-abandoned", nil},
+	{watchNeverEnds, watchQuickly, "watch/ends-with-terminated", []string{"watch/is-live", "watch/resumes-after-a-version", "watch/reports-every-transition"}},
+	{watchSkips, watchQuickly, "watch/reports-every-transition", []string{"watch/begins-with-the-status", "watch/is-live", "watch/resumes-after-a-version", "watch/has-reason-and-trace"}},
+	{watchesTheFuture, watchQuickly, "watch/rejects-future-versions", nil},
 }
 
 func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {

@@ -305,7 +305,7 @@ func (in *Instance) Apply(verb string) (*Status, error) {
 		s := in.StartStep("say hello")
 		o, err := s.Wait(in.t, "ExecuteStep", 5*time.Second)
 		if err != nil {
-			in.t.True(!o.Header, "a step that is refused", "no response header", "one")
+			in.t.True(!o.Header, "a rejected step", "no response header", "one")
 			return nil, err
 		}
 		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, Soon).Text())

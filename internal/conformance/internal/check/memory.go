@@ -34,7 +34,7 @@ type Session struct {
 	base   int64 // the session's last message
 
 	Outages int              // how many commits are still answered with UNAVAILABLE
-	Reject  failure.Mode     // with which every commit is refused; empty: none is
+	Reject  failure.Mode     // with which every commit is rejected (empty means none)
 	Hold    chan struct{}    // a commit is answered once this is closed; nil: at once
 	calls   []*recordedCall  // every CommitStep, whatever became of it
 	commits map[int32]commit // by step
@@ -119,29 +119,29 @@ func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStep
 func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	refuse := func(mode failure.Mode, message string) error {
+	reject := func(mode failure.Mode, message string) error {
 		return failure.New(mode, "memory.CommitStep", message)
 	}
 	s := m.sessions[req.GetSessionId()]
 	if s == nil {
-		return nil, 0, refuse(failure.NotFound, "no such session")
+		return nil, 0, reject(failure.NotFound, "no such session")
 	}
 	s.calls = append(s.calls, &recordedCall{req, shown, time.Now()})
 	known, repeated := s.commits[req.GetResult().GetStep()]
 	switch {
 	case s.Outages > 0:
 		s.Outages--
-		return nil, 0, refuse(failure.SystemNetwork, "the conformance kit plays an outage")
+		return nil, 0, reject(failure.SystemNetwork, "the conformance kit plays an outage")
 	case s.Reject != "":
-		return nil, 0, refuse(s.Reject, "the conformance kit refuses the commit")
+		return nil, 0, reject(s.Reject, "the conformance kit rejects the commit")
 	case req.GetTurnId() != s.turnID:
-		return nil, 0, refuse(failure.TurnNotOpen, "turn_id: no such turn is open")
+		return nil, 0, reject(failure.TurnNotOpen, "turn_id: no such turn is open")
 	case req.GetEpoch() != s.epoch:
-		return nil, 0, refuse(failure.Fenced, "epoch: another one holds the turn")
+		return nil, 0, reject(failure.Fenced, "epoch: another one holds the turn")
 	case repeated && proto.Equal(known.request, req):
 		return s.Hold, known.last, nil
 	case repeated, req.GetBaseSequence() != s.base:
-		return nil, 0, refuse(failure.BaseMismatch, "base_sequence: the session went on")
+		return nil, 0, reject(failure.BaseMismatch, "base_sequence: the session went on")
 	}
 	s.base += int64(len(req.GetMessages()))
 	s.commits[req.GetResult().GetStep()] = commit{req, s.base}

@@ -135,7 +135,7 @@ func (in *Instance) SendStep(ctx context.Context, req *troupev1.ExecuteStepReque
 
 // read reads the stream to its end.
 func (s *Step) read(stream troupev1.AgentService_ExecuteStepClient) (o StepOutcome, _ error) {
-	if header, err := stream.Header(); err == nil && header != nil { // none when the step was refused
+	if header, err := stream.Header(); err == nil && header != nil { // none when the step was rejected
 		o.Header, o.AdmittedAt = true, time.Now()
 		close(s.admitted)
 	}

@@ -11,39 +11,39 @@ import (
 func admissionChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "admission/one-at-capacity-1", Requirement: "LC-29a", Run: admits(1, check.Callers),
+			ID: "admission/one-at-capacity-1", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(1, check.Callers),
 			Title: "Of simultaneous steps at capacity 1 exactly one is admitted; the others get INSTANCE_FULL before any response header.",
 		},
 		{
-			ID: "admission/never-above-capacity", Requirement: "LC-29a", Run: admits(3, check.Callers),
+			ID: "admission/never-above-capacity", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(3, check.Callers),
 			Title: "Of simultaneous steps exactly capacity are admitted; the others get INSTANCE_FULL before any response header.",
 		},
 		{
-			ID: "admission/busy-from-first-to-last-step", Requirement: "LC-27", Run: admissionBusy,
+			ID: "admission/busy-from-first-to-last-step", Requirement: "LC-27", Run: checkBusyWhileStepsRun,
 			Title: "The state is BUSY from the first step to the end of the last one, and steps in between make no transition.",
 		},
 		{
-			ID: "admission/a-step-that-ended-makes-room", Requirement: "LC-28", Run: admissionMakesRoom,
+			ID: "admission/ended-step-frees-a-slot", Requirement: "LC-28", Run: checkEndedStepFreesSlot,
 			Title: "When a step has ended for its caller, the next one is admitted.",
 		},
 	}
 }
 
-func admits(capacity int32, steps int) func(*check.T) {
+func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{Capacity: capacity})
 		var sent []*check.Step
 		for range steps {
 			sent = append(sent, in.StartStep("sleep 30s"))
 		}
-		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps refused", steps-int(capacity), steps), check.Soon, func() (bool, any) {
-			refused := 0
+		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps rejected", steps-int(capacity), steps), check.Soon, func() (bool, any) {
+			rejected := 0
 			for _, s := range sent {
 				if !s.Running() {
-					refused++
+					rejected++
 				}
 			}
-			return refused >= steps-int(capacity), refused
+			return rejected >= steps-int(capacity), rejected
 		})
 		t.Sleep(100 * time.Millisecond) // for one that comes late
 		admitted := 0
@@ -53,7 +53,7 @@ func admits(capacity int32, steps int) func(*check.T) {
 				continue
 			}
 			t.Rejected("a step above capacity", s.Err, failure.InstanceFull)
-			t.True(!s.Value.Header, "a step that is refused", "no response header", "one")
+			t.True(!s.Value.Header, "a rejected step", "no response header", "one")
 		}
 		check.Equal(t, "steps admitted", int(capacity), admitted)
 		check.Equal(t, "in_flight", capacity, in.RequireState("at capacity", check.Busy).GetInFlight())
@@ -65,7 +65,7 @@ func admits(capacity int32, steps int) func(*check.T) {
 	}
 }
 
-func admissionBusy(t *check.T) {
+func checkBusyWhileStepsRun(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 3})
 	before := in.Status().GetStateVersion()
 	var sent []*check.Step
@@ -82,7 +82,7 @@ func admissionBusy(t *check.T) {
 	check.Equal(t, "transitions of three overlapping steps: to BUSY and back", 2, s.GetStateVersion()-before)
 }
 
-func admissionMakesRoom(t *check.T) {
+func checkEndedStepFreesSlot(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 1})
 	for n := range 20 {
 		text := fmt.Sprintf("step %d", n)

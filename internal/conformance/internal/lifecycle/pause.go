@@ -11,42 +11,42 @@ import (
 func pauseChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "pause/closes-admission-at-once", Requirement: "PauseRequest", Run: pauseCloses,
-			Title: "While a Pause waits for running steps, new ones are refused with INSTANCE_PAUSED.",
+			ID: "pause/closes-admission-at-once", Requirement: "PauseRequest", Run: checkPauseClosesAdmission,
+			Title: "While a Pause waits for running steps, new ones are rejected with INSTANCE_PAUSED.",
 		},
 		{
-			ID: "pause/waits-for-running-steps", Requirement: "LifecycleService.Pause", Run: pauseWaits,
+			ID: "pause/waits-for-running-steps", Requirement: "LifecycleService.Pause", Run: checkPauseWaitsForSteps,
 			Title: "Pause returns when no step runs and the state is PAUSED, and not before.",
 		},
 		{
-			ID: "pause/a-second-one-waits-too", Requirement: "LifecycleService.Pause", Run: pauseTwice,
+			ID: "pause/second-pause-waits", Requirement: "LifecycleService.Pause", Run: checkSecondPauseWaits,
 			Title: "A Pause while another one waits returns with it, and makes no transition of its own.",
 		},
 		{
-			ID: "pause/its-deadline-opens-admission", Requirement: "LifecycleService.Pause", Run: pauseDeadline,
+			ID: "pause/deadline-reopens-admission", Requirement: "LifecycleService.Pause", Run: checkPauseDeadlineReopensAdmission,
 			Title: "When the deadline of a waiting Pause passes, admission is open again and the instance is never PAUSED.",
 		},
 		{
-			ID: "pause/another-callers-deadline-does-not-end-it", Requirement: "LifecycleService.Pause", Run: pauseAnothersDeadline,
-			Title: "A Pause that runs out of time does not end another one that waits: admission stays closed, and the instance is PAUSED.",
+			ID: "pause/survives-another-callers-deadline", Requirement: "LifecycleService.Pause", Run: checkPauseSurvivesAnotherDeadline,
+			Title: "When one of two waiting Pauses reaches its deadline, the other continues: admission stays closed, and the instance becomes PAUSED.",
 		},
 		{
-			ID: "pause/resume-takes-it-back", Requirement: "LifecycleService.Resume", Run: pauseWithdrawn,
-			Title: "Resume takes a waiting Pause back: admission is open, the Pause fails, and the instance is not PAUSED later.",
+			ID: "pause/resume-withdraws-it", Requirement: "LifecycleService.Resume", Run: checkResumeWithdrawsPause,
+			Title: "Resume withdraws a waiting Pause: admission is open, the Pause fails, and the instance does not become PAUSED later.",
 		},
 		{
-			ID: "pause/shutdown-overtakes-it", Requirement: "LC-2", Run: pauseOvertaken,
+			ID: "pause/shutdown-ends-it", Requirement: "LC-2", Run: checkShutdownEndsPause,
 			Title: "Shutdown ends a waiting Pause, which fails with AGENT_STATE.",
 		},
 		{
-			ID: "pause/and-resume-again-and-again", Requirement: "LC-2", Run: pauseCycles,
+			ID: "pause/repeats", Requirement: "LC-2", Run: checkPauseRepeats,
 			Title: "An instance that was paused and resumed works as before.",
 		},
 	}
 }
 
-// pausingBusy returns an instance whose Pause waits for a running step.
-func pausingBusy(t *check.T, text string) (*check.Instance, *check.Step, *check.Call[*check.Status]) {
+// startPauseOfABusyInstance returns an instance whose Pause waits for a running step.
+func startPauseOfABusyInstance(t *check.T, text string) (*check.Instance, *check.Step, *check.Call[*check.Status]) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	s := in.StartStep(text).AwaitAdmission(t)
 	p := in.PauseAsync("a look inside")
@@ -54,21 +54,21 @@ func pausingBusy(t *check.T, text string) (*check.Instance, *check.Step, *check.
 	return in, s, p
 }
 
-func pauseCloses(t *check.T) {
-	in, s, p := pausingBusy(t, "sleep 1s")
-	refused := in.StartStep("say no")
-	o, err := refused.Wait(t, "ExecuteStep", check.Soon)
+func checkPauseClosesAdmission(t *check.T) {
+	in, s, p := startPauseOfABusyInstance(t, "sleep 1s")
+	rejected := in.StartStep("say no")
+	o, err := rejected.Wait(t, "ExecuteStep", check.Soon)
 	if s.Running() {
 		t.Rejected("a step while a Pause waits", err, failure.InstancePaused)
-		t.True(!o.Header, "a step that is refused", "no response header", "one")
+		t.True(!o.Header, "a rejected step", "no response header", "one")
 	}
 	s.RequireSuccess(t, 5*time.Second)
 	_, err = p.Wait(t, "Pause", check.Soon)
 	t.NoError("Pause", err)
 }
 
-func pauseWaits(t *check.T) {
-	in, s, p := pausingBusy(t, "sleep 1500ms")
+func checkPauseWaitsForSteps(t *check.T) {
+	in, s, p := startPauseOfABusyInstance(t, "sleep 1500ms")
 	got, err := p.Wait(t, "Pause", 5*time.Second)
 	t.NoError("Pause", err)
 	check.Equal(t, "state in the reply of Pause", check.Paused, got.GetState())
@@ -80,8 +80,8 @@ func pauseWaits(t *check.T) {
 	t.True(early < check.Slack, "Pause", "an answer when the step ended", "one "+early.Round(time.Millisecond).String()+" before")
 }
 
-func pauseTwice(t *check.T) {
-	in, s, p := pausingBusy(t, "sleep 500ms")
+func checkSecondPauseWaits(t *check.T) {
+	in, s, p := startPauseOfABusyInstance(t, "sleep 500ms")
 	before := in.Status().GetStateVersion()
 	second := in.PauseAsync("a second look")
 	_, err := second.Wait(t, "the second Pause", 5*time.Second)
@@ -92,7 +92,7 @@ func pauseTwice(t *check.T) {
 	check.Equal(t, "transitions of two Pauses", 1, in.RequireState("after both", check.Paused).GetStateVersion()-before)
 }
 
-func pauseDeadline(t *check.T) {
+func checkPauseDeadlineReopensAdmission(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	s := in.StartStep("sleep 30s").AwaitAdmission(t)
 	before := in.Status().GetStateVersion()
@@ -113,8 +113,8 @@ func pauseDeadline(t *check.T) {
 	in.AwaitState(check.Ready, check.Soon)
 }
 
-func pauseAnothersDeadline(t *check.T) {
-	in, s, p := pausingBusy(t, "sleep 1500ms")
+func checkPauseSurvivesAnotherDeadline(t *check.T) {
+	in, s, p := startPauseOfABusyInstance(t, "sleep 1500ms")
 	ctx, cancel := context.WithTimeout(t.Ctx, 300*time.Millisecond)
 	defer cancel()
 	_, err := in.Pause(ctx, "a hasty look")
@@ -122,8 +122,8 @@ func pauseAnothersDeadline(t *check.T) {
 		t.Error("Pause whose deadline passed while a step ran", err)
 	}
 	t.Sleep(100 * time.Millisecond) // for a worker that hears of the deadline late
-	refused := in.StartStep("say no")
-	_, err = refused.Wait(t, "ExecuteStep", check.Soon)
+	rejected := in.StartStep("say no")
+	_, err = rejected.Wait(t, "ExecuteStep", check.Soon)
 	if s.Running() {
 		t.Rejected("a step while another Pause waits", err, failure.InstancePaused)
 	}
@@ -134,8 +134,8 @@ func pauseAnothersDeadline(t *check.T) {
 	in.RequireState("after it", check.Paused)
 }
 
-func pauseWithdrawn(t *check.T) {
-	in, s, p := pausingBusy(t, "sleep 1s")
+func checkResumeWithdrawsPause(t *check.T) {
+	in, s, p := startPauseOfABusyInstance(t, "sleep 1s")
 	got, err := in.Resume(t.Ctx, "seen enough")
 	t.NoError("Resume", err)
 	check.Equal(t, "pausing in the reply of Resume", false, got.GetPausing())
@@ -146,8 +146,8 @@ func pauseWithdrawn(t *check.T) {
 	in.RequireState("when the step has ended", check.Ready)
 }
 
-func pauseOvertaken(t *check.T) {
-	in, _, p := pausingBusy(t, "sleep 30s")
+func checkShutdownEndsPause(t *check.T) {
+	in, _, p := startPauseOfABusyInstance(t, "sleep 30s")
 	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
 	t.NoError("Shutdown", err)
 	_, err = p.Wait(t, "Pause", check.Soon)
@@ -155,7 +155,7 @@ func pauseOvertaken(t *check.T) {
 	check.Equal(t, "pausing when TERMINATED", false, in.RequireState("in the end", check.Terminated).GetPausing())
 }
 
-func pauseCycles(t *check.T) {
+func checkPauseRepeats(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for range 5 {
 		_, err := in.Pause(t.Ctx, "")

@@ -16,69 +16,69 @@ const forced = time.Second
 func shutdownChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "shutdown/drains", Requirement: "LC-29c", Run: shutdownDrains,
-			Title: "Steps that end within the drain end as always: answered, and committed.",
+			ID: "shutdown/drains", Requirement: "LC-29c", Run: checkShutdownDrains,
+			Title: "Steps that end within the drain time are answered and committed as usual.",
 		},
 		{
-			ID: "shutdown/cancels-at-the-deadline", Requirement: "LC-29c", Run: shutdownCancels(500 * time.Millisecond),
-			Title: "Steps that do not end within the drain are cancelled: INSTANCE_DRAINING, nothing committed, TERMINATED a second later at most.",
+			ID: "shutdown/cancels-at-the-deadline", Requirement: "LC-29c", Run: checkShutdownCancelsSteps(500 * time.Millisecond),
+			Title: "Steps that do not end within the drain time are cancelled: INSTANCE_DRAINING, nothing committed, TERMINATED a second later at most.",
 		},
 		{
-			ID: "shutdown/zero-drain-cancels-at-once", Requirement: "ShutdownRequest.drain", Run: shutdownCancels(0),
+			ID: "shutdown/zero-drain-cancels-at-once", Requirement: "ShutdownRequest.drain", Run: checkShutdownCancelsSteps(0),
 			Title: "With a drain of zero running steps are cancelled at once.",
 		},
 		{
-			ID: "shutdown/deadline-shrinks", Requirement: "LifecycleService.Shutdown", Run: shutdownShrinks,
+			ID: "shutdown/deadline-shrinks", Requirement: "LifecycleService.Shutdown", Run: checkShutdownDeadlineShrinks,
 			Title: "A later Shutdown with a shorter drain shortens the one that runs.",
 		},
 		{
-			ID: "shutdown/deadline-never-grows", Requirement: "LifecycleService.Shutdown", Run: shutdownNeverGrows,
+			ID: "shutdown/deadline-never-grows", Requirement: "LifecycleService.Shutdown", Run: checkShutdownDeadlineNeverGrows,
 			Title: "A later Shutdown with a longer drain does not lengthen the one that runs.",
 		},
 		{
-			ID: "shutdown/says-that-it-drains", Requirement: "InstanceStatus.draining", Run: shutdownSays,
+			ID: "shutdown/reports-draining", Requirement: "InstanceStatus.draining", Run: checkShutdownReportsDraining,
 			Title: "draining is set while steps may still end, and not before.",
 		},
 		{
-			ID: "shutdown/drains-no-longer-than-steps-run", Requirement: "InstanceStatus.draining", Run: shutdownDrained,
-			Title: "draining is no longer set when the last step has ended, though the shutdown goes on.",
+			ID: "shutdown/drain-ends-with-the-last-step", Requirement: "InstanceStatus.draining", Run: checkShutdownDrainEndsWithLastStep,
+			Title: "draining is no longer set when the last step has ended, although the shutdown continues.",
 		},
 		{
-			ID: "shutdown/failing-hook-is-reported", Requirement: "LC-17", Run: shutdownHook(check.HookFails),
+			ID: "shutdown/failing-hook-is-reported", Requirement: "LC-17", Run: checkShutdownHookFailure(check.HookFails),
 			Title: "When the shutdown hook fails the reply is OK and names it in errors, and the instance is TERMINATED.",
 		},
 		{
-			ID: "shutdown/panicking-hook-is-reported", Requirement: "LC-17", Run: shutdownHook(check.HookPanics),
-			Title: "When the shutdown hook throws the reply is OK and names it in errors, and the instance is TERMINATED.",
+			ID: "shutdown/panicking-hook-is-reported", Requirement: "LC-17", Run: checkShutdownHookFailure(check.HookPanics),
+			Title: "When the shutdown hook panics the reply is OK and names it in errors, and the instance is TERMINATED.",
 		},
 		{
-			ID: "shutdown/hanging-hook-is-given-up", Requirement: "LC-19", Run: shutdownHook(check.HookHangs),
-			Title: "A shutdown hook that does not return is given up: TERMINATED within the deadline and a second.",
+			ID: "shutdown/hanging-hook-is-abandoned", Requirement: "LC-19", Run: checkShutdownHookFailure(check.HookHangs),
+			Title: "A shutdown hook that does not return is abandoned: TERMINATED within the deadline and a second.",
 		},
 		{
-			ID: "shutdown/joins-concurrent-callers", Requirement: "LC-20", Run: shutdownJoins,
+			ID: "shutdown/joins-concurrent-callers", Requirement: "LC-20", Run: checkShutdownJoinsCallers,
 			Title: "Concurrent calls join one shutdown: all return TERMINATED, and it makes two transitions in all.",
 		},
 		{
-			ID: "shutdown/of-an-unused-instance-releases-nothing", Requirement: "LC-22", Run: shutdownUnused,
+			ID: "shutdown/unused-instance-releases-nothing", Requirement: "LC-22", Run: checkShutdownBeforeStartup,
 			Title: "Shutdown before Startup does not run the shutdown hook.",
 		},
 		{
-			ID: "shutdown/a-step-that-ends-does-not-revive", Requirement: "LC-29b", Run: shutdownNoRevival,
+			ID: "shutdown/ended-step-does-not-make-ready", Requirement: "LC-29b", Run: checkShutdownStaysAfterStepEnds,
 			Title: "A step that ends while the instance shuts down does not make it READY.",
 		},
 		{
-			ID: "shutdown/goes-on-without-its-caller", Requirement: "LC-19", Run: shutdownAlone,
-			Title: "A shutdown whose caller went away goes on to TERMINATED.",
+			ID: "shutdown/continues-without-its-caller", Requirement: "LC-19", Run: checkShutdownWithoutItsCaller,
+			Title: "A shutdown whose caller has left continues to TERMINATED.",
 		},
 		{
-			ID: "shutdown/terminated-is-final", Requirement: "LC-3", Run: shutdownFinal,
+			ID: "shutdown/terminated-is-final", Requirement: "LC-3", Run: checkTerminatedIsFinal,
 			Title: "No verb, and no number of them at once, changes a TERMINATED instance.",
 		},
 	}
 }
 
-func shutdownDrains(t *check.T) {
+func checkShutdownDrains(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	s := in.StartStep("sleep 400ms").AwaitAdmission(t)
 	stop := in.ShutdownAsync(5 * time.Second)
@@ -90,10 +90,10 @@ func shutdownDrains(t *check.T) {
 	t.True(t.Memory.Committed(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
 }
 
-// rounding is how much too early the timers of some languages fire, because they count whole milliseconds.
-const rounding = 2 * time.Millisecond
+// maxRounding is how much too early the timers of some languages fire, because they count whole milliseconds.
+const maxRounding = 2 * time.Millisecond
 
-func shutdownCancels(drain time.Duration) func(*check.T) {
+func checkShutdownCancelsSteps(drain time.Duration) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
@@ -102,13 +102,13 @@ func shutdownCancels(drain time.Duration) func(*check.T) {
 		t.NoError("Shutdown", err)
 		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 		took := stop.Ended.Sub(stop.Began)
-		t.True(took >= drain-rounding, "Shutdown with a running step", "not before its drain of "+drain.String(), took)
+		t.True(took >= drain-maxRounding, "Shutdown with a running step", "not before its drain of "+drain.String(), took)
 		s.RequireFailure(t, check.Soon, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
 		check.Equal(t, "commits of a step that was cancelled", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
 	}
 }
 
-func shutdownShrinks(t *check.T) {
+func checkShutdownDeadlineShrinks(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	first := in.ShutdownAsync(time.Minute)
@@ -121,7 +121,7 @@ func shutdownShrinks(t *check.T) {
 	in.RequireState("after both", check.Terminated)
 }
 
-func shutdownNeverGrows(t *check.T) {
+func checkShutdownDeadlineNeverGrows(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	const drain = 400 * time.Millisecond
@@ -134,7 +134,7 @@ func shutdownNeverGrows(t *check.T) {
 	t.NoError("the second Shutdown", err)
 }
 
-func shutdownSays(t *check.T) {
+func checkShutdownReportsDraining(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	check.Equal(t, "draining when BUSY", false, in.Status().GetDraining())
@@ -148,7 +148,7 @@ func shutdownSays(t *check.T) {
 	check.Equal(t, "draining when TERMINATED", false, in.Status().GetDraining())
 }
 
-func shutdownDrained(t *check.T) {
+func checkShutdownDrainEndsWithLastStep(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // so that it stays SHUTTING_DOWN
 	s := in.StartStep("sleep 1s").AwaitAdmission(t)
 	in.ShutdownAsync(3 * time.Second)
@@ -158,7 +158,7 @@ func shutdownDrained(t *check.T) {
 	check.Equal(t, "draining when no step runs any more", false, in.RequireState("while the shutdown hook hangs", check.ShuttingDown).GetDraining())
 }
 
-func shutdownHook(hook troupev1.HookBehavior) func(*check.T) {
+func checkShutdownHookFailure(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{Shutdown: hook})
 		const drain = 300 * time.Millisecond
@@ -170,7 +170,7 @@ func shutdownHook(hook troupev1.HookBehavior) func(*check.T) {
 	}
 }
 
-func shutdownJoins(t *check.T) {
+func checkShutdownJoinsCallers(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
 	var calls []*check.Call[*troupev1.ShutdownResponse]
 	for range check.Callers {
@@ -184,7 +184,7 @@ func shutdownJoins(t *check.T) {
 	check.Equal(t, "state_version after a start and one shutdown", 4, in.Status().GetStateVersion())
 }
 
-func shutdownUnused(t *check.T) {
+func checkShutdownBeforeStartup(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Shutdown: check.HookFails})
 	r, err := in.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)
@@ -192,7 +192,7 @@ func shutdownUnused(t *check.T) {
 	check.Equal(t, "startup_time of an instance that was not started", 0, in.Metrics().GetStartupTime().AsDuration())
 }
 
-func shutdownNoRevival(t *check.T) {
+func checkShutdownStaysAfterStepEnds(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
 	s := in.StartStep("sleep 300ms").AwaitAdmission(t)
 	stop := in.ShutdownAsync(5 * time.Second)
@@ -209,7 +209,7 @@ func shutdownNoRevival(t *check.T) {
 	}
 }
 
-func shutdownAlone(t *check.T) {
+func checkShutdownWithoutItsCaller(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	ctx, cancel := context.WithCancel(t.Ctx)
@@ -221,7 +221,7 @@ func shutdownAlone(t *check.T) {
 	in.AwaitState(check.Terminated, 500*time.Millisecond+forced+check.Slack)
 }
 
-func shutdownFinal(t *check.T) {
+func checkTerminatedIsFinal(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	_, err := in.Shutdown(t.Ctx, 0, "the end")
 	t.NoError("Shutdown", err)

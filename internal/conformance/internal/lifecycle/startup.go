@@ -10,9 +10,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// giveUp is how long a startup may take after its timeout: one second for a hook that ignores its context, and
+// abandonTime is how long a startup may take after its timeout: one second for a hook that ignores its context, and
 // one for the release of resources.
-const giveUp = 2 * time.Second
+const abandonTime = 2 * time.Second
 
 // hookFailed lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
 var hookFailed = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
@@ -23,67 +23,67 @@ func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), s
 func startupHookChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "startup/joins-concurrent-callers", Requirement: "LC-9", Run: startupJoins,
+			ID: "startup/joins-concurrent-callers", Requirement: "LC-9", Run: checkStartupJoinsCallers,
 			Title: "Concurrent calls join one start: all return READY, and it makes two transitions in all.",
 		},
 		{
-			ID: "startup/runs-the-hook-once", Requirement: "LC-9", Run: startupRunsOnce,
+			ID: "startup/runs-the-hook-once", Requirement: "LC-9", Run: checkStartupRunsHookOnce,
 			Title: "Concurrent calls run the startup hook once: when that fails, all of them fail.",
 		},
 		{
-			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: startupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailed...),
+			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailed...),
 			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
 		},
 		{
-			ID: "startup/panicking-hook-terminates", Requirement: "LC-10", Run: startupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
-			Title: "A startup hook that throws has failed.",
+			ID: "startup/panicking-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
+			Title: "A startup hook that panics has failed.",
 		},
 		{
-			ID: "startup/hanging-hook-is-given-up", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+			ID: "startup/hanging-hook-is-abandoned", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
 				Startup:        check.HookHangs,
 				StartupTimeout: 300 * time.Millisecond,
 			}, failure.AgentTimeout),
-			Title: "A startup hook that does not return is given up after startup_timeout, with AGENT_TIMEOUT.",
+			Title: "A startup hook that does not return is abandoned after startup_timeout, with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
 				Startup:        check.HookSlow,
 				StartupTimeout: 100 * time.Millisecond,
 			}, failure.AgentTimeout),
 			Title: "A start that takes longer than startup_timeout fails with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/retries", Requirement: "LC-13", Run: startupSucceeds(check.InstanceSpec{Startup: check.HookFailsOnce, MaxRetries: 1}),
+			ID: "startup/retries", Requirement: "LC-13", Run: checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsOnce, MaxRetries: 1}),
 			Title: "A startup hook that fails is tried again, up to max_retries times, inside INITIALIZING.",
 		},
 		{
-			ID: "startup/retries-as-often-as-told", Requirement: "LC-13", Run: startupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
+			ID: "startup/retries-up-to-max-retries", Requirement: "LC-13", Run: checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
 			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
 		},
 		{
-			ID: "startup/retries-no-more-than-told", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{
+			ID: "startup/retries-no-more-than-max-retries", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
 				Startup:    check.HookFailsTwice,
 				MaxRetries: 1,
 			}, hookFailed...),
 			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
 		},
 		{
-			ID: "startup/frees-what-a-try-took", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{
+			ID: "startup/releases-after-a-failed-try", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
 				Startup:  check.HookFailsOnce,
 				Shutdown: check.HookFails, MaxRetries: 1,
 			}, hookFailed...),
 			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
 		},
 		{
-			ID: "startup/does-not-retry-unasked", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
+			ID: "startup/no-retries-with-max-retries-0", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
 			Title: "With max_retries 0 a startup hook is tried once.",
 		},
 		{
-			ID: "startup/stops-retrying", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
+			ID: "startup/fails-after-max-retries", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
 			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
 		},
 		{
-			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{
+			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
 				Startup:    check.HookHangs,
 				MaxRetries: 10, StartupTimeout: 300 * time.Millisecond,
 			}, failure.AgentTimeout),
@@ -96,37 +96,37 @@ func startupHookChecks() []check.Check {
 func startupCallerChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "startup/keeps-failed", Requirement: "LC-11", Run: startupKeepsFailed,
+			ID: "startup/keep-failed-stays-initializing", Requirement: "LC-11", Run: checkStartupKeepFailed,
 			Title: "With keep_failed a failed start leaves the instance in INITIALIZING until a Shutdown.",
 		},
 		{
-			ID: "startup/callers-deadline-bounds-it", Requirement: "LC-12", Run: startupCallersDeadline,
+			ID: "startup/callers-deadline-bounds-it", Requirement: "LC-12", Run: checkStartupCallersDeadline,
 			Title: "The deadline of the caller bounds the start, when it is shorter than startup_timeout.",
 		},
 		{
-			ID: "startup/a-joiners-deadline-is-its-own", Requirement: "LC-9", Run: startupJoinersDeadline,
-			Title: "A caller that joins and runs out of time does not end the start of the first.",
+			ID: "startup/joiners-deadline-ends-only-its-call", Requirement: "LC-9", Run: checkStartupJoinersDeadline,
+			Title: "A caller that joins and reaches its deadline does not end the startup of the first caller.",
 		},
 		{
-			ID: "startup/goes-on-without-its-caller", Requirement: "LC-12", Run: startupAlone,
-			Title: "A caller that goes away does not end the start; only the deadline that it gave does.",
+			ID: "startup/continues-without-its-caller", Requirement: "LC-12", Run: checkStartupWithoutItsCaller,
+			Title: "A caller that disconnects does not end the startup; only the deadline that it set does.",
 		},
 		{
-			ID: "startup/shutdown-cancels-it", Requirement: "LC-2", Run: startupCancelled(check.HookSlow),
+			ID: "startup/shutdown-cancels-it", Requirement: "LC-2", Run: checkStartupCancelledByShutdown(check.HookSlow),
 			Title: "Shutdown during a start makes the Startup fail, and the instance is never READY.",
 		},
 		{
-			ID: "startup/shutdown-gives-a-hanging-one-up", Requirement: "LC-19", Run: startupCancelled(check.HookHangs),
+			ID: "startup/shutdown-abandons-a-hanging-startup", Requirement: "LC-19", Run: checkStartupCancelledByShutdown(check.HookHangs),
 			Title: "Shutdown during a start whose hook hangs ends the instance within its deadline and a second.",
 		},
 		{
-			ID: "startup/instances-are-independent", Requirement: "LC-33", Run: startupIndependent,
-			Title: "Instances that hang or fail in their startup do not keep another from starting and working.",
+			ID: "startup/instances-are-independent", Requirement: "LC-33", Run: checkStartupsAreIndependent,
+			Title: "Instances that hang or fail in their startup do not prevent another from starting and working.",
 		},
 	}
 }
 
-func startupJoins(t *check.T) {
+func checkStartupJoinsCallers(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
 	var calls []*check.Call[*check.Status]
 	for range check.Callers {
@@ -140,7 +140,7 @@ func startupJoins(t *check.T) {
 	check.Equal(t, "state_version after one start", 2, in.Status().GetStateVersion())
 }
 
-func startupRunsOnce(t *check.T) {
+func checkStartupRunsHookOnce(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFailsOnce})
 	var calls []*check.Call[*check.Status]
 	for range check.Callers {
@@ -156,12 +156,12 @@ func startupRunsOnce(t *check.T) {
 	in.AwaitState(check.Terminated, check.Soon)
 }
 
-// startupFails checks that a startup fails with one of the modes and that the instance terminates.
-func startupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
+// checkStartupFails checks that a startup fails with one of the modes and that the instance terminates.
+func checkStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
 		call := in.StartupAsync()
-		_, err := call.Wait(t, "Startup", s.StartupTimeout+giveUp+check.Slack)
+		_, err := call.Wait(t, "Startup", s.StartupTimeout+abandonTime+check.Slack)
 		t.Rejected("Startup", err, modes...)
 		in.AwaitState(check.Terminated, time.Second)
 		for _, tr := range in.Transitions() {
@@ -171,8 +171,8 @@ func startupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	}
 }
 
-// startupSucceeds checks that a startup succeeds, possibly after retries.
-func startupSucceeds(s check.InstanceSpec) func(*check.T) {
+// checkStartupSucceeds checks that a startup succeeds, possibly after retries.
+func checkStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
 		s, err := in.StartupAsync().Wait(t, "Startup", 5*time.Second)
@@ -183,7 +183,7 @@ func startupSucceeds(s check.InstanceSpec) func(*check.T) {
 	}
 }
 
-func startupKeepsFailed(t *check.T) {
+func checkStartupKeepFailed(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails, KeepFailed: true})
 	_, err := in.StartupAsync().Wait(t, "Startup", check.Soon)
 	t.Rejected("Startup", err, hookFailed...)
@@ -198,17 +198,17 @@ func startupKeepsFailed(t *check.T) {
 	in.RequireState("after Shutdown", check.Terminated)
 }
 
-func startupCallersDeadline(t *check.T) {
+func checkStartupCallersDeadline(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	const deadline = 300 * time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Ctx, deadline)
 	defer cancel()
 	_, err := in.Startup(ctx)
 	t.Error("Startup with a deadline of 300ms", err)
-	in.AwaitState(check.Terminated, giveUp)
+	in.AwaitState(check.Terminated, abandonTime)
 }
 
-func startupJoinersDeadline(t *check.T) {
+func checkStartupJoinersDeadline(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
 	first := in.StartupAsync()
 	in.AwaitStartup()
@@ -220,7 +220,7 @@ func startupJoinersDeadline(t *check.T) {
 	in.RequireState("after the start", check.Ready)
 }
 
-func startupAlone(t *check.T) {
+func checkStartupWithoutItsCaller(t *check.T) {
 	alone := func(s check.InstanceSpec) *check.Instance {
 		in := t.MakeInstance(s)
 		ctx, leave := context.WithCancel(t.Ctx)
@@ -234,13 +234,13 @@ func startupAlone(t *check.T) {
 	slow := alone(check.InstanceSpec{Startup: check.HookSlow})
 	slow.AwaitState(check.Ready, check.Soon)
 	check.Equal(t, "state_version after one start", 2, slow.Status().GetStateVersion())
-	t.Sleep(giveUp)
+	t.Sleep(abandonTime)
 	hanging.RequireState("when its caller has gone away", check.Initializing)
 }
 
-// startupCancelled checks a Shutdown while the startup hook runs. It retries a few times, because on a busy
+// checkStartupCancelledByShutdown checks a Shutdown while the startup hook runs. It retries a few times, because on a busy
 // machine the hook may end before the Shutdown arrives.
-func startupCancelled(hook troupev1.HookBehavior) func(*check.T) {
+func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		var err error
 		for range 3 {
@@ -259,7 +259,7 @@ func startupCancelled(hook troupev1.HookBehavior) func(*check.T) {
 	}
 }
 
-func startupIndependent(t *check.T) {
+func checkStartupsAreIndependent(t *check.T) {
 	hanging := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	hanging.StartupAsync()
 	hanging.AwaitState(check.Initializing, check.Soon)

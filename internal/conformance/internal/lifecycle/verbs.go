@@ -16,7 +16,7 @@ import (
 type row struct {
 	verb        string
 	state       troupev1.InstanceState
-	mode        failure.Mode // with which it is refused; empty: OK
+	mode        failure.Mode // with which it is rejected (empty means OK)
 	nextState   troupev1.InstanceState
 	transitions uint64 // number of transitions that it makes (0 means that it changes nothing)
 	requirement string
@@ -31,32 +31,32 @@ func verbTable() []row {
 		{"startup", check.Ready, ok, check.Ready, 0, "LC-8", "Startup of a READY instance is OK and changes nothing."},
 		{"startup", check.Busy, ok, check.Busy, 0, "LC-8", "Startup of a BUSY instance is OK and changes nothing."},
 		{"startup", check.Paused, ok, check.Paused, 0, "LC-8", "Startup of a PAUSED instance is OK and changes nothing."},
-		{"startup", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Startup after Shutdown is refused with AGENT_STATE."},
-		{"startup", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Startup of a TERMINATED instance is refused with AGENT_STATE."},
+		{"startup", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Startup after Shutdown is rejected with AGENT_STATE."},
+		{"startup", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Startup of a TERMINATED instance is rejected with AGENT_STATE."},
 
-		{"step", check.Uninitialized, failure.AgentState, check.Uninitialized, 0, "LC-26", "A step before Startup is refused with AGENT_STATE."},
-		{"step", check.Initializing, failure.AgentState, check.Initializing, 0, "LC-26", "A step during the startup is refused with AGENT_STATE."},
+		{"step", check.Uninitialized, failure.AgentState, check.Uninitialized, 0, "LC-26", "A step before Startup is rejected with AGENT_STATE."},
+		{"step", check.Initializing, failure.AgentState, check.Initializing, 0, "LC-26", "A step during the startup is rejected with AGENT_STATE."},
 		{"step", check.Ready, ok, check.Ready, 2, "LC-27", "A step makes a READY instance BUSY, and READY again when it ends."},
 		{"step", check.Busy, ok, check.Busy, 0, "LC-27", "A BUSY instance takes steps up to its capacity, and stays BUSY."},
-		{"step", check.Paused, failure.InstancePaused, check.Paused, 0, "LC-26", "A PAUSED instance refuses steps with INSTANCE_PAUSED."},
-		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c", "An instance that shuts down refuses steps with INSTANCE_DRAINING."},
-		{"step", check.Terminated, failure.InstanceDraining, check.Terminated, 0, "LC-3", "A TERMINATED instance refuses steps with INSTANCE_DRAINING."},
+		{"step", check.Paused, failure.InstancePaused, check.Paused, 0, "LC-26", "A PAUSED instance rejects steps with INSTANCE_PAUSED."},
+		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c", "An instance that shuts down rejects steps with INSTANCE_DRAINING."},
+		{"step", check.Terminated, failure.InstanceDraining, check.Terminated, 0, "LC-3", "A TERMINATED instance rejects steps with INSTANCE_DRAINING."},
 
 		{"pause", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Pause before Startup is OK and changes nothing."},
 		{"pause", check.Initializing, ok, check.Initializing, 0, "LC-4", "Pause during the startup is OK and changes nothing."},
 		{"pause", check.Ready, ok, check.Paused, 1, "LC-2", "Pause takes a READY instance to PAUSED."},
 		{"pause", check.Busy, ok, check.Paused, 1, "LC-4", "Pause of a BUSY instance waits until no step runs, and then it is PAUSED."},
 		{"pause", check.Paused, ok, check.Paused, 0, "LC-4", "Pause of a PAUSED instance is OK and changes nothing."},
-		{"pause", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Pause after Shutdown is refused with AGENT_STATE."},
-		{"pause", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Pause of a TERMINATED instance is refused with AGENT_STATE."},
+		{"pause", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Pause after Shutdown is rejected with AGENT_STATE."},
+		{"pause", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Pause of a TERMINATED instance is rejected with AGENT_STATE."},
 
 		{"resume", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Resume before Startup is OK and changes nothing."},
 		{"resume", check.Initializing, ok, check.Initializing, 0, "LC-4", "Resume during the startup is OK and changes nothing."},
 		{"resume", check.Ready, ok, check.Ready, 0, "LC-4", "Resume of a READY instance is OK and changes nothing."},
 		{"resume", check.Busy, ok, check.Busy, 0, "LC-4", "Resume of a BUSY instance is OK and changes nothing."},
 		{"resume", check.Paused, ok, check.Ready, 1, "LC-2", "Resume takes a PAUSED instance to READY."},
-		{"resume", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Resume after Shutdown is refused with AGENT_STATE."},
-		{"resume", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Resume of a TERMINATED instance is refused with AGENT_STATE."},
+		{"resume", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Resume after Shutdown is rejected with AGENT_STATE."},
+		{"resume", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Resume of a TERMINATED instance is rejected with AGENT_STATE."},
 
 		{"shutdown", check.Uninitialized, ok, check.Terminated, 2, "LC-22", "Shutdown ends an instance that was never started."},
 		{"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2", "Shutdown cancels a startup and ends the instance, also when the startup hook hangs."},
@@ -108,7 +108,7 @@ func (r row) run(t *check.T) {
 			required := e.Facts["required_state"]
 			t.True(strings.Contains(required, requires[r.verb]), "fact required_state of the failure", requires[r.verb]+" among it", check.Show(required))
 		}
-		in.RequireUnchanged("a verb that is refused", before)
+		in.RequireUnchanged("a rejected verb", before)
 		return
 	}
 	t.NoError(r.verb, err)

@@ -12,33 +12,33 @@ import (
 func metricsChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "metrics/zero-at-construction", Requirement: "LC-25", Run: metricsZero,
+			ID: "metrics/zero-at-construction", Requirement: "LC-25", Run: checkMetricsBeginAtZero,
 			Title: "All counters of a new instance are zero.",
 		},
 		{
-			ID: "metrics/time-startup-and-shutdown", Requirement: "LC-25", Run: metricsTimes,
-			Title: "startup_time and shutdown_time are zero before the end of what they measure, and what it took from then on.",
+			ID: "metrics/time-startup-and-shutdown", Requirement: "LC-25", Run: checkMetricsTimeStartupAndShutdown,
+			Title: "startup_time and shutdown_time are zero until the startup or shutdown ends, and its duration from then on.",
 		},
 		{
-			ID: "metrics/count-transitions", Requirement: "LC-25", Run: metricsTransitions,
-			Title: "state_transitions is the state_version.",
+			ID: "metrics/count-transitions", Requirement: "LC-25", Run: checkMetricsCountTransitions,
+			Title: "state_transitions equals state_version.",
 		},
 		{
-			ID: "metrics/count-steps", Requirement: "LC-28", Run: metricsSteps,
-			Title: "total_requests counts the steps that were admitted, failed_requests those that failed, and none that was refused.",
+			ID: "metrics/count-steps", Requirement: "LC-28", Run: checkMetricsCountSteps,
+			Title: "total_requests counts the steps that were admitted, failed_requests those that failed, and no rejected ones.",
 		},
 		{
-			ID: "metrics/active-time", Requirement: "LC-25", Run: metricsActive,
+			ID: "metrics/active-time", Requirement: "LC-25", Run: checkMetricsActiveTime,
 			Title: "active_time is the time with at least one step running; steps at the same time count once.",
 		},
 		{
-			ID: "metrics/only-grow", Requirement: "LC-25", Run: metricsGrow,
+			ID: "metrics/only-grow", Requirement: "LC-25", Run: checkMetricsOnlyGrow,
 			Title: "No counter ever goes back.",
 		},
 	}
 }
 
-func metricsZero(t *check.T) {
+func checkMetricsBeginAtZero(t *check.T) {
 	m := t.MakeInstance(check.InstanceSpec{}).Metrics()
 	check.Equal(t, "startup_time", 0, m.GetStartupTime().AsDuration())
 	check.Equal(t, "shutdown_time", 0, m.GetShutdownTime().AsDuration())
@@ -48,7 +48,7 @@ func metricsZero(t *check.T) {
 	check.Equal(t, "state_transitions", 0, m.GetStateTransitions())
 }
 
-func metricsTimes(t *check.T) {
+func checkMetricsTimeStartupAndShutdown(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow, Shutdown: check.HookSlow})
 	const slow, least = 300 * time.Millisecond, 290 * time.Millisecond // timers may be early by a tick
 	measured := func(what string, d time.Duration) {
@@ -69,13 +69,13 @@ func metricsTimes(t *check.T) {
 	measured("shutdown_time", in.Metrics().GetShutdownTime().AsDuration())
 }
 
-func metricsTransitions(t *check.T) {
+func checkMetricsCountTransitions(t *check.T) {
 	in := runWholeLife(t, func(in *check.Instance) { check.Equal(t, "state_transitions", 0, in.Metrics().GetStateTransitions()) })
 	check.Equal(t, "state_transitions of a whole life", uint64(len(life)), in.Metrics().GetStateTransitions())
 	check.Equal(t, "state_version of a whole life", uint64(len(life)), in.Status().GetStateVersion())
 }
 
-func metricsSteps(t *check.T) {
+func checkMetricsCountSteps(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 1})
 	for range 3 {
 		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
@@ -88,11 +88,11 @@ func metricsSteps(t *check.T) {
 	}
 	running.RequireSuccess(t, check.Soon)
 	m := in.Metrics()
-	check.Equal(t, "total_requests after 6 steps and one that was refused", 6, m.GetTotalRequests())
+	check.Equal(t, "total_requests after 6 steps and a rejected one", 6, m.GetTotalRequests())
 	check.Equal(t, "failed_requests after 2 steps that failed", 2, m.GetFailedRequests())
 }
 
-func metricsActive(t *check.T) {
+func checkMetricsActiveTime(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	check.Equal(t, "active_time before any step", 0, in.Metrics().GetActiveTime().AsDuration())
 	began := time.Now()
@@ -107,7 +107,7 @@ func metricsActive(t *check.T) {
 	check.Equal(t, "active_time while no step runs", active, in.Metrics().GetActiveTime().AsDuration())
 }
 
-func metricsGrow(t *check.T) {
+func checkMetricsOnlyGrow(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{})
 	last := in.Metrics()
 	look := func() {

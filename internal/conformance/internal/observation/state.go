@@ -19,37 +19,37 @@ func Checks() []check.Check {
 func stateChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "state/begins-uninitialized", Requirement: "LC-1", Run: stateBegins,
+			ID: "state/begins-uninitialized", Requirement: "LC-1", Run: checkStateBeginsUninitialized,
 			Title: "A new instance is UNINITIALIZED at state_version 0, and says which instance of which agent it is.",
 		},
 		{
-			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: stateWhileStartupHangs, Alone: true,
+			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: checkStateWhileStartupHangs, Alone: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a startup hook hangs.",
 		},
 		{
-			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: stateWhileShutdownHangs, Alone: true,
+			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: checkStateWhileShutdownHangs, Alone: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a shutdown hook hangs.",
 		},
 		{
-			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: stateWhileStepsRun, Alone: true,
+			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: checkStateWhileStepsRun, Alone: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once at capacity and while a Pause waits.",
 		},
 		{
-			ID: "state/agrees-with-replies", Requirement: "LC-6", Run: stateAgrees,
-			Title: "What GetState says is never behind the reply of a verb, and a state_version stands for one state.",
+			ID: "state/agrees-with-replies", Requirement: "LC-6", Run: checkStateAgreesWithReplies,
+			Title: "GetState is never older than the reply of an earlier verb, and each state_version has one state.",
 		},
 		{
-			ID: "state/version-counts-transitions", Requirement: "InstanceStatus.state_version", Run: stateVersion,
+			ID: "state/version-counts-transitions", Requirement: "InstanceStatus.state_version", Run: checkStateVersionCounts,
 			Title: "state_version grows by exactly 1 with each transition.",
 		},
 		{
-			ID: "state/keeps-the-reason", Requirement: "InstanceStatus.reason", Run: stateReason,
+			ID: "state/keeps-the-reason", Requirement: "InstanceStatus.reason", Run: checkStateKeepsReason,
 			Title: "reason is what the caller of the last verb gave, and since is when the state was entered.",
 		},
 	}
 }
 
-func stateBegins(t *check.T) {
+func checkStateBeginsUninitialized(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Capacity: 7})
 	s := in.RequireState("of a new instance", check.Uninitialized)
 	check.Equal(t, "state_version", 0, s.GetStateVersion())
@@ -60,7 +60,7 @@ func stateBegins(t *check.T) {
 	t.True(in.Made.GetAgent() != "", "agent of MakeInstanceResponse", "a name", "none")
 }
 
-func stateWhileStartupHangs(t *check.T) {
+func checkStateWhileStartupHangs(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	in.StartupAsync()
 	t.Sleep(100 * time.Millisecond) // GetState may be what does not answer
@@ -68,7 +68,7 @@ func stateWhileStartupHangs(t *check.T) {
 	in.RequireState("while the startup hook hangs", check.Initializing)
 }
 
-func stateWhileShutdownHangs(t *check.T) {
+func checkStateWhileShutdownHangs(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs})
 	in.ShutdownAsync(5 * time.Second)
 	t.Sleep(100 * time.Millisecond)
@@ -76,7 +76,7 @@ func stateWhileShutdownHangs(t *check.T) {
 	in.RequireState("while the shutdown hook hangs", check.ShuttingDown)
 }
 
-func stateWhileStepsRun(t *check.T) {
+func checkStateWhileStepsRun(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	in.StartStep("sleep 30s").AwaitAdmission(t)
@@ -92,7 +92,7 @@ type sighting struct {
 	status   *check.Status
 }
 
-func stateAgrees(t *check.T) {
+func checkStateAgreesWithReplies(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	var mu sync.Mutex
 	var seen []sighting
@@ -167,7 +167,7 @@ func linearizable(t *check.T, seen []sighting) {
 	}
 }
 
-func stateVersion(t *check.T) {
+func checkStateVersionCounts(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{})
 	expect := uint64(0)
 	after := func(what string, transitions uint64) {
@@ -192,7 +192,7 @@ func stateVersion(t *check.T) {
 	after("Shutdown", 2)
 }
 
-func stateReason(t *check.T) {
+func checkStateKeepsReason(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	began := in.Status().GetSince().AsTime()
 	t.True(!in.Status().GetSince().AsTime().IsZero() && in.Status().GetSince() != nil, "since", "a time", "none")

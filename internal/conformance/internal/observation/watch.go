@@ -14,39 +14,39 @@ import (
 func watchChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "watch/begins-with-the-status", Requirement: "LifecycleService.WatchState", Run: watchBegins,
+			ID: "watch/begins-with-the-status", Requirement: "LifecycleService.WatchState", Run: checkWatchBeginsWithStatus,
 			Title: "The first item has the status now, and no transition.",
 		},
 		{
-			ID: "watch/tells-every-transition", Requirement: "LC-6", Run: watchTellsAll,
+			ID: "watch/reports-every-transition", Requirement: "LC-6", Run: checkWatchReportsAll,
 			Title: "Every transition is reported once, in order and without a gap, and each begins where the one before ended.",
 		},
 		{
-			ID: "watch/transitions-are-legal", Requirement: "LC-2", Run: watchLegal,
+			ID: "watch/transitions-are-legal", Requirement: "LC-2", Run: checkWatchTransitionsAreLegal,
 			Title: "Only the transitions of the table of states happen.",
 		},
 		{
-			ID: "watch/is-live", Requirement: "LifecycleService.WatchState", Run: watchLive,
+			ID: "watch/is-live", Requirement: "LifecycleService.WatchState", Run: checkWatchIsLive,
 			Title: "Transitions are reported as they happen, to every watcher alike.",
 		},
 		{
-			ID: "watch/resumes-after-a-version", Requirement: "WatchStateRequest.after_version", Run: watchResumes,
-			Title: "A watch with after_version tells the transitions above it, and no other.",
+			ID: "watch/resumes-after-a-version", Requirement: "WatchStateRequest.after_version", Run: checkWatchResumesAfterVersion,
+			Title: "A watch with after_version reports the transitions after it, and no others.",
 		},
 		{
-			ID: "watch/ends-with-terminated", Requirement: "LifecycleService.WatchState", Run: watchEnds,
+			ID: "watch/ends-with-terminated", Requirement: "LifecycleService.WatchState", Run: checkWatchEndsWithTerminated,
 			Title: "A watch ends with the transition to TERMINATED, also one that comes later.",
 		},
 		{
-			ID: "watch/says-why-and-by-whom", Requirement: "LC-14", Run: watchSaysWhy,
+			ID: "watch/has-reason-and-trace", Requirement: "LC-14", Run: checkWatchHasReasonAndTrace,
 			Title: "Transitions carry the reason and the trace of the call that led to them.",
 		},
 		{
-			ID: "watch/refuses-the-future", Requirement: "WatchStateRequest.after_version", Run: watchFuture,
+			ID: "watch/rejects-future-versions", Requirement: "WatchStateRequest.after_version", Run: checkWatchRejectsFutureVersions,
 			Title: "An after_version above the current one is an error.",
 		},
 		{
-			ID: "watch/remembers-1024", Requirement: "LifecycleService.WatchState", Run: watchRemembers, Alone: true,
+			ID: "watch/remembers-1024", Requirement: "LifecycleService.WatchState", Run: checkWatchHistoryLength, Alone: true,
 			Title: "The latest 1,024 transitions are remembered; a watch that begins before them fails with RESOURCE_QUOTA.",
 		},
 	}
@@ -102,7 +102,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	check.Equal(t, "transitions that WatchState tells", strings.Join(want, ", "), strings.Join(got, ", "))
 }
 
-func watchBegins(t *check.T) {
+func checkWatchBeginsWithStatus(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for after := range uint64(3) {
 		w, err := in.Watch(t.Ctx, after, int(2-after))
@@ -112,7 +112,7 @@ func watchBegins(t *check.T) {
 	}
 }
 
-func watchTellsAll(t *check.T) {
+func checkWatchReportsAll(t *check.T) {
 	in := runWholeLife(t, nil)
 	w, err := in.Watch(t.Ctx, 0, -1)
 	t.NoError("WatchState", err)
@@ -125,7 +125,7 @@ func watchTellsAll(t *check.T) {
 	}
 }
 
-func watchLive(t *check.T) {
+func checkWatchIsLive(t *check.T) {
 	var watchers []*check.Call[*check.Watched]
 	runWholeLife(t, func(in *check.Instance) {
 		for range 5 {
@@ -140,7 +140,7 @@ func watchLive(t *check.T) {
 	}
 }
 
-func watchResumes(t *check.T) {
+func checkWatchResumesAfterVersion(t *check.T) {
 	in := runWholeLife(t, nil)
 	for after := range uint64(len(life) + 1) {
 		w, err := in.Watch(t.Ctx, after, -1)
@@ -149,7 +149,7 @@ func watchResumes(t *check.T) {
 	}
 }
 
-func watchEnds(t *check.T) {
+func checkWatchEndsWithTerminated(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	live := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 0, -1) })
 	_, err := in.Shutdown(t.Ctx, 0, "")
@@ -176,7 +176,7 @@ var legal = map[troupev1.InstanceState][]troupev1.InstanceState{
 	check.ShuttingDown:  {check.Terminated},
 }
 
-func watchLegal(t *check.T) {
+func checkWatchTransitionsAreLegal(t *check.T) {
 	unused := t.MakeInstance(check.InstanceSpec{})
 	_, err := unused.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)
@@ -198,7 +198,7 @@ func watchLegal(t *check.T) {
 	}
 }
 
-func watchSaysWhy(t *check.T) {
+func checkWatchHasReasonAndTrace(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{})
 	const started, halted, gone = "0af7651916cd43dd8448eb211c80319a", "0af7651916cd43dd8448eb211c80319b", "0af7651916cd43dd8448eb211c80319d"
 	_, err := in.Startup(t.TraceContext(started))
@@ -226,7 +226,7 @@ func watchSaysWhy(t *check.T) {
 	}
 }
 
-func watchFuture(t *check.T) {
+func checkWatchRejectsFutureVersions(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	ctx, cancel := context.WithTimeout(t.Ctx, check.Soon)
 	defer cancel()
@@ -234,7 +234,7 @@ func watchFuture(t *check.T) {
 	t.Rejected("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
 }
 
-func watchRemembers(t *check.T) {
+func checkWatchHistoryLength(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for range 520 {
 		_, err := in.Pause(t.Ctx, "")

@@ -14,51 +14,51 @@ import (
 func commitChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "commit/comes-before-the-result", Requirement: "AgentService.ExecuteStep", Run: commitFirst,
+			ID: "commit/comes-before-the-result", Requirement: "AgentService.ExecuteStep", Run: checkCommitBeforeResult,
 			Title: "The result is sent after the memory service has answered the commit, and not before.",
 		},
 		{
-			ID: "commit/equals-the-result", Requirement: "AgentService.ExecuteStep", Run: commitEquals,
+			ID: "commit/equals-the-result", Requirement: "AgentService.ExecuteStep", Run: checkCommitEqualsResult,
 			Title: "The result that is sent is the one that was committed, with the sequence that the memory service answered.",
 		},
 		{
-			ID: "commit/passes-the-fence-on", Requirement: "CommitStepRequest", Run: commitFence,
-			Title: "The commit has the session_id, turn_id, epoch and base_sequence of the step, and is made once.",
+			ID: "commit/passes-the-fence-on", Requirement: "CommitStepRequest", Run: checkCommitCarriesFence,
+			Title: "The commit has the session_id, turn_id, epoch and base_sequence of the step, and is sent once.",
 		},
 		{
-			ID: "commit/shows-the-credential", Requirement: "ExecuteStepRequest.credential", Run: commitCredential,
-			Title: "The commit shows the credential of its step as the metadata troupe-turn, as it is and once; a step without one shows none.",
+			ID: "commit/sends-the-credential", Requirement: "ExecuteStepRequest.credential", Run: checkCommitSendsCredential,
+			Title: "The commit sends the credential of its step unchanged and once, as the metadata troupe-turn; a step without a credential sends none.",
 		},
 		{
-			ID: "commit/adds-the-answer", Requirement: "ExecuteStepRequest.routes", Run: commitAdds,
-			Title: "The commit adds what the agent said to the session, as one message of which the agent is the author.",
+			ID: "commit/adds-the-answer", Requirement: "ExecuteStepRequest.routes", Run: checkCommitAddsAnswer,
+			Title: "The commit adds the agent's answer to the session, as one message with the agent as its author.",
 		},
 		{
-			ID: "commit/last-step-closes-the-turn", Requirement: "ExecuteStepRequest.last", Run: commitCloses,
+			ID: "commit/last-step-closes-the-turn", Requirement: "ExecuteStepRequest.last", Run: checkCommitClosesTurn,
 			Title: "The commit of the last step closes the turn with COMPLETED; the commit of another step leaves it open.",
 		},
 		{
-			ID: "commit/tried-again-when-memory-is-away", Requirement: "MemoryService", Run: commitRetried,
-			Title: "A commit that the memory service answers with UNAVAILABLE is sent again, unchanged, until it is made.",
+			ID: "commit/retried-when-memory-is-unavailable", Requirement: "MemoryService", Run: checkCommitIsRetried,
+			Title: "A commit that the memory service answers with UNAVAILABLE is sent again, unchanged, until it succeeds.",
 		},
 		{
-			ID: "commit/fenced-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.Fenced, troupev1.FailureMode_FAILURE_MODE_FENCED),
-			Title: "A commit that is refused with FENCED is not sent again; the step fails with FENCED.",
+			ID: "commit/fenced-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.Fenced, troupev1.FailureMode_FAILURE_MODE_FENCED),
+			Title: "A commit that is rejected with FENCED is not sent again; the step fails with FENCED.",
 		},
 		{
-			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.TurnNotOpen,
+			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.TurnNotOpen,
 				troupev1.FailureMode_FAILURE_MODE_TURN_NOT_OPEN),
-			Title: "A commit that is refused with TURN_NOT_OPEN is not sent again; the step fails with TURN_NOT_OPEN.",
+			Title: "A commit that is rejected with TURN_NOT_OPEN is not sent again; the step fails with TURN_NOT_OPEN.",
 		},
 		{
-			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.BaseMismatch,
+			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.BaseMismatch,
 				troupev1.FailureMode_FAILURE_MODE_BASE_MISMATCH),
-			Title: "A commit that is refused with BASE_MISMATCH is not sent again; the step fails with BASE_MISMATCH.",
+			Title: "A commit that is rejected with BASE_MISMATCH is not sent again; the step fails with BASE_MISMATCH.",
 		},
 	}
 }
 
-func commitFirst(t *check.T) {
+func checkCommitBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	hold := make(chan struct{})
 	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Hold: hold})
@@ -75,7 +75,7 @@ func commitFirst(t *check.T) {
 	s.RequireSuccess(t, check.Soon)
 }
 
-func commitEquals(t *check.T) {
+func checkCommitEqualsResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "own history"} {
 		s := in.StartStep(text)
@@ -89,7 +89,7 @@ func commitEquals(t *check.T) {
 	}
 }
 
-func commitFence(t *check.T) {
+func checkCommitCarriesFence(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	req := in.Request("say hello")
 	req.Epoch, req.BaseSequence = 1<<40, 1<<41 // more than 32 bits
@@ -103,7 +103,7 @@ func commitFence(t *check.T) {
 	check.Equal(t, "step of the commit's result", req.GetStep(), c.GetResult().GetStep())
 }
 
-func commitCredential(t *check.T) {
+func checkCommitSendsCredential(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, credential := range []string{"e30.one-_~" + strings.Repeat("x", 3000) + ".A", "e30.another.A", ""} {
 		req := in.Request("say hello")
@@ -121,7 +121,7 @@ func commitCredential(t *check.T) {
 	}
 }
 
-func commitAdds(t *check.T) {
+func checkCommitAddsAnswer(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	s := in.StartStep("say hello")
 	s.RequireSuccess(t, check.Soon)
@@ -136,7 +136,7 @@ func commitAdds(t *check.T) {
 	check.Equal(t, "text of the message", "hello", text.String())
 }
 
-func commitCloses(t *check.T) {
+func checkCommitClosesTurn(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for last, outcome := range map[bool]troupev1.TurnOutcome{
 		true: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, false: troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
@@ -153,11 +153,11 @@ func commitCloses(t *check.T) {
 	}
 }
 
-func commitRetried(t *check.T) {
+func checkCommitIsRetried(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	const outages = 4
 	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Outages: outages})
-	check.Equal(t, "answer of a step whose commit was refused with UNAVAILABLE at first", "hello", s.RequireSuccess(t, 8*time.Second).Text())
+	check.Equal(t, "answer of a step whose commit was rejected with UNAVAILABLE at first", "hello", s.RequireSuccess(t, 8*time.Second).Text())
 	calls := t.Memory.Commits(s.Req.GetSessionId())
 	check.Equal(t, "calls of CommitStep with 4 outages", outages+1, len(calls))
 	for _, c := range calls {
@@ -165,7 +165,7 @@ func commitRetried(t *check.T) {
 	}
 }
 
-func commitFinal(mode failure.Mode, told troupev1.FailureMode) func(*check.T) {
+func checkCommitRejectionIsFinal(mode failure.Mode, told troupev1.FailureMode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Reject: mode})

@@ -23,65 +23,65 @@ func Checks() []check.Check {
 func stepChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "step/announces-its-admission", Requirement: "AgentService.ExecuteStep", Run: stepAnnounces, Alone: true,
+			ID: "step/announces-its-admission", Requirement: "AgentService.ExecuteStep", Run: checkStepSendsHeaderAtAdmission, Alone: true,
 			Title: "The response header comes when the step is admitted, before its first event and long before its end.",
 		},
 		{
-			ID: "step/says-that-it-is-at-work", Requirement: "Heartbeat", Run: stepHeartbeats,
-			Title: "A step that has nothing to say sends heartbeats: no silence is longer than 2 seconds.",
+			ID: "step/sends-heartbeats", Requirement: "Heartbeat", Run: checkStepSendsHeartbeats,
+			Title: "A silent step sends heartbeats: no gap is longer than 2 seconds.",
 		},
 		{
-			ID: "step/ends-with-one-result", Requirement: "AgentService.ExecuteStep", Run: stepEnds,
+			ID: "step/ends-with-one-result", Requirement: "AgentService.ExecuteStep", Run: checkStepEndsWithOneResult,
 			Title: "The stream ends with exactly one result, the last item, and with the status OK.",
 		},
 		{
-			ID: "step/result-names-step-and-agent", Requirement: "StepResult", Run: stepNames,
+			ID: "step/result-names-step-and-agent", Requirement: "StepResult", Run: checkStepResultNamesStep,
 			Title: "The result has the step and the agent of the request, and the text that the agent said.",
 		},
 		{
-			ID: "step/streams-in-order", Requirement: "AgentService.ExecuteStep", Run: stepStreams,
-			Title: "Text deltas come in the order in which the agent made them, all of them, each with its time.",
+			ID: "step/streams-in-order", Requirement: "AgentService.ExecuteStep", Run: checkStepStreamsInOrder,
+			Title: "All text deltas arrive in the order in which the agent produced them, each with its time.",
 		},
 		{
-			ID: "step/streams-as-it-goes", Requirement: "AgentService.ExecuteStep", Run: stepStreamsAll,
-			Title: "What was said is streamed as text deltas before the result.",
+			ID: "step/streams-before-the-result", Requirement: "AgentService.ExecuteStep", Run: checkStepStreamsBeforeResult,
+			Title: "The text of the result is streamed as text deltas before it.",
 		},
 		{
-			ID: "step/reads-the-last-message-of-the-user", Requirement: "ConformanceService", Run: stepReads,
-			Title: "The agent works on the last message of the user in the history; a text that is no command is answered with itself.",
+			ID: "step/reads-the-last-message-of-the-user", Requirement: "ConformanceService", Run: checkStepReadsLastMessage,
+			Title: "The agent works on the last message of the user in the history; it repeats a text that is not a command.",
 		},
 		{
-			ID: "step/keeps-steps-apart", Requirement: "AgentService.ExecuteStep", Run: stepsDoNotMix,
+			ID: "step/separates-concurrent-steps", Requirement: "AgentService.ExecuteStep", Run: checkStepsAreSeparate,
 			Title: "Steps that run at the same time each get their own events, result and commit.",
 		},
 		{
-			ID: "step/failing-is-a-result", Requirement: "LC-28", Run: stepFails("fail"),
+			ID: "step/failure-is-a-result", Requirement: "LC-28", Run: checkStepFailureIsAResult("fail"),
 			Title: "A step that fails ends with a result that says AGENT_LOGIC, the status OK, and the instance READY; nothing is committed.",
 		},
 		{
-			ID: "step/panicking-is-a-result", Requirement: "LC-29", Run: stepFails("panic"),
-			Title: "A step that throws ends with a result that says AGENT_LOGIC, the status OK, and the instance READY; nothing is committed.",
+			ID: "step/panic-is-a-result", Requirement: "LC-29", Run: checkStepFailureIsAResult("panic"),
+			Title: "A step that panics ends with a result that says AGENT_LOGIC, the status OK, and the instance READY; nothing is committed.",
 		},
 		{
-			ID: "step/cancelling-ends-it", Requirement: "AgentService.ExecuteStep", Run: stepCancelled,
+			ID: "step/cancellation-ends-it", Requirement: "AgentService.ExecuteStep", Run: checkStepCancellation,
 			Title: "Cancelling the call ends the step within a second; the instance is READY and nothing is committed, then or later.",
 		},
 		{
-			ID: "step/its-deadline-ends-it", Requirement: "AgentService.ExecuteStep", Run: stepDeadline,
+			ID: "step/its-deadline-ends-it", Requirement: "AgentService.ExecuteStep", Run: checkStepDeadline,
 			Title: "A step ends within a second when the deadline of its call passes, and nothing is committed.",
 		},
 		{
-			ID: "step/refuses-another-agent", Requirement: "AgentService.ExecuteStep", Run: stepAnotherAgent,
-			Title: "A step for an agent that the worker does not host is refused with AGENT_STATE before admission.",
+			ID: "step/rejects-another-agent", Requirement: "AgentService.ExecuteStep", Run: checkStepRejectsAnotherAgent,
+			Title: "A step for an agent that the worker does not host is rejected with AGENT_STATE before admission.",
 		},
 		{
-			ID: "step/refuses-invalid-requests", Requirement: "ExecuteStepRequest", Run: stepInvalid,
-			Title: "A request that breaks a rule of its message is refused with USER_INVALID_INPUT before admission.",
+			ID: "step/rejects-invalid-requests", Requirement: "ExecuteStepRequest", Run: checkStepRejectsInvalidRequests,
+			Title: "A request that breaks a rule of its message is rejected with USER_INVALID_INPUT before admission.",
 		},
 	}
 }
 
-func stepAnnounces(t *check.T) {
+func checkStepSendsHeaderAtAdmission(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 10})
 	t.Promptly("the response header of a step", func() time.Duration {
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
@@ -96,7 +96,7 @@ func stepAnnounces(t *check.T) {
 // silence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
 const silence = 2 * time.Second
 
-func stepHeartbeats(t *check.T) {
+func checkStepSendsHeartbeats(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	o := in.StartStep("sleep 3s").RequireSuccess(t, 8*time.Second)
 	last := o.AdmittedAt
@@ -106,14 +106,14 @@ func stepHeartbeats(t *check.T) {
 	}
 }
 
-func stepEnds(t *check.T) {
+func checkStepEndsWithOneResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "sleep 10ms", "own _x"} {
 		in.StartStep(text).RequireSuccess(t, check.Soon)
 	}
 }
 
-func stepNames(t *check.T) {
+func checkStepResultNamesStep(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	req := in.Request("say hello")
 	req.Step = 2
@@ -126,7 +126,7 @@ func stepNames(t *check.T) {
 	check.Equal(t, "input_required of the result", false, r.GetInputRequired())
 }
 
-func stepStreams(t *check.T) {
+func checkStepStreamsInOrder(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	o := in.StartStep("count 200").RequireSuccess(t, 5*time.Second)
 	deltas := o.Deltas()
@@ -149,21 +149,21 @@ func upTo(n int) string {
 	return text.String()
 }
 
-func stepStreamsAll(t *check.T) {
+func checkStepStreamsBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.Soon)
 	check.Equal(t, "text of the result", "a rose is a rose", o.Text())
 	t.True(slices.Equal(o.Deltas(), []string{"a rose is a rose"}), "text deltas", `one, "a rose is a rose"`, fmt.Sprintf("%q", o.Deltas()))
 }
 
-func stepReads(t *check.T) {
+func checkStepReadsLastMessage(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"how are you?", "saying nothing", "größer als €, 日本"} {
 		check.Equal(t, "answer to "+text, text, in.Say(text))
 	}
 }
 
-func stepsDoNotMix(t *check.T) {
+func checkStepsAreSeparate(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: check.Callers})
 	var sent []*check.Step
 	for n := range check.Callers {
@@ -177,7 +177,7 @@ func stepsDoNotMix(t *check.T) {
 	}
 }
 
-func stepFails(text string) func(*check.T) {
+func checkStepFailureIsAResult(text string) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep(text)
@@ -189,14 +189,14 @@ func stepFails(text string) func(*check.T) {
 	}
 }
 
-func stepCancelled(t *check.T) {
+func checkStepCancellation(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	s := in.StartStep("sleep 30s").AwaitAdmission(t)
 	s.Cancel()
 	s.RequireUncommitted(t, in)
 }
 
-func stepDeadline(t *check.T) {
+func checkStepDeadline(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	ctx, cancel := context.WithTimeout(t.Ctx, 700*time.Millisecond)
 	defer cancel()
@@ -205,7 +205,7 @@ func stepDeadline(t *check.T) {
 	s.RequireUncommitted(t, in)
 }
 
-func stepAnotherAgent(t *check.T) {
+func checkStepRejectsAnotherAgent(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	req := in.Request("say hello")
 	req.Agent = "another-agent"
@@ -213,7 +213,7 @@ func stepAnotherAgent(t *check.T) {
 	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
 }
 
-func stepInvalid(t *check.T) {
+func checkStepRejectsInvalidRequests(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, invalid := range []struct {
 		field string
