@@ -35,7 +35,8 @@ func startupHookChecks() []check.Check {
 			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
 		},
 		{
-			ID: "startup/panicking-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
+			ID: "startup/panicking-hook-terminates", Requirement: "LC-10",
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
 			Title: "A startup hook that panics has failed.",
 		},
 		{
@@ -57,7 +58,8 @@ func startupHookChecks() []check.Check {
 			Title: "A startup hook that fails is tried again, up to max_retries times, inside INITIALIZING.",
 		},
 		{
-			ID: "startup/retries-up-to-max-retries", Requirement: "LC-13", Run: checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
+			ID: "startup/retries-up-to-max-retries", Requirement: "LC-13",
+			Run:   checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
 			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
 		},
 		{
@@ -75,11 +77,13 @@ func startupHookChecks() []check.Check {
 			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
 		},
 		{
-			ID: "startup/no-retries-with-max-retries-0", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
+			ID: "startup/no-retries-with-max-retries-0", Requirement: "LC-13",
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
 			Title: "With max_retries 0 a startup hook is tried once.",
 		},
 		{
-			ID: "startup/fails-after-max-retries", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
+			ID: "startup/fails-after-max-retries", Requirement: "LC-13",
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
 			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
 		},
 		{

@@ -42,16 +42,19 @@ func commitChecks() []check.Check {
 			Title: "A commit that the memory service answers with UNAVAILABLE is sent again, unchanged, until it succeeds.",
 		},
 		{
-			ID: "commit/fenced-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.Fenced, troupev1.FailureMode_FAILURE_MODE_FENCED),
+			ID: "commit/fenced-is-final", Requirement: "MemoryService.CommitStep",
+			Run:   checkCommitRejectionIsFinal(failure.Fenced, troupev1.FailureMode_FAILURE_MODE_FENCED),
 			Title: "A commit that is rejected with FENCED is not sent again; the step fails with FENCED.",
 		},
 		{
-			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.TurnNotOpen,
+			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep",
+			Run: checkCommitRejectionIsFinal(failure.TurnNotOpen,
 				troupev1.FailureMode_FAILURE_MODE_TURN_NOT_OPEN),
 			Title: "A commit that is rejected with TURN_NOT_OPEN is not sent again; the step fails with TURN_NOT_OPEN.",
 		},
 		{
-			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: checkCommitRejectionIsFinal(failure.BaseMismatch,
+			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep",
+			Run: checkCommitRejectionIsFinal(failure.BaseMismatch,
 				troupev1.FailureMode_FAILURE_MODE_BASE_MISMATCH),
 			Title: "A commit that is rejected with BASE_MISMATCH is not sent again; the step fails with BASE_MISMATCH.",
 		},
