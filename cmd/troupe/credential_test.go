@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// A call that lacks a credential says so, and how to give it.
+// The output for a call that lacks a credential names the credential and the command that supplies it.
 func TestAsk_ShowsWhichCredentialIsLacking(t *testing.T) {
 	d := newMesh(t)
 	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "fetch")

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// syncBuffer is the output of a command, which a test may read at the same time.
+// syncBuffer collects the output of a command and lets a test read it while the command runs.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -53,7 +53,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
-// The help of a flag says what it permits.
+// The help texts say what a token permits and what an open port gives to callers.
 func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
 	for command, words := range map[string][]string{
 		"new token": {`--tenant="default"`, "pause, drain and quarantine agents, replay turns"},

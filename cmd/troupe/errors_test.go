@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// rejectingMesh validates requests like the API, and has no data.
+// rejectingMesh is a server that validates requests like the real API and stores nothing.
 type rejectingMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
@@ -31,7 +31,7 @@ func (rejectingMesh) EraseUser(context.Context, *troupev1.EraseUserRequest) (*tr
 	return &troupev1.EraseUserResponse{Receipt: &troupev1.ErasureReceipt{By: "ann"}}, nil
 }
 
-// Errors about a request name flags and commands, not fields and calls of the API.
+// Error messages about a request name command line flags and arguments, not API fields.
 func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) {
 		troupev1.RegisterOrchestratorServiceServer(r, rejectingMesh{})
@@ -54,7 +54,7 @@ func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 	}
 }
 
-// Erasing an unknown user prints that nothing was found.
+// Erasing a user without data succeeds, and the receipt says that there was nothing to remove.
 func TestErase_SaysThatNothingWasLeft(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, rejectingMesh{}) })
 	var told bytes.Buffer
@@ -62,7 +62,7 @@ func TestErase_SaysThatNothingWasLeft(t *testing.T) {
 	require.Regexp(t, `(?m)^removed +nothing: there was nothing left$`, told.String())
 }
 
-// The hint to start a mesh is given only for the default address.
+// The error suggests `troupe dev` only when nothing listens at the default address.
 func TestServer_AdvisesAMeshOfItsOwnOnlyWhereThatWouldHelp(t *testing.T) {
 	refused := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
 	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))

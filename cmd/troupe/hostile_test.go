@@ -19,13 +19,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// hostile is in every text of every answer: a color, a cell, a line end, and a direction of writing.
+// hostile is put into every string of every response. It has an escape sequence, a tab, a line break and a
+// bidirectional override.
 const (
 	hostile = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
 	aTrace  = "0af7651916cd43dd8448eb211c80319c"
 )
 
-// Text of others, in whatever field, cannot move the cursor or look like a line of the command.
+// No text from the mesh, in any field, can move the cursor or look like a line that the command printed.
 func TestCommands_PrintNothingRaw(t *testing.T) {
 	addr := hostileMesh(t)
 	for _, line := range []string{
@@ -45,7 +46,7 @@ func TestCommands_PrintNothingRaw(t *testing.T) {
 	}
 }
 
-// The same holds for the audit log, which has names and reasons of callers.
+// `troupe audit` escapes its entries too, because they contain names and reasons that callers chose.
 func TestAudit_PrintsNothingRaw(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Name: "orchestrator", Log: zap.NewNop(), Meter: noop.Meter{}})
@@ -80,7 +81,8 @@ func hostileMesh(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// answerHostile returns the answer of a method; for a trace, an event of each kind.
+// answerHostile returns the response of a method with hostile text in every field. For a trace it returns one
+// event of each kind.
 func answerHostile(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))

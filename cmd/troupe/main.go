@@ -1,5 +1,5 @@
-// Command troupe is the one program of the mesh: it runs its services, talks to it, shows what is in it and
-// operates it.
+// Command troupe is the command line of the mesh. It runs the services, sends requests, shows the contents of the
+// mesh, and operates it.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// cli is every command, by group.
+// cli holds all commands in groups.
 type cli struct {
 	Interact interact.Commands `embed:"" group:"Talk to the mesh"`
 	Inspect  inspect.Commands  `embed:"" group:"Look at the mesh"`

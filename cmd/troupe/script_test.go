@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"troupe": main})
 }
 
-// Every script has the addresses of two ports without listeners: $GRPC and $HTTP.
+// $GRPC and $HTTP are two addresses at which nothing listens.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -49,10 +49,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of a script. No wait comes close to it unless a test fails.
 const patience = time.Minute
 
-// exits CODE ARG… runs troupe and checks its exit code.
+// exits CODE ARG… runs troupe and requires the exit code.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -68,7 +68,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitready ADDR returns once the probe at the address succeeds.
+// waitready ADDR waits until the readiness probe at the address succeeds.
 func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	deadline := time.NewTimer(patience)
@@ -91,7 +91,7 @@ func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// sigterm asks every background command to stop, as a cluster does.
+// sigterm sends SIGTERM to every background command, as a cluster does.
 func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
@@ -115,8 +115,8 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// events FIRST checks that each line of the last output is an event in protobuf JSON, that the stored ones
-// continue from FIRST without a gap, and that the last is the turn result.
+// events FIRST checks that each line of the last output is an event in protobuf JSON. The sequences must continue
+// from FIRST without a gap, and the last event must be the turn result.
 func events(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.ParseUint(args[0], 10, 64)
 	ts.Check(err)
@@ -139,7 +139,7 @@ func events(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// nothingleft checks that no process of this script still runs.
+// nothingleft checks that no process of the script is still running.
 func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -1,4 +1,5 @@
-// Package clitest has what tests of commands need: a mesh in the test's process whose answers are fixed.
+// Package clitest provides a fake mesh for tests of commands. It runs in the process of the test and gives fixed
+// answers.
 package clitest
 
 import (
@@ -26,7 +27,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Verdicts are what the latest answers say.
+// Verdicts returns the verdict and the text of each answer in the latest request, by the id of the call.
 func (d *Mesh) Verdicts() map[string]string {
 	said := map[string]string{}
 	_, answers := d.Last()
@@ -36,8 +37,8 @@ func (d *Mesh) Verdicts() map[string]string {
 	return said
 }
 
-// Mesh is a mesh with sessions whose agent sends a mail or asks for a number on request. Calls wait as in a real
-// mesh.
+// Mesh is a fake mesh. On request its agent sends a mail or asks for a number, and these tool calls then wait as
+// in a real mesh.
 type Mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
@@ -52,7 +53,7 @@ type Mesh struct {
 	Turns    map[string][]*troupev1.Event // by session and request
 }
 
-// NewMesh returns a fake mesh that answers as its fields say.
+// NewMesh starts a fake mesh that stops when the test ends.
 func NewMesh(t *testing.T, execute func(context.Context, []string, console.Terminal) int) *Mesh {
 	t.Helper()
 	d := &Mesh{
@@ -66,7 +67,7 @@ func NewMesh(t *testing.T, execute func(context.Context, []string, console.Termi
 	return d
 }
 
-// MailCall is a pending call that needs an approval.
+// MailCall returns a pending call that needs an approval.
 func MailCall(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: id, CallId: "c" + id, Tool: "send_mail", Needs: troupev1.CallNeed_CALL_NEED_APPROVAL, Risk: "at_most_once",
@@ -74,12 +75,12 @@ func MailCall(id string) *troupev1.PendingCall {
 	}
 }
 
-// NumberCall is a pending call that the client runs.
+// NumberCall returns a pending call whose result the client must supply.
 func NumberCall(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{Id: id, Tool: "ask_number", Needs: troupev1.CallNeed_CALL_NEED_RESULT, Risk: "read", Arguments: "{}"}
 }
 
-// credentialCall is a call that lacks a credential.
+// credentialCall returns a pending call that needs a credential.
 func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 	key, err := d.keys.Ask(session, "mailbox")
 	if err != nil {
@@ -94,7 +95,7 @@ func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 	}
 }
 
-// Orchestrate implements the RPC by the turns of the mesh.
+// Orchestrate implements the RPC. The text of the request selects the events of the turn.
 func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
 	events, err := d.beginTurn(req)
 	if err != nil {
@@ -115,7 +116,7 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 	return nil
 }
 
-// beginTurn returns the turn of a request, and begins one for each new request id.
+// beginTurn returns the events of the turn with the request id of req. It creates the turn on the first call.
 func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -290,7 +291,7 @@ func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.G
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }
 
-// Last returns the answers of the latest request.
+// Last returns the latest request and the answers in it.
 func (d *Mesh) Last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -298,7 +299,8 @@ func (d *Mesh) Last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	return req, req.GetAnswers().GetAnswers()
 }
 
-// Run runs a command in this environment, with lines as its input.
+// Run runs a command against the mesh with the given standard input. It requires the exit code and returns both
+// outputs.
 func (d *Mesh) Run(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	t.Setenv("TROUPE_ADDR", d.Addr)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Serve serves in this process until the test ends, and returns where.
+// Serve starts a gRPC server that stops when the test ends, and returns its address.
 func Serve(t *testing.T, register func(grpc.ServiceRegistrar)) string {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
@@ -27,5 +27,5 @@ func Serve(t *testing.T, register func(grpc.ServiceRegistrar)) string {
 	return lis.Addr().String()
 }
 
-// TraceID is the trace of every turn of a fake mesh.
+// TraceID is the trace id that a fake mesh reports for every turn.
 const TraceID = "0af7651916cd43dd8448eb211c80319c"

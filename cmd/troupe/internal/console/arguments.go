@@ -12,7 +12,7 @@ import (
 
 var tracePattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// decodeTrace reads the id of a trace. It rejects an impossible one before anything is called.
+// decodeTrace parses a trace id and rejects an invalid one before the command connects to the mesh.
 func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
 	var id string
 	if err := in.Scan.PopValueInto("trace", &id); err != nil {
@@ -28,7 +28,7 @@ func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
 // maxStep is the highest number that a step can have.
 const maxStep = 50
 
-// decodeStep reads the number of a step (0 for none).
+// decodeStep parses the number of a step (0 means none).
 func decodeStep(in *kong.DecodeContext, to reflect.Value) error {
 	var text string
 	if err := in.Scan.PopValueInto("step", &text); err != nil {

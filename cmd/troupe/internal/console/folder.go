@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Folder is a flag that names an existing folder. An empty value, also from an environment variable, means none.
+// Folder is a flag that names an existing folder. An empty flag or environment variable means no folder.
 type Folder string
 
 // Decode implements kong.MapperValue.

@@ -14,12 +14,13 @@ import (
 // ExitInputRequired is the exit code of a turn that waits for the user.
 const ExitInputRequired = 3
 
-// ExitCode is an error that needs no message, or has printed its message already.
+// ExitCode is an error that ends the program with this exit code and prints no message.
 type ExitCode int //nolint:errname // a code first, and an error only to get to Run
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run parses args by the struct tags of commands, runs the selected command, and returns the exit code.
+// Run parses args into commands, whose struct tags define the command line. It runs the selected command and
+// returns the exit code.
 func Run(ctx context.Context, commands any, args []string, term Terminal) int {
 	left := -1
 	parser, err := kong.New(commands, kong.Name("troupe"),

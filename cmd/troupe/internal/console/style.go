@@ -1,6 +1,6 @@
 package console
 
-// The styles that Paint takes.
+// Styles for Paint.
 const (
 	Bold = "\x1b[1m"
 	Dim  = "\x1b[2m"

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Rows prints one item per line, the first of them after the name.
+// Rows prints a name and its items, one item per line. The first item is on the line of the name.
 func Rows(w *tabwriter.Writer, name string, items []string) {
 	if len(items) == 0 {
 		items = []string{"-"}
@@ -18,7 +18,7 @@ func Rows(w *tabwriter.Writer, name string, items []string) {
 	}
 }
 
-// Row prints a line of a table. No cell can reach into another one.
+// Row prints one line of a table. It escapes each cell, so that no cell can spill into the next.
 func Row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
@@ -27,5 +27,5 @@ func Row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// Join joins names on one line.
+// Join escapes names and joins them with commas on one line.
 func Join(texts []string) string { return EscapeLine(strings.Join(texts, ", ")) }

@@ -1,8 +1,8 @@
-// Package console is what all commands share to talk to the user: the terminal that they read from and write
-// to, the formatting of text, and the parsing of command lines.
+// Package console has what all commands need to talk to the user: the terminal, the formatting of text, and the
+// parsing of the command line.
 //
-// Models, tools and users may say anything. Everything that this package prints is escaped first: it cannot
-// move the cursor, hide itself, or look like a line of the command.
+// Models, tools and users choose much of the text that commands print. This package escapes all of it, so that it
+// cannot move the cursor, hide, or look like a line that the command printed.
 package console
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// readHidden reads a line of a terminal without showing it. When ctx ends it restores the terminal; the read
-// itself continues, because it cannot be cancelled.
+// readHidden reads a line from a terminal without echo. When ctx ends, it restores the terminal and returns. The
+// read itself continues in the background, because it cannot be cancelled.
 func readHidden(ctx context.Context, fd int) (string, error) {
 	before, err := term.GetState(fd)
 	if err != nil {
@@ -44,11 +44,11 @@ type Terminal struct {
 	Out, Err    io.Writer
 	Color       bool // the terminal understands styles
 	Interactive bool // a person types and reads
-	// ReadHidden reads a line of In without showing it (nil when In is not a terminal).
+	// ReadHidden reads a line from In without echo (nil when In is not a terminal).
 	ReadHidden func(context.Context) (string, error)
 }
 
-// Standard returns the terminal, files or pipes that the process was started with.
+// Standard returns the standard input and outputs of the process.
 func Standard() Terminal {
 	shown := isTerminal(os.Stdout)
 	with := Terminal{

@@ -8,29 +8,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// Models, tools and users may say anything. On a terminal their texts must not move the cursor, hide, or look like
-// a line of this command.
+// Models, tools and users choose these texts. On a terminal they must not move the cursor, hide, or look like a
+// line that the command printed.
 
-// Escape escapes everything that cannot be seen in a text of several lines, except for the joiners that emoji and
-// some scripts need.
+// Escape replaces each invisible character of a text by an escape sequence. It keeps line breaks, and the joiners
+// that emoji and some scripts need.
 func Escape(text string) string {
 	return EscapeExcept(strings.ReplaceAll(text, "\r\n", "\n"), "\n\t\u200c\u200d")
 }
 
-// Indent escapes a text and indents all lines but the first, so that none looks like a line of this command.
+// Indent escapes a text and indents every line after the first, so that no line looks like output of the command.
 func Indent(text string, margin int) string {
 	return strings.ReplaceAll(Escape(text), "\n", "\n"+strings.Repeat(" ", margin))
 }
 
-// EscapeLine escapes a text, including its line ends.
+// EscapeLine escapes a text, including its line breaks.
 func EscapeLine(text string) string { return EscapeExcept(text, "") }
 
-// Brief returns the beginning of a text, for tables and lines.
+// Brief returns the escaped beginning of a text on one line, for tables and lists.
 func Brief(text string, characters int) string {
 	return EscapeLine(conversation.Brief(text, characters))
 }
 
-// EscapeExcept escapes characters that could move a cursor or break a line, except those given.
+// EscapeExcept replaces each character that could move the cursor or break a line, except the given ones, by an
+// escape sequence.
 func EscapeExcept(text, but string) string {
 	seen := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(but, r) }
 	if !strings.ContainsFunc(text, func(r rune) bool { return !seen(r) }) {

@@ -24,7 +24,7 @@ func OrDash(s string) string {
 	return s
 }
 
-// TimeOfDay formats a time, with its date unless that is today.
+// TimeOfDay formats a time. It adds the date if the time is not today.
 func TimeOfDay(t *timestamppb.Timestamp) string {
 	at := t.AsTime().Local()
 	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
@@ -44,7 +44,7 @@ func TimeLeft(t *timestamppb.Timestamp) string {
 	return "too late"
 }
 
-// Count formats a number of things: 1 turn, 2 turns.
+// Count formats a number with its noun, such as "1 turn" or "2 turns".
 func Count(n int64, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -52,7 +52,7 @@ func Count(n int64, thing string) string {
 	return fmt.Sprint(n, " ", thing)
 }
 
-// Duration formats a duration with about three digits.
+// Duration formats a duration with about three significant digits.
 func Duration(d *durationpb.Duration) string {
 	switch v := d.AsDuration(); {
 	case v < time.Millisecond:

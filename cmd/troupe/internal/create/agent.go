@@ -31,9 +31,9 @@ func (newAgent) Help() string {
 	return "Example: troupe new agent hours. Existing files are never overwritten. Exit code 0: created. 1: a file exists already. 2: invalid command."
 }
 
-// templates are the files of an agent, each with the suffix .tmpl. The prefix all: includes .gitignore.
+// templates holds the files of a new agent, each with the suffix .tmpl. The prefix all: includes .gitignore.
 //
-//go:embed all:templates
+// go:embed all:templates
 var templates embed.FS
 
 // Run writes all files, or none.
@@ -72,7 +72,7 @@ func (n *newAgent) Run(term console.Terminal) error {
 	return nil
 }
 
-// validate rejects names and flags that do not fit together.
+// validate rejects an invalid name and flags that exclude each other.
 func (n *newAgent) validate() error {
 	refuse := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
@@ -88,13 +88,13 @@ func (n *newAgent) validate() error {
 	return nil
 }
 
-// newFile is a file that will be written.
+// newFile is a file to write.
 type newFile struct {
 	name string // with slashes
 	text []byte
 }
 
-// render returns the files of a kind of agent.
+// render returns the files of an agent of the given kind.
 func (n *newAgent) render(kind string) (all []newFile, _ error) {
 	root := "templates/" + kind
 	return all, fs.WalkDir(templates, root, func(name string, entry fs.DirEntry, err error) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// writeAgent creates an agent in the folder, and returns the output.
+// writeAgent runs `troupe new agent` with args and returns its output.
 func writeAgent(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, told bytes.Buffer
@@ -22,7 +22,7 @@ func writeAgent(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// goCommand runs a command of Go in a folder.
+// goCommand runs `go` with args in a folder and returns its output.
 func goCommand(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -66,7 +66,8 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 	require.Contains(t, goCommand(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
 }
 
-// Inside another module the agent is a package of that module, which may not require Troupe yet.
+// Inside a Go module that does not require Troupe, the command creates a package and says how to add the
+// requirement.
 func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// newCertificate creates the identity of a worker, files and a user of etcd, or the files of an admin.
+// newCertificate creates the certificate of a worker, with a user in etcd, or the certificate of an admin.
 type newCertificate struct {
 	Agent   string `arg:"" optional:"" help:"Name of the agent that the worker hosts."`
 	Admin   string `help:"Make the certificate of an admin with this name instead, who may call workers directly." placeholder:"NAME"`
@@ -66,13 +66,13 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	return n.print(term, made)
 }
 
-// print writes the settings that name the files.
+// print writes the environment variables that name the files.
 func (n *newCertificate) print(term console.Terminal, made identity.Config) error {
 	_, err := fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
 	return err
 }
 
-// allowInEtcd lets the etcd of the mesh accept registrations of the agent.
+// allowInEtcd creates the etcd user that may register instances of the agent.
 func (n *newCertificate) allowInEtcd(ctx context.Context, devCA string) error {
 	env, err := os.ReadFile(filepath.Join(n.DataDir, "mesh.env"))
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package create has the commands that make agents and credentials, and test what was made: new, test and
-// conformance.
+// Package create has the commands new, test and conformance. They create agents and credentials, and test agents
+// and workers.
 package create
 
-// Commands make agents and credentials, and test agents and workers.
+// Commands create agents and credentials, and test agents and workers.
 type Commands struct {
 	New         newCommands `cmd:"" help:"Create an agent, a certificate or a token."`
 	Test        test        `cmd:"" help:"Run the tests that a folder declares beside its agents."`

@@ -25,7 +25,7 @@ func (conform) Help() string {
 	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
-// Run checks the worker, prints the report, and returns an exit code when a check failed.
+// Run checks the worker and prints the report. It returns an exit code if a check failed.
 func (c *conform) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.Select(c.Only...)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *conform) Run(ctx context.Context, term console.Terminal) error {
 	return nil
 }
 
-// print writes the report in every form that was asked for.
+// print writes the report in each requested format.
 func (c *conform) print(term console.Terminal, report conformance.Report) error {
 	if c.JUnit != "" {
 		if err := writeFile(c.JUnit, report.JUnit); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// modulePath is what Go programs import.
+// modulePath is the import path of the Troupe module.
 const modulePath = "github.com/troupe-dev/troupe"
 
-// module returns the files and the commands that an agent in Go needs before it can be built. Inside a Go module
-// the agent is a package and needs no files; elsewhere it becomes a module of its own.
+// module returns the go.mod files and the go commands that a new agent in Go needs before it builds. Inside a Go
+// module the agent is a package and needs none. Elsewhere it becomes a module of its own.
 func (n *newAgent) module() (files []newFile, steps []string, _ error) {
 	around, err := enclosingModule(n.Dir)
 	switch {
@@ -59,7 +59,8 @@ func notACheckout(dir string, err error) error {
 	return failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is no checkout of Troupe", dir).Because(err)
 }
 
-// requirements returns the requirements of a go.mod as indirect ones, for a module that requires it.
+// requirements returns the requirements of the go.mod of Troupe as indirect ones, for a module that requires
+// Troupe.
 func requirements(text string) string {
 	var all strings.Builder
 	within := false
@@ -79,7 +80,7 @@ func requirements(text string) string {
 // goVersion is the oldest version of Go that builds Troupe.
 const goVersion = "1.26.0"
 
-// enclosingModule returns the go.mod of the Go module that contains a folder (empty for none).
+// enclosingModule returns the go.mod of the Go module that contains the folder (empty if there is none).
 func enclosingModule(dir string) (string, error) {
 	at, err := filepath.Abs(dir)
 	if err != nil {
@@ -101,7 +102,7 @@ func enclosingModule(dir string) (string, error) {
 
 var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// releasedVersion returns the version of this program if others can download it.
+// releasedVersion returns the version of this program. It fails if go cannot download that version.
 func releasedVersion(v string) (string, error) {
 	if !releasePattern.MatchString(v) {
 		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
-// page is the page that authors of agents read first.
+// page is the tutorial for authors of agents.
 const page = "../../../../docs/write-an-agent.md"
 
 var (
@@ -26,7 +26,7 @@ var (
 	fieldRow  = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
 )
 
-// Everything that the page quotes is in an agent that its commands create.
+// Each code block of the tutorial appears in a file that the commands of the tutorial create.
 func TestPage_QuotesWhatIsWritten(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestPage_QuotesWhatIsWritten(t *testing.T) {
 	}
 }
 
-// The Go code for a language model on the page compiles.
+// The Go code in the tutorial that opens a language model compiles.
 func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	goCommand(t, dir, "vet", ".")
 }
 
-// The table of fields is complete, and has no others.
+// The table of test fields in the tutorial lists every YAML field and no others.
 func TestPage_HasEveryFieldOfATest(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestPage_HasEveryFieldOfATest(t *testing.T) {
 		append(fields[testrun.Want]("turns[].want."), append(fields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
 }
 
-// fields returns the YAML names of a struct's fields, except for some.
+// fields returns the YAML names of a struct's fields, without the given ones.
 func fields[T any](prefix string, without ...string) (all []string) {
 	for f := range reflect.TypeFor[T]().Fields() {
 		name := f.Tag.Get("yaml")

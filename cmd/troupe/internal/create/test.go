@@ -26,7 +26,7 @@ func (test) Help() string {
 		"replies in place of a real one, and the expected result. No mesh is needed. Exit code 0: all passed. 1: one did not."
 }
 
-// Run runs the tests, and prints how each went.
+// Run runs the tests and prints the result of each.
 func (c *test) Run(ctx context.Context, term console.Terminal) error {
 	passed, failed := 0, 0
 	err := testrun.Run(ctx, testrun.Config{Folder: os.DirFS(cmp.Or(c.Dir, ".")), Docs: c.Docs, Log: zap.NewNop()}, func(r testrun.Result) {

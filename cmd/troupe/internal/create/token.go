@@ -26,7 +26,7 @@ What goes to stderr is such a file, with this one entry.
 Example: (umask 077; troupe new token ann --tenant acme > ann.token 2> ann.yaml)`
 }
 
-// Run prints a token and its entry.
+// Run prints a new token, and its entry for the file of the orchestrator.
 func (n *newToken) Run(term console.Terminal) error {
 	entry := token.Entry{Name: n.Name, Tenant: n.Tenant, Role: identity.Client}
 	if n.Admin {
@@ -46,7 +46,7 @@ func (n *newToken) Run(term console.Terminal) error {
 	if err != nil {
 		return err
 	}
-	// The output on stderr is a valid file for --client-tokens, so everything else in it is a comment.
+	// The output on stderr must be a valid file for --client-tokens, so everything except the entry is a comment.
 	fmt.Fprintf(term.Err, "# The token of %s. Keep it; it is shown this once:\n\n", console.EscapeLine(entry.Name))
 	fmt.Fprintln(term.Out, value.Reveal())
 	fmt.Fprintf(term.Err, "\n# The entry for --client-tokens, without which it opens nothing:\n\n")

@@ -16,7 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// The command prints a token, and on stderr a file with its entry. The file accepts the token.
+// The command prints a token on stdout and a file for --client-tokens on stderr. A server that reads the file
+// accepts the token.
 func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

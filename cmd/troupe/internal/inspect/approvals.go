@@ -32,7 +32,7 @@ Example: troupe get approvals, then: troupe approve SESSION CALL`
 // approvalsTimeout bounds the search through all sessions.
 const approvalsTimeout = time.Minute
 
-// Run prints the calls that wait. As JSON it prints the sessions that have some.
+// Run prints the pending calls. With --json it prints the sessions that have pending calls.
 func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 	found := &troupev1.ListSessionsResponse{}
 	agents := map[string]string{}
@@ -57,7 +57,7 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// pendingSessions returns the sessions in which calls wait, each with its calls.
+// pendingSessions returns the sessions that have pending calls, each with its calls.
 func pendingSessions(ctx context.Context, c *client.Client, user string) (found []*troupev1.Session, _ error) {
 	for page := ""; ; {
 		listed, err := c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: user, PageSize: 200, PageToken: page})

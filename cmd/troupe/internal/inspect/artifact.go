@@ -24,7 +24,7 @@ type getArtifacts struct {
 	Session      string `arg:"" help:"Id of the session."`
 }
 
-// Run prints the artifacts of the session, and the user: artifacts of its user.
+// Run lists the artifacts of the session and the artifacts under user: of its user.
 func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListArtifactsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -46,7 +46,7 @@ type getArtifact struct {
 	Output        string `short:"o" help:"File to write (empty means standard output)." placeholder:"FILE"`
 }
 
-// Run writes the content of the artifact, or nothing when it did not arrive completely.
+// Run writes the content of the artifact. It writes nothing if the download is incomplete.
 func (g *getArtifact) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := g.Dial()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// artifactServer has one artifact, of which it sends only so many bytes.
+// artifactServer serves one artifact and stops after the number of bytes in sends.
 type artifactServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	content []byte

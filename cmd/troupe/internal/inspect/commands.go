@@ -1,4 +1,4 @@
-// Package inspect has the commands that show what is in the mesh: get, describe and search.
+// Package inspect has the commands get, describe and search, which show the contents of the mesh.
 package inspect
 
 import (
@@ -25,7 +25,7 @@ type get struct {
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 
-// Commands list and describe what is in the mesh.
+// Commands list, describe and search the contents of the mesh.
 type Commands struct {
 	Get      get      `cmd:"" help:"List agents, instances, sessions, traces and more."`
 	Describe describe `cmd:"" help:"Show one instance, session, trace or workflow in full."`

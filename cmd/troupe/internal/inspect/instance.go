@@ -22,7 +22,7 @@ type describeInstance struct {
 	Agent        string `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
 }
 
-// Run asks the worker and prints what it says.
+// Run prints the registration of the instance and the status that its worker reports.
 func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.DescribeInstanceResponse
 	return d.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -54,7 +54,7 @@ func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error
 	})
 }
 
-// toolList returns tools with their capabilities.
+// toolList formats tools with their capabilities.
 func toolList(tools []*troupev1.InstanceTool) string {
 	var all []string
 	for _, t := range tools {
@@ -119,8 +119,8 @@ func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// stepCount returns the running steps and the capacity. Only the capacity is known of a worker that does not
-// respond.
+// stepCount formats the running steps and the capacity. If the worker does not respond, only the capacity is
+// known.
 func stepCount(in *troupev1.Instance) string {
 	if in.GetStatus() == nil {
 		return fmt.Sprintf("?/%d", in.GetCapacity())
@@ -128,7 +128,7 @@ func stepCount(in *troupev1.Instance) string {
 	return fmt.Sprintf("%d/%d", in.GetStatus().GetInFlight(), in.GetCapacity())
 }
 
-// instanceState returns the registered state and the reasons why the instance gets no steps.
+// instanceState formats the registered state and the reasons why the instance receives no steps.
 func instanceState(in *troupev1.Instance) string {
 	state := string(instancewire.StateFromProto(in.GetState()))
 	switch in.GetDesired() {

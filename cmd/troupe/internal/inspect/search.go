@@ -23,7 +23,7 @@ type search struct {
 	Words        []string `arg:"" help:"What to look for."`
 }
 
-// Run prints the messages that contain most of the words.
+// Run prints the messages that contain the most of the words.
 func (s *search) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.SessionServiceSearchMemoryResponse
 	return s.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {

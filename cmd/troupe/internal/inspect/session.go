@@ -20,7 +20,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// messageText returns a message with the files that came with it.
+// messageText returns the text of a message and a line for each attached file.
 func messageText(m conversation.Message) string {
 	lines := []string{m.Text}
 	for _, a := range m.Attachments {
@@ -78,7 +78,7 @@ type getSessions struct {
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 }
 
-// Run prints the sessions, newest first.
+// Run lists the sessions, newest first.
 func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListSessionsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {

@@ -18,7 +18,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepInstructions describes what a step of a workflow is asked to do and may plan.
+// stepInstructions returns the task of a workflow step, its constraints, and what it may plan.
 func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 	for _, f := range []struct{ name, text string }{
 		{"task", s.GetTask()}, {"expects", s.GetExpects()}, {"constraints", strings.Join(s.GetConstraints(), "; ")},
@@ -77,11 +77,11 @@ func (d *describeWorkflow) Run(ctx context.Context, term console.Terminal) error
 	}, func(w *tabwriter.Writer) { printWorkflow(w, resp.GetWorkflow()) })
 }
 
-// terminalWidth is the width that a drawn workflow must fit in.
+// terminalWidth is the width, in characters, that a drawn workflow must fit in.
 const terminalWidth = 80
 
-// printWorkflow prints each step with its edges, in the order in which they are tried. Steps of a branch are
-// indented below their fork.
+// printWorkflow prints each step with its edges, in the order in which the orchestrator tries them. The steps of a
+// branch are indented below their fork.
 func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	line := func(format string, args ...any) {
 		text := []rune(strings.TrimRight(console.EscapeLine(fmt.Sprintf(format, args...)), " "))
@@ -123,7 +123,7 @@ func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 }
 
-// turnLimits describes the limits of a turn: its time, the history that its agents see, and its budget.
+// turnLimits returns lines about the limits of a turn: its time, the history that its agents see, and its budget.
 func turnLimits(f *troupev1.Workflow) []string {
 	timeout := "the default of the orchestrator"
 	if f.GetTimeout() != nil {
@@ -142,7 +142,7 @@ func turnLimits(f *troupev1.Workflow) []string {
 	return append(lines, "policy   "+policy)
 }
 
-// stepNotes describes a step apart from its name and edges.
+// stepNotes returns lines about a step that say everything except its name and its edges.
 func stepNotes(s *troupev1.WorkflowStep) string {
 	var notes []string
 	if s.GetAgent() != "" {
@@ -178,7 +178,7 @@ func stepNotes(s *troupev1.WorkflowStep) string {
 	return ": " + strings.Join(notes, ", ")
 }
 
-// policyText describes how agents or tools are chosen.
+// policyText describes how a step chooses its agent or its tools.
 func policyText(p *troupev1.ChoicePolicy) string {
 	text := strings.ToLower(strings.TrimPrefix(p.GetStrategy().String(), "ROUTING_STRATEGY_"))
 	var parts []string

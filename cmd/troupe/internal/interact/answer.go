@@ -64,8 +64,8 @@ func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// credential returns the answer to a call that lacks a credential. It reads the credential from the terminal or
-// from standard input unless text already holds it.
+// credential returns the answer to a call that needs a credential. Unless text holds the credential, it reads it
+// from the terminal or from standard input.
 func (a *answer) credential(ctx context.Context, term console.Terminal, p *troupev1.PendingCall, text string) ([]*troupev1.CallAnswer, error) {
 	switch given := strings.Join(a.Text, " "); {
 	case a.Failed:
@@ -95,7 +95,8 @@ func (a *answer) credential(ctx context.Context, term console.Terminal, p *troup
 	return []*troupev1.CallAnswer{sealed}, nil
 }
 
-// readAnswer reads slightly more than an answer may hold, without the newline at the end.
+// readAnswer reads an answer from standard input without its final newline. It stops one byte after the limit, so
+// that the mesh can report an answer that is too long.
 func readAnswer(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswer+3))
 	return trimLineEnd(string(b)), err

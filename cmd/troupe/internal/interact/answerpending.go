@@ -12,8 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerPending asks about the calls that wait, one after the other, until none does or the user postpones them.
-// It reports whether the chat continues.
+// answerPending asks about each pending call until none is left or the user postpones the rest. It reports whether
+// the chat continues.
 func (t *chatSession) answerPending(ctx context.Context) bool {
 	for {
 		answers, stays := t.askRound()
@@ -32,8 +32,8 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 	}
 }
 
-// askRound asks once about each call that waits and was not postponed. It reports false when the user leaves;
-// decisions made before that count.
+// askRound asks once about each pending call that the user has not postponed. It returns false when the user
+// leaves. Earlier decisions of the round are sent even then.
 func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 	for _, p := range t.pending {
 		if t.isPostponed(p) {
@@ -55,8 +55,8 @@ func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 	return answers, true
 }
 
-// isPostponed reports whether the user postponed the call, in this turn or in an earlier one. The call has another
-// id in each turn.
+// isPostponed reports whether the user postponed the call, in this turn or in an earlier one. The id of a call
+// differs in each turn.
 func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
 	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
 }
@@ -66,7 +66,7 @@ func (t *chatSession) postpone(p *troupev1.PendingCall) {
 	t.note("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 
-// askDecision asks about one call. It returns nil when the user postpones it, and false when the user leaves.
+// askDecision asks about one call. It returns nil if the user postpones the call, and false if the user leaves.
 func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	fmt.Fprintf(t.term.Out, "\n%s\n", render.PendingCall(t.term, p))
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
@@ -91,7 +91,7 @@ func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer
 	}
 }
 
-// parseApproval reads the verdict of a line about a call that waits for an approval (zero when it has none).
+// parseApproval parses the user's answer to a call that needs an approval (zero when the line has no verdict).
 func parseApproval(text string) (troupev1.CallVerdict, string) {
 	word, why, _ := strings.Cut(text, " ")
 	why = strings.TrimSpace(why)
@@ -110,7 +110,7 @@ func parseApproval(text string) (troupev1.CallVerdict, string) {
 	}
 }
 
-// parseResult reads the result of a call that the user ran (zero when the line is a command).
+// parseResult parses the result of a call that the user ran (zero when the line is a chat command).
 func parseResult(text string) (troupev1.CallVerdict, string) {
 	if why, failed := strings.CutPrefix(text, "/fail"); failed && (why == "" || why[0] == ' ') {
 		return troupev1.CallVerdict_CALL_VERDICT_FAIL, strings.TrimSpace(why)

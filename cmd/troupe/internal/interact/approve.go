@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerFlags is embedded in every command that answers pending calls.
+// answerFlags holds the flags of every command that answers pending calls.
 type answerFlags struct {
 	turnFlags `embed:""`
 }
@@ -61,8 +61,8 @@ func (d *deny) Run(ctx context.Context, term console.Terminal) error {
 	return d.decide(ctx, term, d.Session, d.Calls, verdict, d.Reason)
 }
 
-// decide sends the same verdict for the named calls, or for all calls that wait for an approval. It prints the
-// latter first.
+// decide sends one verdict for the named calls. Without names it prints all calls that wait for an approval and
+// sends the verdict for these.
 func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
 	return r.reply(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		if len(calls) == 0 {
@@ -85,7 +85,7 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 	})
 }
 
-// reply sends the answers that choose returns for the pending calls, and shows the rest of the turn.
+// reply sends the answers that choose returns for the pending calls, and prints the rest of the turn.
 func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string,
 	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error),
 ) error {

@@ -45,7 +45,7 @@ func TestApprove_AnswersWhatWaits(t *testing.T) {
 	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 
-	// All calls that wait for an approval, and the rest of the turn, are shown.
+	// The command prints each call that it approves, and then the rest of the turn.
 	out, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "--actor", "alice@example.com")
 	require.Contains(t, shown, "call       1-1-2  send_mail", "the user sees what is approved")
 	require.Contains(t, shown, "call       1-1-3  send_mail")

@@ -22,7 +22,7 @@ type ask struct {
 	Text        []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
 }
 
-// Validate rejects a command with nothing to send.
+// Validate rejects a command that has neither a text nor a file nor a trace to continue.
 func (a *ask) Validate() error {
 	if err := a.check(len(a.Text)+len(a.File) > 0); err != nil {
 		return err
@@ -46,7 +46,7 @@ Example: troupe ask --resume 4f3c… continues a turn that failed
 Example: troupe ask --from 4f3c… --step 2 "And in winter?" takes another way from its second step`
 }
 
-// Run sends the question and shows the turn. The exit code says how it ended.
+// Run sends the question and prints the turn. The exit code says how the turn ended.
 func (a *ask) Run(ctx context.Context, term console.Terminal) error {
 	files, err := client.Files(a.File...)
 	if err != nil {

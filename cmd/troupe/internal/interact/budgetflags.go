@@ -13,12 +13,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// budgetFlags is embedded in commands that may lower the budget of a turn.
+// budgetFlags holds the flags of commands that may lower the budget of a turn.
 type budgetFlags struct {
 	Budget []string `help:"Lower a limit: iterations, modelCalls, toolCalls, tokens, cost (US dollars), fanOut, depth." placeholder:"KIND=NUMBER" sep:"none"`
 }
 
-// The largest amounts that a flag accepts. No workflow allows more.
+// The largest amounts that a flag accepts. No workflow allows more than these.
 const (
 	maxAmount = 1_000_000_000
 	maxCost   = 1_000_000 // US dollars
@@ -55,7 +55,7 @@ func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	return wire.LimitsToProto(limits), nil
 }
 
-// parseAmount reads a number in the unit of its kind, and reports whether it is valid.
+// parseAmount parses an amount in the unit of its kind and reports whether it is valid.
 func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	if kind == budget.Cost {
 		dollars, err := strconv.ParseFloat(text, 64)
@@ -65,7 +65,7 @@ func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	return n, err == nil && n >= 1 && n <= maxAmount
 }
 
-// kindList returns the names of all kinds.
+// kindList returns the names of all kinds of budget limits.
 func kindList() string {
 	var names []string
 	for _, k := range render.BudgetKinds() {
@@ -74,8 +74,8 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-// repeatBudget returns the flags that ask for the same budget. The budget is not part of what a request id stands
-// for.
+// repeatBudget returns the flags that set the same budget again. They are needed because a request id does not
+// include the budget.
 func repeatBudget(b *troupev1.Budget) (flags string) {
 	for _, limit := range render.BudgetLimits(b) {
 		flags += " --budget " + console.ShellWord(strings.Replace(limit, " ", "=", 1))

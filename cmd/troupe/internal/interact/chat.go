@@ -30,7 +30,7 @@ Example: troupe chat --agent research
 With a history of what you typed: rlwrap troupe chat`
 }
 
-// Run chats until its input ends.
+// Run chats until the input ends or the user leaves.
 func (c *chat) Run(ctx context.Context, term console.Terminal) error {
 	auth, err := c.auth()
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *chat) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	// A signal normally ends ctx. Here the first interrupt only ends the wait for a turn.
+	// An interrupt normally ends ctx. In a chat the first interrupt only stops waiting for the turn.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	interrupts := make(chan os.Signal, 1)

@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// chat runs a chat with the given lines as input.
+// runChat runs a chat with the given lines as input and returns its output.
 func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) string {
 	t.Helper()
 	out, said := d.Run(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
@@ -60,7 +60,7 @@ Go on with: `+again, out)
 	require.Equal(t, "clerk", req.GetTarget())
 	require.Equal(t, "a b", req.GetAuth().GetActor())
 
-	// The session continues with its user.
+	// A chat that resumes a session continues it as the same user.
 	out = runChat(t, d, []string{"again", "/quit", "never"}, "--session", "s1")
 	require.Contains(t, out, "Session s1 (ready, 3 turns). You talk with the default workflow; ")
 	require.Contains(t, out, "\n> Good morning\\x1b[2J\nclerk: And to you.\n> again\n")
@@ -112,13 +112,13 @@ func TestChat_AnswersInRounds(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "call       1-1-3"))
 	require.Equal(t, 1, strings.Count(out, "call       2-1-3"), "and not before it was wished")
 
-	// A user who stops a turn is not asked about its other calls.
+	// After a decision to stop the turn, the chat does not ask about its other calls.
 	out = runChat(t, d, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"4-1-2": "APPROVE ", "4-1-3": "STOP enough"}, d.Verdicts()))
 	require.Contains(t, out, "Stopped.")
 	require.Contains(t, out, "Nothing waits.")
 
-	// Calls that waited when the user left are asked about on return.
+	// A chat that resumes the session asks about the calls that were pending when the user left.
 	runChat(t, d, []string{"mail", "/quit"}, "--session", "s1")
 	runChat(t, d, []string{"y"}, "--session", "s1")
 	require.Empty(t, cmp.Diff(map[string]string{"6-1-2": "APPROVE "}, d.Verdicts()))
@@ -145,7 +145,7 @@ func TestChat_SendsWhatWasDecidedByWhoLeaves(t *testing.T) {
 	}
 }
 
-// chatUser is a user at a terminal.
+// chatUser is a user who types into a chat and reads its screen.
 type chatUser struct {
 	t          *testing.T
 	keys       *io.PipeWriter
@@ -196,7 +196,7 @@ func (s *chatUser) typeLine(text string) {
 	require.NoError(s.t, err)
 }
 
-// expect reads the screen up to a text.
+// expect reads the screen until the text appears.
 func (s *chatUser) expect(text string) {
 	s.t.Helper()
 	var read strings.Builder
@@ -227,7 +227,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.expect("You said hello.")
 	s.expect("> ")
 
-	// Two interrupts leave the chat; a line between them starts the count again.
+	// Two interrupts in a row leave the chat. A line between them resets the count.
 	s.interrupts <- os.Interrupt
 	s.expect("Ctrl-C once more leaves.")
 	s.typeLine("/session")
@@ -250,7 +250,7 @@ func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
 	s.expect("Go on with: ")
 }
 
-// Input that the user typed while an agent worked must not approve a call that the user has not seen.
+// A line that the user typed while an agent worked must not approve a call that was shown only later.
 func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

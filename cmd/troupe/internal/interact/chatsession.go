@@ -24,7 +24,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// run greets, shows the history, and takes lines until the user leaves.
+// run prints a greeting and the history, and then handles lines until the user leaves.
 func (t *chatSession) run(ctx context.Context) error {
 	if err := t.open(ctx); err != nil {
 		return t.Explain(err)
@@ -39,7 +39,7 @@ func (t *chatSession) run(ctx context.Context) error {
 	return nil
 }
 
-// open greets the user and shows the latest messages.
+// open prints the greeting and the latest messages of the session.
 func (t *chatSession) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
@@ -83,7 +83,8 @@ func (t *chatSession) greet(what string) {
 	t.note("Session %s (%s). You talk with %s; /help lists what you can do.", t.Session, what, with)
 }
 
-// historyMessages is how many of the latest messages are shown, and historyCharacters how much of each.
+// historyMessages is the number of latest messages that the chat prints. historyCharacters is the number of
+// characters that it prints of each.
 const (
 	historyMessages   = 10
 	historyCharacters = 300
@@ -116,7 +117,7 @@ const chatHelp = `  /session  the id of this session, and how to go on with it
 Ctrl-C while a turn runs stops waiting for it; it goes on, and Enter shows the rest.
 A space before a slash sends it as a message.`
 
-// handle does what a line asks for. It reports whether the chat continues.
+// handle runs the chat command in a line or sends the line as a message. It reports whether the chat continues.
 func (t *chatSession) handle(ctx context.Context, text string) bool {
 	switch command := strings.TrimSpace(text); {
 	case command == "" && t.unfinished != nil:
@@ -145,7 +146,7 @@ func (t *chatSession) handle(ctx context.Context, text string) bool {
 	return true
 }
 
-// refreshPending asks the mesh which calls wait.
+// refreshPending reads the pending calls of the session from the mesh.
 func (t *chatSession) refreshPending(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
@@ -160,7 +161,7 @@ func (t *chatSession) refreshPending(ctx context.Context) {
 	}
 }
 
-// sendMessage sends a message. While another turn of the session runs, the message waits for its end.
+// sendMessage sends a message. If another turn of the session runs, it retries after that turn has ended.
 func (t *chatSession) sendMessage(ctx context.Context, text string) {
 	if len(t.pending) > 0 {
 		t.note("A message leaves what waits undone.")
@@ -181,7 +182,7 @@ func (t *chatSession) send(ctx context.Context, req *troupev1.OrchestrateRequest
 	t.follow(ctx)
 }
 
-// resumeCommand returns the command that resumes the session.
+// resumeCommand returns the shell command that resumes the session.
 func (t *chatSession) resumeCommand() string {
 	set := func(flag, value string) string {
 		if value == "" {
@@ -193,7 +194,7 @@ func (t *chatSession) resumeCommand() string {
 		t.Actor) + t.repeatHint()
 }
 
-// printResumeHint prints how to resume the session, if it has any turn.
+// printResumeHint prints how to resume the session, unless the session has no turn.
 func (t *chatSession) printResumeHint() {
 	if t.exists {
 		t.note("Go on with: %s", t.resumeCommand())
@@ -208,7 +209,7 @@ func (t *chatSession) note(format string, args ...any) {
 	fmt.Fprintln(t.term.Out, t.term.Paint(console.Dim, fmt.Sprintf(format, args...)))
 }
 
-// show prints the rest of a turn and keeps the calls that wait after it.
+// show prints the rest of a turn and remembers the calls that are pending after it.
 func (t *chatSession) show(all stream) error {
 	r := render.NewChatView(t.term)
 	for e, err := range all {
@@ -231,10 +232,10 @@ func (t *chatSession) show(all stream) error {
 	return nil
 }
 
-// stream is the events of a turn.
+// stream yields the events of a turn.
 type stream = iter.Seq2[*troupev1.Event, error]
 
-// chatSession is a running chat. It is used by one goroutine at a time.
+// chatSession is a running chat. It is not safe for concurrent use.
 type chatSession struct {
 	chat
 	term            console.Terminal
@@ -253,7 +254,7 @@ type chatSession struct {
 	postponed    []string // ids of the calls that the user postponed, as they were at that time
 }
 
-// follow shows the rest of a turn. Errors are printed and do not end the chat.
+// follow prints the rest of the unfinished turn. It prints errors too, because an error does not end the chat.
 func (t *chatSession) follow(ctx context.Context) {
 	waiting, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

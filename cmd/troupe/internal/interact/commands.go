@@ -1,7 +1,7 @@
-// Package interact has the commands that talk to the mesh: ask, chat, approve, deny and answer.
+// Package interact has the commands ask, chat, approve, deny and answer, which start and continue turns.
 package interact
 
-// Commands start turns and answer what turns wait for.
+// Commands start turns and answer their pending calls.
 type Commands struct {
 	Ask     ask     `cmd:"" help:"Ask the mesh something and follow the answer."`
 	Chat    chat    `cmd:"" help:"Chat with the mesh, turn by turn."`

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// askCredential asks for the credential that a call lacks. It returns nil when the user postpones the call, and
-// false when the user leaves.
+// askCredential asks for the credential that a call needs. It returns nil if the user postpones the call, and
+// false if the user leaves.
 func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	t.hold.active.Store(t.term.ReadHidden != nil)
 	defer func() { t.hold.active.Store(false); t.hold.release() }()
@@ -48,7 +48,7 @@ func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnsw
 	}
 }
 
-// readCredential reads a hidden line. It reports false when the user leaves.
+// readCredential reads a line without echo. It returns false if the user leaves.
 func (t *chatSession) readCredential() (string, bool) {
 	fmt.Fprint(t.term.Out, "The credential: ")
 	defer fmt.Fprintln(t.term.Out)

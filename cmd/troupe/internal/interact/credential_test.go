@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// A typed or piped credential reaches the tool sealed, and is never an argument.
+// A credential that the user types or pipes reaches the tool sealed. It is never a command line argument.
 // Req: LP-37
 func TestAnswer_SealsACredential(t *testing.T) {
 	d := newMesh(t)
@@ -58,7 +58,7 @@ func TestChat_AsksForACredential(t *testing.T) {
 	require.Contains(t, out, "deny: not mine")
 }
 
-// On a terminal the credential is read only without echo.
+// On a terminal the command reads a credential only without echo.
 func TestChat_ReadsACredentialUnseen(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// credentialFlags say on whose behalf a turn acts. They are embedded in every command that starts one. A
-// credential itself is never an argument, because every user of the machine can list those.
+// credentialFlags holds the flags that say on whose behalf a turn acts. A credential itself is never an argument,
+// because every user of the machine can list the arguments of a process.
 type credentialFlags struct {
 	Actor      string   `help:"User on whose behalf the tools of the turn act." placeholder:"NAME"`
 	Credential []string `help:"A credential for the tools of this turn; it is never stored. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
 }
 
-// auth reads the credentials. Its errors never quote a value that could be a credential.
+// auth reads the credentials that the flags name. Its errors never quote a value that could be a credential.
 func (n credentialFlags) auth() (*troupev1.Auth, error) {
 	auth := execution.Auth{Actor: n.Actor, Credentials: map[string]secret.Value{}}
 	for _, flag := range n.Credential {
@@ -54,7 +54,7 @@ func (n credentialFlags) auth() (*troupev1.Auth, error) {
 	return wire.AuthToProto(auth), nil
 }
 
-// repeatHint returns what the user has to add when the request is sent again.
+// repeatHint returns the flags that the user must add to send the request again.
 func (n credentialFlags) repeatHint() string {
 	if len(n.Credential) == 0 {
 		return ""
@@ -62,7 +62,7 @@ func (n credentialFlags) repeatHint() string {
 	return ", and the same --credential"
 }
 
-// maxCredential is the limit of troupe.v1.Auth.
+// maxCredential is the limit of a credential in bytes, as in troupe.v1.Auth.
 const maxCredential = 16 << 10
 
 func fromEnv(name string) (string, error) {
@@ -73,7 +73,7 @@ func fromEnv(name string) (string, error) {
 	return text, nil
 }
 
-// fromFile reads a credential without the newline at its end, which editors and echo add.
+// fromFile reads a credential without its final newline, which editors and echo add.
 func fromFile(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names the file
 	if err != nil {
@@ -84,7 +84,7 @@ func fromFile(path string) (string, error) {
 	return trimLineEnd(string(b)), err
 }
 
-// trimLineEnd removes the newline at the end of a text.
+// trimLineEnd removes one newline at the end of a text.
 func trimLineEnd(text string) string { return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") }
 
 func invalidCredential(format string, args ...any) error {

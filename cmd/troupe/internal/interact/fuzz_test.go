@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// No text reaches a terminal unescaped, and no error quotes a value that may be a credential.
+// The commands never print a text unescaped, and no error quotes a value that may be a credential.
 func FuzzFlags(f *testing.F) {
 	for _, text := range []string{"", "name=env:HOME", "name=file:", "=env:X", "name=CANARY", "name", "a=b=c", "a\nb\x1b[2J\u202e", "env:\x00", "\xff"} {
 		f.Add(text)

@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// line is a line that the user typed.
+// line is one line of input, with the time at which it was read.
 type line struct {
 	text string
 	at   time.Time
 	held bool // reading stops after this line until it is released
 }
 
-// readLines reads lines until the input or ctx ends. It reads ahead to know when each line was typed, but never
-// past a line that was typed during a hold. No caller waits for it, because a read from a terminal cannot be
-// cancelled.
+// readLines reads lines in the background until the input or ctx ends. It reads ahead, so that it knows when the
+// user typed each line. While a hold is active it stops after each line. No caller waits for it to return, because
+// a read from a terminal cannot be cancelled.
 func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
 	const ahead = 1024
 	lines := make(chan line, ahead)
@@ -49,10 +49,12 @@ func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
 	return lines
 }
 
-// prompt asks for a line. It reports false when there is none, or when the user leaves.
+// prompt prints the prompt and returns the next line. It returns false at the end of the input, or when the user
+// leaves.
 func (t *chatSession) prompt(prompt string) (string, bool) { return t.promptSince(prompt, time.Time{}) }
 
-// promptSince is prompt for a question. A line that was typed before the question was shown does not answer it.
+// promptSince works like prompt but ignores lines that the user typed before the given time. Such a line cannot
+// answer a question that was not yet on the screen.
 func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
 	prompt = t.term.Paint(console.Bold, prompt)
 	for !t.terminated {

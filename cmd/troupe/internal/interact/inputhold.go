@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// inputHold stops the reader of lines after a line, so that the credential on the next line is read only by
-// ReadHidden.
+// inputHold makes readLines stop after one line, so that only ReadHidden reads the credential on the next line.
 type inputHold struct {
 	active   atomic.Bool
 	released chan struct{}
@@ -15,7 +14,7 @@ type inputHold struct {
 
 func newInputHold() *inputHold { return &inputHold{released: make(chan struct{}, 1)} }
 
-// wait returns when reading may continue. It returns false when ctx has ended.
+// wait blocks until readLines may continue. It returns false if ctx ends first.
 func (h *inputHold) wait(ctx context.Context) bool {
 	select {
 	case <-h.released:
@@ -25,7 +24,7 @@ func (h *inputHold) wait(ctx context.Context) bool {
 	}
 }
 
-// recordLine records a line that was read. Without an active hold the next line may be read at once.
+// recordLine notes that the chat received a line. If the hold is not active, readLines continues at once.
 func (h *inputHold) recordLine(l line) {
 	h.pending = h.pending || l.held
 	if !h.active.Load() {
@@ -33,7 +32,7 @@ func (h *inputHold) recordLine(l line) {
 	}
 }
 
-// release lets the next line be read.
+// release lets readLines read the next line.
 func (h *inputHold) release() {
 	if h.pending {
 		h.pending = false

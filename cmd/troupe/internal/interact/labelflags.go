@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// labelFlags is embedded in commands that label their turns for agents and tools.
+// labelFlags holds the flags that label a turn for agents and tools.
 type labelFlags struct {
 	Profile  string            `help:"How agents and tools should handle the turn (empty means default)." placeholder:"NAME"`
 	Need     []string          `help:"Capability that agents chosen for the turn must have, such as legal. May be repeated." placeholder:"WORD"`
@@ -17,7 +17,7 @@ type labelFlags struct {
 	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 
-// repeat returns the flags that set the same labels.
+// repeat returns the flags that set the same labels again.
 func (l labelFlags) repeat() (flags string) {
 	if l.Profile != "" {
 		flags += " --profile " + console.ShellWord(l.Profile)

@@ -8,14 +8,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// originFlags is embedded in a command that may continue from an earlier trace.
+// originFlags holds the flags that continue an earlier trace.
 type originFlags struct {
 	Resume string `help:"Trace of a failed turn: continue it without repeating what was done." placeholder:"TRACE" type:"trace"`
 	From   string `help:"Trace to fork: continue from it in a new session, from --step on." placeholder:"TRACE" type:"trace"`
 	Step   int32  `help:"With --from: the first step to repeat, at most 50." placeholder:"N" type:"step"`
 }
 
-// from returns the origin to ask the orchestrator for (nil for none).
+// from returns the origin to send in the request (nil means none).
 func (e originFlags) from() *troupev1.From {
 	switch {
 	case e.Resume != "":
@@ -27,7 +27,7 @@ func (e originFlags) from() *troupev1.From {
 	}
 }
 
-// check rejects flags that exclude each other. The argument says whether there is a text or a file.
+// check rejects flags that exclude each other. The argument says whether the command has a text or a file.
 func (e originFlags) check(said bool) error {
 	switch {
 	case e.Resume != "" && (e.From != "" || said):
@@ -39,7 +39,7 @@ func (e originFlags) check(said bool) error {
 	}
 }
 
-// repeat says how to ask for the same (empty when the text is all there is).
+// repeat returns a hint with the flags that send the same request again (empty when the text is enough).
 func (e originFlags) repeat() string {
 	switch {
 	case e.Resume != "":

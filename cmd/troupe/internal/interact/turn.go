@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// turnFlags is embedded in every command that starts a turn and shows it.
+// turnFlags holds the flags of every command that starts a turn and prints it.
 type turnFlags struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
@@ -25,8 +25,8 @@ type turnFlags struct {
 	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 
-// send sends the request that begin returns, shows the events, and returns an exit code for how the turn ended.
-// Begin also returns how the user can send the same request again.
+// send sends the request that begin returns and prints the events. It returns an exit code that says how the turn
+// ended. The second result of begin tells the user how to send the same request again.
 func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 	begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error),
 ) error {
@@ -66,7 +66,7 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 	return s.Explain(err)
 }
 
-// mayHaveBegun reports whether a turn may be running although only this error was returned.
+// mayHaveBegun reports whether a turn may run even though the call returned only this error.
 func mayHaveBegun(err error) bool {
 	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
 }

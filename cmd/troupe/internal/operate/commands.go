@@ -1,8 +1,8 @@
-// Package operate has the commands of operators: pause, resume, drain, quarantine, release, cancel, session,
+// Package operate has the commands for operators: pause, resume, drain, quarantine, release, cancel, session,
 // delete, erase, audit and provision.
 package operate
 
-// Commands change what runs in the mesh and what it keeps.
+// Commands control agents, turns and sessions, and delete stored data.
 type Commands struct {
 	Pause      pause           `cmd:"" help:"Stop giving steps to an agent without stopping its instances."`
 	Resume     resume          `cmd:"" help:"Give steps to a paused agent again."`

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// eraseTimeout bounds the erasure of a session, or of a user.
+// eraseTimeout bounds the erasure of one session or one user.
 const eraseTimeout = 10 * time.Minute
 
 type deleteCommands struct {
@@ -36,7 +36,7 @@ func (deleteSession) Help() string {
 		"session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
 }
 
-// Run deletes the sessions one after the other. It continues when one of them does not exist.
+// Run deletes the sessions one after the other. A session that does not exist does not stop it.
 func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
 	var failed []error
 	for _, id := range d.IDs {
@@ -72,7 +72,7 @@ func (eraseUser) Help() string {
 		"waits for it. Exit code 0: nothing is left but what the receipt says. 1: unknown."
 }
 
-// Run asks once, erases, and prints the receipt.
+// Run asks for a confirmation, erases the user, and prints the receipt.
 func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
 	if err := e.confirm(term); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// confirm asks for the id of the user, because an erasure cannot be undone.
+// confirm asks the operator to type the id of the user, because an erasure cannot be undone.
 func (e *eraseUser) confirm(term console.Terminal) error {
 	if e.Yes {
 		return nil
@@ -101,7 +101,7 @@ func (e *eraseUser) confirm(term console.Terminal) error {
 	return nil
 }
 
-// printReceipt prints what was removed, and what remains.
+// printReceipt prints what the erasure removed, what remains, and why.
 func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 	console.Row(w, "by", console.OrDash(r.GetBy()))
 	console.Row(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))

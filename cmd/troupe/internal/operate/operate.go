@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// operateTimeout is the time that the registry and the workers may take in addition to the running steps,
-// including a rollback of what failed.
+// operateTimeout is the time that the registry and the workers may take in addition to the running steps. It
+// includes the rollback after a failure.
 const operateTimeout = 20 * time.Second
 
 type pause struct {
@@ -70,7 +70,7 @@ func (r *resume) Run(ctx context.Context, term console.Terminal) error {
 	return outcomeError(err, resp.GetInstances())
 }
 
-// printOutcomes prints a table with the outcome at each instance.
+// printOutcomes prints a table with the outcome for each instance.
 func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	fmt.Fprintln(w, "INSTANCE\tSTATE\tFAILURE")
 	for _, o := range all {
@@ -82,7 +82,7 @@ func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	}
 }
 
-// outcomeError returns an exit code when the command failed at an instance; the table says why.
+// outcomeError returns an exit code if the command failed for an instance. The table says why.
 func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
 	if err == nil && slices.ContainsFunc(all, failed) {
@@ -91,7 +91,7 @@ func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	return err
 }
 
-// shutdownTimeout is the time that an instance may take to end after its drain.
+// shutdownTimeout is the time that an instance may take to stop after its drain.
 const shutdownTimeout = 15 * time.Second
 
 type drain struct {

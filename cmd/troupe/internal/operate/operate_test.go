@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// deadlineRecorder is an orchestrator that records the deadlines of its callers.
+// deadlineRecorder is an orchestrator that records how much time its callers allow.
 type deadlineRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	left time.Duration
@@ -37,8 +37,8 @@ func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAg
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
-// quarantinedMesh is an orchestrator with a quarantined agent; none of its instances takes steps until it is
-// released.
+// quarantinedMesh is an orchestrator with a quarantined agent. The instances of the agent take no steps until it
+// is released.
 type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 }
@@ -59,7 +59,7 @@ func (quarantinedMesh) ReleaseAgent(context.Context, *troupev1.ReleaseAgentReque
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
-// Resuming a quarantined agent says that it is still quarantined, and releasing one says that it no longer is.
+// `troupe resume` says when the agent is still quarantined. `troupe release` says that the quarantine has ended.
 func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, quarantinedMesh{}) })
 	said := func(line ...string) string {
@@ -73,8 +73,8 @@ func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 		"no instance of it takes steps: none is registered, or each is paused or drains\n", said("release", "slow"))
 }
 
-// The orchestrator asks the registry and every worker, and rolls back what failed. The caller must not give up
-// before it has answered.
+// The command must not time out before the orchestrator has answered. The orchestrator calls the registry and
+// every worker, and rolls back after a failure.
 func TestOperate_WaitsAsLongAsTheOrchestratorMayTake(t *testing.T) {
 	const most = 15 * time.Second
 	s := &deadlineRecorder{}

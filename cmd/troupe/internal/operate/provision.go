@@ -28,7 +28,7 @@ type provisionEtcd struct {
 	Security rootCredentials `embed:"" prefix:"etcd-"`
 }
 
-// rootCredentials are the settings of etcdregistry.Security for a command that is not a process of the mesh.
+// rootCredentials holds the etcd security flags for a command that is not a process of the mesh.
 type rootCredentials struct {
 	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means the system's)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert string `name:"cert" help:"PEM file with the certificate of the etcd user root." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
@@ -43,7 +43,7 @@ whose certificate this command needs. It changes nothing that is set up already:
 Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd-ca ca.crt --etcd-cert root.crt --etcd-key root.key`
 }
 
-// Run creates the users and roles.
+// Run creates the users and roles in etcd.
 func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	agents := p.Agent
 	if p.Agents != "" {

@@ -37,7 +37,7 @@ func TestProvision_MakesUsersOfWhatIsDeclared(t *testing.T) {
 	require.Contains(t, errs.String(), "permission denied")
 }
 
-// When etcd rejects the user, or the user etcd, the error says why and which flag to check.
+// When etcd and the command do not trust each other, the error says why and which flag to check.
 func TestProvision_SaysWhyEtcdIsOutOfReach(t *testing.T) {
 	keys := func(dir string) identity.Files {
 		ca, err := identity.OpenCA(dir)

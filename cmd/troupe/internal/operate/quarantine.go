@@ -65,7 +65,7 @@ func (r *release) Run(ctx context.Context, term console.Terminal) error {
 	return outcomeError(err, resp.GetInstances())
 }
 
-// findQuarantine returns the quarantine of an agent, or nil when there is none or it cannot be read.
+// findQuarantine returns the quarantine of an agent (nil if there is none or it cannot be read).
 func findQuarantine(ctx context.Context, c *client.Client, agent string) *troupev1.Quarantine {
 	resp, err := c.ListAgents(ctx, &troupev1.ListAgentsRequest{})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Explain says what to do about an error when the mesh cannot be reached, and translates errors about a request
-// into terms of the command line. Errors that the mesh itself sent have no cause here.
+// Explain turns an error into advice for the user. It says what to do when the mesh cannot be reached, and names
+// flags where the mesh names API fields. It returns other errors unchanged.
 func (s Server) Explain(err error) error {
 	err = grpcfailure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)

@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The mesh reports errors in terms of the fields of its API. A user of the command line knows flags instead.
+// The mesh names API fields in its errors. Users of the command line know flags and arguments instead.
 
-// flagOf maps fields of the API to flags and arguments.
+// flagOf maps API fields to flags and arguments.
 var flagOf = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
 	"request_id": "--request-id", "reason": "--reason", "timeout": "--timeout",
@@ -24,7 +24,8 @@ var (
 	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 
-// inFlags translates an error about a request into terms of the command line. Other errors stay as they are.
+// inFlags replaces API fields in an error about a request by flags and arguments. It returns other errors
+// unchanged.
 func inFlags(err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !failure.Is(err, failure.UserInvalidInput, failure.NotFound, failure.TurnNotOpen) {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Query is embedded in every command that asks the mesh once and prints the answer.
+// Query holds the flags of every command that calls the mesh once and prints the response.
 type Query struct {
 	Server `embed:""`
 	JSON   bool `name:"json" help:"Print the answer in protobuf JSON."`
@@ -22,14 +22,14 @@ type Query struct {
 // Timeout bounds a query.
 const Timeout = 10 * time.Second
 
-// Show asks and prints the answer as JSON or as the given table.
+// Show calls the mesh and prints the response as JSON or as a table.
 func (q Query) Show(ctx context.Context, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error),
 	table func(w *tabwriter.Writer),
 ) error {
 	return q.ShowWithin(ctx, Timeout, term, ask, table)
 }
 
-// ShowWithin does the same as Show within the given time.
+// ShowWithin works like Show with the given timeout.
 func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.Terminal,
 	ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer),
 ) error {

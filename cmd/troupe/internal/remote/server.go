@@ -1,5 +1,5 @@
-// Package remote connects commands to a mesh: the flags that say where it is and who calls, the connection,
-// queries, and errors in the words of the command line.
+// Package remote connects commands to a mesh. It has the flags for the address and the credentials, the
+// connection, queries, and errors in terms of the command line.
 package remote
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Server says how to reach the orchestrator. It is embedded in every command that talks to one.
+// Server holds the flags that say how to reach the orchestrator.
 type Server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
@@ -25,7 +25,7 @@ type Server struct {
 	Token bearer.Token       `embed:""`
 }
 
-// defaultAddr is where troupe dev serves.
+// defaultAddr is the address at which `troupe dev` serves.
 const defaultAddr = "127.0.0.1:7400"
 
 // Dial connects to the orchestrator. The caller closes the connection.
@@ -48,7 +48,7 @@ func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	return client.New(client.Signed(conn, token)), conn, nil
 }
 
-// Flags returns the flags with which another command reaches the same orchestrator from the same shell.
+// Flags returns the flags that let another command in the same shell reach the same orchestrator.
 func (s Server) Flags() string {
 	text := ""
 	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), defaultAddr) {

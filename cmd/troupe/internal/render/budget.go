@@ -6,10 +6,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// BudgetKinds returns the kinds that a call may lower.
+// BudgetKinds returns the kinds of limits that a request may lower.
 func BudgetKinds() []budget.Kind { return append(budget.Kinds(), budget.Depth) }
 
-// BudgetLimits returns each kind that a budget limits with its number, such as "tokens 20000".
+// BudgetLimits returns each limit of a budget with its kind, such as "tokens 20000".
 func BudgetLimits(b *troupev1.Budget) (all []string) {
 	limits := wire.LimitsFromProto(b)
 	for _, k := range BudgetKinds() {

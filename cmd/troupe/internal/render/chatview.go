@@ -7,7 +7,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ChatView prints a turn for a chat: what is said, and one line for each tool.
+// ChatView prints a turn for a chat: the messages, and one line for each tool call.
 type ChatView struct {
 	View
 	speaker string            // who spoke last
@@ -19,7 +19,7 @@ func NewChatView(term console.Terminal) *ChatView {
 	return &ChatView{View: View{Terminal: term}, tools: map[string]string{}}
 }
 
-// Event prints what an event means to a person in a chat.
+// Event prints an event for a user of a chat.
 func (r *ChatView) Event(e *troupev1.Event) {
 	call := func(id string) string { return fmt.Sprint(e.GetStep(), " ", id) }
 	switch p := e.GetPayload().(type) {

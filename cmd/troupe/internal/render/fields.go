@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Attachment describes a file of an input on one line.
+// Attachment describes an attached file on one line.
 func Attachment(b *troupev1.Blob) string {
 	stored := ""
 	if v := b.GetArtifact().GetVersion(); v > 0 {
@@ -21,7 +21,7 @@ func Attachment(b *troupev1.Blob) string {
 	return fmt.Sprintf("%s, %s, %d bytes%s", console.EscapeLine(b.GetName()), console.EscapeLine(b.GetMediaType()), b.GetSize(), stored)
 }
 
-// TraceState is the state of a trace in lower case.
+// TraceState returns the state of a trace in lower case.
 func TraceState(t *troupev1.Trace) string {
 	if t.GetResult() == nil {
 		return "running"
@@ -41,7 +41,7 @@ func PlannedTasks(r *troupev1.StepResult) (lines []string) {
 	return lines
 }
 
-// Quarantine describes a quarantine on one line (empty for none).
+// Quarantine describes a quarantine on one line (empty if there is none).
 func Quarantine(q *troupev1.Quarantine) string {
 	if q == nil {
 		return ""
@@ -49,7 +49,7 @@ func Quarantine(q *troupev1.Quarantine) string {
 	return fmt.Sprintf("quarantined for %s: %s", console.Age(q.GetSince()), q.GetReason())
 }
 
-// Speaker returns the author of a message, or its role when it names none.
+// Speaker returns the author of a message, or its role if it has no author.
 func Speaker(m conversation.Message) string {
 	if m.Author != "" {
 		return m.Author
@@ -57,7 +57,7 @@ func Speaker(m conversation.Message) string {
 	return string(m.Role)
 }
 
-// AgentMessage describes what an agent said or changed apart from the text of its model.
+// AgentMessage describes a message of an agent that did not come from its model, and the state that it changed.
 func AgentMessage(m *troupev1.AgentMessage) string {
 	var parts []string
 	if m.GetText() != "" {
@@ -72,12 +72,12 @@ func AgentMessage(m *troupev1.AgentMessage) string {
 	return strings.Join(parts, "; ")
 }
 
-// Topic is the topic of a thought in lower case.
+// Topic returns the topic of a thought in lower case.
 func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
 
-// Answer describes the decision about a call that waited.
+// Answer describes the answer to a pending call.
 func Answer(a *troupev1.CallAnswer) string {
 	text := fmt.Sprintf("%s: %s", console.EscapeLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))
 	if a.GetBy() != "" {
@@ -92,22 +92,22 @@ func Answer(a *troupev1.CallAnswer) string {
 	return text
 }
 
-// Parent names the step and the call that asked for a turn.
+// Parent names the step and the call that started a child turn.
 func Parent(p *troupev1.Parent) string {
 	return fmt.Sprintf("trace %s  step %d  call %d", console.EscapeLine(p.GetTraceId()), p.GetStep(), p.GetCall())
 }
 
-// Subtask names the turn of a remote agent.
+// Subtask names the child turn of a remote agent.
 func Subtask(s *troupev1.SubtaskStarted) string {
 	return fmt.Sprintf("session %s  trace %s", console.EscapeLine(s.GetSessionId()), console.EscapeLine(s.GetTraceId()))
 }
 
-// Violation describes a write that was rejected because the state has another owner.
+// Violation describes a rejected write to state that another tier owns.
 func Violation(v *troupev1.OwnershipViolation) string {
 	return console.EscapeLine(fmt.Sprintf("%s tried to modify state %q, which is owned by %s; nothing changed", v.GetActor(), v.GetKey(), v.GetOwner()))
 }
 
-// toolProgress describes how far a tool is.
+// toolProgress describes the progress of a tool call.
 func toolProgress(p *troupev1.ToolProgress) string {
 	text := console.EscapeLine(p.GetTool()) + " …"
 	if p.Fraction != nil {
@@ -125,7 +125,7 @@ func toolFinished(t *troupev1.ToolCallFinished) string {
 		console.EscapeLine(summary))
 }
 
-// ToolStatus is the status of a tool call in lower case.
+// ToolStatus returns the status of a tool call in lower case.
 func ToolStatus(s troupev1.ToolStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
 }

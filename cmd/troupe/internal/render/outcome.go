@@ -6,7 +6,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// NeedsUser reports whether a turn that ended so needs the user.
+// NeedsUser reports whether a turn with this outcome waits for the user.
 func NeedsUser(o troupev1.TurnOutcome) bool {
 	return o == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED || o == troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 }

@@ -11,14 +11,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// riskTexts explain the risk of running a tool to the person who decides about it.
+// riskTexts explains the risk of a tool call to the person who decides about it.
 var riskTexts = map[string]string{
 	"read":         "reads only",
 	"idempotent":   "may run again without harm",
 	"at_most_once": "may do harm if it runs again",
 }
 
-// CallNeed returns what a call waits for, in one word.
+// CallNeed returns what a pending call waits for, in one word.
 func CallNeed(p *troupev1.PendingCall) string {
 	switch p.GetNeeds() {
 	case troupev1.CallNeed_CALL_NEED_RESULT:
@@ -30,7 +30,7 @@ func CallNeed(p *troupev1.PendingCall) string {
 	}
 }
 
-// CallNeedText returns what a call waits for, as part of a sentence.
+// CallNeedText returns what a pending call waits for, as part of a sentence.
 func CallNeedText(p *troupev1.PendingCall) string {
 	switch p.GetNeeds() {
 	case troupev1.CallNeed_CALL_NEED_RESULT:
@@ -42,7 +42,7 @@ func CallNeedText(p *troupev1.PendingCall) string {
 	}
 }
 
-// PendingCall describes a waiting call with everything that a decision needs. The arguments are shown in full,
+// PendingCall describes a pending call with everything that a decision needs. It shows the arguments in full,
 // because the user approves exactly these.
 func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 	var b strings.Builder
@@ -71,7 +71,7 @@ func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// arguments formats a JSON object for a person: on one line when it fits.
+// arguments formats a JSON object for a person, on one line if it fits.
 func arguments(text string) string {
 	const width = 80
 	if flat := console.EscapeLine(strings.TrimSpace(text)); len(flat) <= width {
@@ -84,7 +84,7 @@ func arguments(text string) string {
 	return console.EscapeExcept(b.String(), "\n")
 }
 
-// AnswerCommands returns the commands that answer a call of a session.
+// AnswerCommands returns the shell commands that answer the pending calls of a session.
 func AnswerCommands(s remote.Server, session string, p *troupev1.PendingCall) []string {
 	of := s.Flags() + " " + console.ShellWord(session) + " " + console.ShellWord(p.GetId())
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {

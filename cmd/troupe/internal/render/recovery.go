@@ -16,7 +16,7 @@ func Origin(f *troupev1.From) string {
 	return fmt.Sprintf("trace %s, which failed", console.EscapeLine(f.GetTraceId()))
 }
 
-// Recovery describes what a failed turn has completed, and the command that continues from there with the given
+// Recovery describes the finished steps of a failed turn, and the command that continues after them with the given
 // flags.
 func Recovery(p *troupev1.PartialResult, flags string) []string {
 	if p == nil {
@@ -36,7 +36,7 @@ func Recovery(p *troupev1.PartialResult, flags string) []string {
 	return lines
 }
 
-// stepList names steps with their agents.
+// stepList lists steps with their agents.
 func stepList(p *troupev1.PartialResult, steps []int32) string {
 	names := make([]string, len(steps))
 	for i, n := range steps {

@@ -1,5 +1,5 @@
-// Package render turns what the mesh reports into text: the events of a turn as they arrive, calls that
-// wait for the user, and the parts that several commands print alike.
+// Package render formats what the mesh reports: the events of a turn as they arrive, pending calls, and the parts
+// that several commands print alike.
 package render
 
 import (
@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// View prints the events of a turn for a person: who works and why, which tools run, the text as it arrives, and
-// the answer.
+// View prints the events of a turn for a person: agents and the reasons for their choice, tool calls, text as it
+// arrives, and the answer.
 type View struct {
 	Terminal console.Terminal
 	Server   remote.Server // for the commands that answer or continue
@@ -26,8 +26,8 @@ type View struct {
 	step     int32         // number of that step; branches of a workflow alternate
 }
 
-// Show prints events as they arrive. It reports whether there was any, and returns how the turn ended: nil, an
-// exit code, or the error of the stream.
+// Show prints events as they arrive and reports whether any arrived. It returns nil, an exit code for the outcome
+// of the turn, or the error of the stream.
 func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
 	for e, err := range events {
 		if err != nil {
@@ -129,7 +129,7 @@ func (v *View) Event(e *troupev1.Event) {
 	}
 }
 
-// text prints streamed text with a margin.
+// text prints streamed text, indented.
 func (v *View) text(s string) {
 	v.streamed += s
 	if !v.inText {
@@ -139,7 +139,7 @@ func (v *View) text(s string) {
 	fmt.Fprint(v.Terminal.Out, strings.ReplaceAll(console.Escape(s), "\n", "\n  │ "))
 }
 
-// EndText ends the line of streamed text, if there is one.
+// EndText ends the current line of streamed text, if there is one.
 func (v *View) EndText() {
 	if v.inText {
 		fmt.Fprintln(v.Terminal.Out)
@@ -161,7 +161,7 @@ func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 	}
 }
 
-// result prints the answer, the question, or what failed.
+// result prints the answer, the question, or the failure of the turn.
 func (v *View) result(r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
 		v.line("\n%s %s", v.Terminal.Paint(console.Red, "Failed:"), console.Indent(f.GetMessage(), 2))
@@ -177,7 +177,7 @@ func (v *View) result(r *troupev1.TurnResult) {
 	v.line("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
 }
 
-// nextSteps prints the commands that answer what the turn waits for.
+// nextSteps prints the commands that answer the question or the pending calls of the turn.
 func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
 	if !NeedsUser(r.GetOutcome()) {
 		return
@@ -199,7 +199,7 @@ func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
 	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
 }
 
-// commandFlags returns the flags that let the same user reach the same mesh with the next command.
+// commandFlags returns the flags with which the next command reaches the same mesh as the same user.
 func (v *View) commandFlags(more string) string {
 	flags := v.Server.Flags() + more
 	if v.User != "" {

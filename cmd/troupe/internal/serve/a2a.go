@@ -46,7 +46,7 @@ func (a2aBridge) Help() string {
 Example: troupe a2a --server 127.0.0.1:7400 --listen 127.0.0.1:7410`
 }
 
-// Run serves until a signal.
+// Run serves until the process receives a signal.
 func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	if err := b.checkListen(); err != nil {
 		return err
@@ -88,7 +88,8 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	}, probe.Part(lis, served), b.checkMesh(mesh, term))
 }
 
-// checkMesh warns once when the mesh cannot be reached. Each request to the bridge connects anew.
+// checkMesh prints a warning if the mesh cannot be reached. The bridge serves all the same, because each request
+// connects anew.
 func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
 	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
@@ -105,7 +106,7 @@ func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) proces
 	}}
 }
 
-// checkListen rejects an address that other machines reach, unless the user allows it explicitly.
+// checkListen rejects an address that other machines can reach, unless a flag allows it.
 func (b *a2aBridge) checkListen() error {
 	host, _, err := net.SplitHostPort(b.Listen)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// The command prints its address and serves until a signal.
+// The command prints its address and serves until it receives a signal.
 func TestA2A_ServesTheMesh(t *testing.T) {
 	d := newMesh(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -46,7 +46,7 @@ func TestA2A_ServesTheMesh(t *testing.T) {
 	require.Equal(t, process.ExitOK, <-left, told.String())
 }
 
-// A missing mesh is reported at once, because every request would fail.
+// The command reports an unreachable mesh at its start, because every request would fail.
 func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -64,7 +64,7 @@ func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 	require.Equal(t, process.ExitOK, <-left)
 }
 
-// There is no authentication, so serving other machines needs an explicit flag.
+// The bridge has no authentication, so an address that other machines can reach needs an explicit flag.
 func TestA2A_IsNotServedToOthersByMistake(t *testing.T) {
 	for listen, says := range map[string]string{
 		"0.0.0.0:0":      "add --allow-unauthenticated",

@@ -1,4 +1,4 @@
-// Package serve has the commands that run until they are stopped: dev, serve and a2a.
+// Package serve has the commands dev, serve and a2a, which run until they are stopped.
 package serve
 
 // Commands run programs of the mesh.

@@ -39,7 +39,7 @@ type dev struct {
 	Telemetry telemetry.Config `embed:""`
 }
 
-// Run runs the mesh until a signal, or until the question of --ask is answered.
+// Run runs the mesh until the process receives a signal, or until the question of --ask is answered.
 func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
 		d.Telemetry.LogFormat = "console" // a person reads the log
@@ -88,8 +88,8 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	return err
 }
 
-// agentLogFolder returns the folder for the logs of agents (empty means that they keep none). It is in the data
-// folder unless another one is named.
+// agentLogFolder returns the folder for the logs of agents (empty means no logs). The default is in the data
+// folder.
 func (d *dev) agentLogFolder() string {
 	if d.AgentLog == "off" {
 		return ""
@@ -97,8 +97,7 @@ func (d *dev) agentLogFolder() string {
 	return cmp.Or(d.AgentLog, d.DataDir)
 }
 
-// auditLog returns the file that all services of the mesh write their audit entries to. It is in the data folder
-// unless another file is named.
+// auditLog returns the audit log file of all services. The default is in the data folder.
 func (d *dev) auditLog() string {
 	return cmp.Or(d.Telemetry.AuditLog, filepath.Join(d.DataDir, "audit", "mesh.jsonl"))
 }
@@ -110,7 +109,7 @@ func (d *dev) files() fs.FS {
 	return os.DirFS(string(d.Agents))
 }
 
-// watchedFolder returns the folder whose changes take effect (empty for none).
+// watchedFolder returns the folder that is watched for changed agents (empty means none).
 func (d *dev) watchedFolder() string {
 	if !d.Reload {
 		return ""
@@ -120,13 +119,13 @@ func (d *dev) watchedFolder() string {
 
 func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
 
-// writeEnv writes the settings with which a program joins the mesh. The file exists as long as the mesh runs.
+// writeEnv writes a file of settings for programs that join the mesh. The file is removed when the mesh stops.
 func (d *dev) writeEnv(e standalone.Endpoints) error {
 	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\nTROUPE_TLS_DEV_CA=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC, e.DevCA)
 	return os.WriteFile(d.envFile(), []byte(text), 0o600)
 }
 
-// target returns who answers when the user names no target (empty for the default workflow).
+// target returns the agent or workflow that answers when the user names none (empty means the default workflow).
 func (d *dev) target(e standalone.Endpoints) string {
 	if d.Target == "" && len(e.Workflows) == 0 && len(e.Agents) == 1 {
 		return e.Agents[0]
@@ -180,7 +179,7 @@ Stop it with Ctrl-C.
 `, d.envFile())
 }
 
-// askOnce asks the question of --ask and shows the turn.
+// askOnce sends the question of --ask and prints the turn.
 func (d *dev) askOnce(ctx context.Context, term console.Terminal, e standalone.Endpoints) error {
 	fmt.Fprintf(term.Out, "The mesh is up at %s: agents %s.\n\n> %s\n\n", e.GRPC, strings.Join(e.Agents, ", "), d.Ask)
 	c, conn, err := remote.Server{Addr: e.GRPC}.Dial()

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// An address that other machines reach is rejected before anything is written.
+// The command rejects an address that other machines can reach, before it writes any file.
 func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var out bytes.Buffer

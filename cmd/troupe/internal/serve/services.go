@@ -11,7 +11,7 @@ import (
 	worker "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// services are the programs of a mesh whose parts run separately, as in a cluster.
+// services has one command for each process of a mesh whose parts run separately, as in a cluster.
 type services struct {
 	Orchestrator orchestratorService `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
 	Memory       memoryService       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
@@ -22,7 +22,7 @@ type orchestratorService struct {
 	orchestrator.Config `embed:""`
 }
 
-// Run serves until a signal.
+// Run serves until the process receives a signal.
 func (s *orchestratorService) Run(ctx context.Context, term console.Terminal) error {
 	return run(ctx, term, "orchestrator", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return orchestrator.Serve(ctx, t, s.Config)
@@ -33,7 +33,7 @@ type memoryService struct {
 	memory.Config `embed:""`
 }
 
-// Run serves until a signal.
+// Run serves until the process receives a signal.
 func (s *memoryService) Run(ctx context.Context, term console.Terminal) error {
 	return run(ctx, term, "memory", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return memory.Serve(ctx, t, s.Config)
@@ -44,14 +44,14 @@ type workerService struct {
 	worker.Config `embed:""`
 }
 
-// Run serves until a signal.
+// Run serves until the process receives a signal.
 func (s *workerService) Run(ctx context.Context, term console.Terminal) error {
 	return run(ctx, term, "worker", s.Worker.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return worker.Serve(ctx, t, s.Config)
 	})
 }
 
-// run serves like the program of that name, with the same errors and exit codes.
+// run runs a service with the flags, errors and exit codes of its own program.
 func run(ctx context.Context, term console.Terminal, name string, tel telemetry.Config, service func(context.Context, *telemetry.Telemetry) error) error {
 	if code := process.Serve(ctx, name, tel, term.Err, service); code != process.ExitOK {
 		return console.ExitCode(code)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Each service takes the flags of its program, and rejects the same.
+// Each service accepts the flags of its own program and rejects the same values.
 func TestServices_ValidateTheirFlags(t *testing.T) {
 	for says, args := range map[string][]string{
 		"--timeout: 1h0m0s is not between 1s and 10m0s": {"orchestrator", "--timeout", "1h"},
@@ -25,7 +25,7 @@ func TestServices_ValidateTheirFlags(t *testing.T) {
 	}
 }
 
-// A service that cannot start says so in its own name, as its program does.
+// The error of a service that cannot start begins with the name of the service, as in its own program.
 func TestServices_FailInTheirOwnName(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -1,4 +1,4 @@
-// Package trace has the commands that show what one turn did: watch, explain, replay and describe trace.
+// Package trace has the commands watch, explain, replay and describe trace, which show what one turn did.
 package trace
 
 // Commands show what one turn did, and why.

@@ -52,10 +52,10 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 	return nil
 }
 
-// maxRunTraces is how many traces of a run are listed.
+// maxRunTraces is the maximum number of traces of a run that are listed.
 const maxRunTraces = 20
 
-// load returns a trace and the events that are stored now. It does not wait for more events of a running trace.
+// load returns a trace and its stored events. It does not wait for more events of a running trace.
 func load(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
 	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id, Plan: true})
 	if err != nil {

@@ -37,10 +37,10 @@ type traceAttempt struct {
 	ended     bool
 }
 
-// interrupted is shown for what has no recorded end although the trace has ended.
+// interrupted marks a step or call without an end although its trace has ended.
 const interrupted = "broken off"
 
-// buildTree returns the tree of a trace: what happened, in order, below where it happened.
+// buildTree returns the tree of a trace: the turn, its steps, their attempts and calls, in order.
 func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t := &traceTree{
 		plan:  trace.GetPlan(),
@@ -91,7 +91,7 @@ func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 	}
 }
 
-// placeRoute adds a decision that no step followed to the turn.
+// placeRoute adds the pending decision to the turn itself, because no step followed it.
 func (t *traceTree) placeRoute() {
 	if t.pendingRoute != nil {
 		t.root.add(t.pendingRoute)
@@ -163,7 +163,7 @@ func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
 	}
 }
 
-// end marks the attempt as ended, by the clock of the orchestrator, which also timed its start.
+// end marks the attempt as ended and computes its duration. Both times are of the clock of the orchestrator.
 func (a *traceAttempt) end(e *troupev1.Event) {
 	a.ended = true
 	if !a.started.IsZero() {
@@ -171,7 +171,7 @@ func (a *traceAttempt) end(e *troupev1.Event) {
 	}
 }
 
-// event adds what a worker reported about an attempt.
+// event adds an event that the worker of the attempt reported.
 func (a *traceAttempt) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
@@ -223,7 +223,8 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 	}
 }
 
-// finishNote says why the model did not end its answer by itself (empty when it did).
+// finishNote returns what cut the answer of the model short: a length limit or a content filter (empty if nothing
+// did).
 func finishNote(f troupev1.FinishReason) string {
 	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
@@ -245,7 +246,7 @@ func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) 
 	}
 }
 
-// markUnfinished marks everything without a recorded end as running or interrupted.
+// markUnfinished marks each step or call without an end as running or interrupted.
 func (t *traceTree) markUnfinished(open string) {
 	for _, s := range t.steps {
 		if !s.ended {
@@ -286,7 +287,7 @@ func failureNode(what string, f *troupev1.Failure) *node {
 	return &node{text: fmt.Sprintf("%s with %s: %s", what, grpcfailure.FromProto(f).Mode, f.GetMessage()), style: console.Red}
 }
 
-// resultNode describes how the turn ended.
+// resultNode returns a line that says how the turn ended.
 func resultNode(r *troupev1.TurnResult) *node {
 	if f := r.GetFailure(); f != nil {
 		return failureNode(string(memorywire.OutcomeFromProto(r.GetOutcome())), f)

@@ -10,14 +10,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// excerptMargin is how many characters are shown on either side of the first difference of two texts, and
-// maxExcerptLines how many lines of each.
+// excerptMargin is the number of characters shown on each side of the first difference between two texts.
+// maxExcerptLines is the number of lines shown of each text.
 const (
 	excerptMargin   = 60
 	maxExcerptLines = 6
 )
 
-// printSides prints both sides of a difference. Long texts are cut to the place where they differ.
+// printSides prints the recorded and the new text of a difference. It cuts long texts to the place where they
+// differ.
 func printSides(w io.Writer, d *troupev1.Difference) {
 	was, now := excerptBoth(d.GetRecorded(), d.GetNow())
 	for _, side := range []struct{ name, text string }{{"recorded", was}, {"now", now}} {
@@ -32,7 +33,7 @@ func printSides(w io.Writer, d *troupev1.Difference) {
 	}
 }
 
-// excerptBoth cuts both texts to the surroundings of their first difference.
+// excerptBoth cuts both texts to the part around their first difference.
 func excerptBoth(a, b string) (string, string) {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {

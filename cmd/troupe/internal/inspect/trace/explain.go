@@ -28,7 +28,7 @@ func (explain) Help() string {
 		"With --json it prints the events of these decisions, where troupe describe trace prints all events."
 }
 
-// Run prints the decisions of the trace as it is stored now.
+// Run prints the stored decisions of the trace.
 func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := x.Dial()
 	if err != nil {
@@ -63,7 +63,7 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	return w.Flush()
 }
 
-// explanation returns what an event says about the decisions of a turn, with a heading first (nil for nothing).
+// explanation returns a heading and lines about the decision in an event (nil if the event has none).
 func explanation(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:

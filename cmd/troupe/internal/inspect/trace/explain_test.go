@@ -14,7 +14,8 @@ func instanceChosen(c *troupev1.InstanceChoice) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: c}}}
 }
 
-// failingTurn returns the events of a turn that waits, loses an attempt, and reaches a default.
+// failingTurn returns the events of a turn that waits for an instance, loses an attempt, and takes a default
+// route.
 func failingTurn() []*troupev1.Event {
 	lost := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went\naway"}
 	broken := &troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, Message: "no idea"}}

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepStatus says how a step ended: with the kind of its error, and whether a retry may succeed.
+// stepStatus says how a step ended. For a failure it names the mode and whether a retry may succeed.
 func stepStatus(r *troupev1.StepResult) string {
 	resp := response.FromResult(wire.ResultFromProto(r))
 	text := string(resp.Status)

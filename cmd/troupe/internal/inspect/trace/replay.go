@@ -28,7 +28,7 @@ func (replay) Help() string {
 		"The memory service must keep recordings (--keep-journals), as troupe dev does. Exit code 0: the same. 1: not."
 }
 
-// replayTimeout bounds a replay, which waits for nothing but capacity of instances.
+// replayTimeout bounds a replay. A replay calls no model and no tool, but it may wait for a free instance.
 const replayTimeout = 2 * time.Minute
 
 // Run replays the trace and prints the result.
@@ -87,7 +87,7 @@ func callSuffix(d *troupev1.Difference) string {
 	return fmt.Sprintf(", call %d", d.GetNumber())
 }
 
-// differenceText says in words what kind of difference it is.
+// differenceText describes the kind of a difference in words.
 func differenceText(d *troupev1.Difference) string {
 	about := console.EscapeLine(d.GetSubject())
 	if about == "" {

@@ -21,7 +21,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceServer is an orchestrator with one trace. Watching a running trace waits.
+// traceServer is an orchestrator with one trace. WatchTrace on a running trace blocks after the stored events.
 type traceServer struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	trace  *troupev1.Trace
@@ -42,13 +42,13 @@ func (a *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.
 	return stream.Context().Err()
 }
 
-// describeTrace returns the tree that troupe prints for these events.
+// describeTrace returns the tree that `troupe describe trace` prints for the events.
 func describeTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
 	t.Helper()
 	return runOnTrace(t, trace, events, append([]string{"describe", "trace"}, args...)...)
 }
 
-// runOnTrace returns the output of a command on a trace of these events.
+// runOnTrace runs a command on a trace with the events and returns its output.
 func runOnTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, command ...string) string {
 	t.Helper()
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -92,7 +92,8 @@ func modelCalled(iteration int32, in, out, cost int64) *troupev1.Event {
 	}}}
 }
 
-// A child turn shows its parent, a turn that calls a remote agent shows the child, and a cut answer says so.
+// The tree of a child turn names its parent. A turn that calls a remote agent names the child. An answer that a
+// limit cut short says so.
 func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
 	cut := modelCalled(1, 1, 1, 0)
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
@@ -128,7 +129,7 @@ func warningEvent(reason, message string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: reason, Message: message}}}
 }
 
-// lostOnce returns the events of a turn whose first attempt is lost during a tool call.
+// lostAttemptTurn returns the events of a turn whose first attempt is lost during a tool call.
 func lostOnce() []*troupev1.Event {
 	return []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
@@ -194,7 +195,7 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 `, tree(out)))
 }
 
-// A running trace is described up to now, without waiting for the rest.
+// The command describes the stored part of a running trace and does not wait for the rest.
 func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
 	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
 		warningEvent("TAKEN_OVER", "the turn goes on after its orchestrator went away"),
@@ -277,7 +278,7 @@ func TestDollars(t *testing.T) {
 	require.Equal(t, "-", dollars(0, false))
 }
 
-// A turn shows its run, its user, and its state at the end.
+// The description of a turn names its run, its user, and its final state.
 func TestDescribeTree_NamesTheRunAndTheState(t *testing.T) {
 	const child = "11111111111111111111111111111111"
 	own := &troupev1.Trace{TraceId: clitest.TraceID, RootTraceId: clitest.TraceID, Target: "team", Result: &troupev1.TurnResult{

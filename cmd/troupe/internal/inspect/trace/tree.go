@@ -36,8 +36,8 @@ func (n *node) add(child *node) *node {
 	return child
 }
 
-// usage returns the usage of a line and its children, and whether all of their costs are known. The usage that a
-// step reports counts only when none of its calls is known.
+// usage returns the usage of a node and its children, and reports whether all of their costs are known. The usage
+// that a step reports counts only if no call in the step reports its own.
 func (n *node) usage() (sum execution.Usage, priced bool) {
 	priced = true
 	for _, b := range n.children {
@@ -105,7 +105,7 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	}
 }
 
-// budgetUsed returns how much of its budget the turn has used, as far as its events say (empty for nothing).
+// budgetUsed returns how much of its budget the turn has used according to its events (empty for nothing).
 func budgetUsed(events []*troupev1.Event) string {
 	var spent spending.Tally
 	for _, e := range events {
@@ -118,7 +118,8 @@ func budgetUsed(events []*troupev1.Event) string {
 	return spending.Describe(wire.UsedToProto(spent.Used()), limits)
 }
 
-// treeColumns is the number of columns before the tree. They come first so that no text can shift them.
+// treeColumns is the number of columns before the tree. They come first so that no text in the tree can shift
+// them.
 const treeColumns = 4
 
 func (n *node) cells() (c [treeColumns]string) {
@@ -135,7 +136,7 @@ func (n *node) cells() (c [treeColumns]string) {
 	return c
 }
 
-// dollars formats a cost in millionths of a dollar. A + says that some of the cost is unknown.
+// dollars formats a cost given in millionths of a dollar. A trailing + means that part of the cost is unknown.
 func dollars(micros int64, all bool) string {
 	text := "-"
 	switch {
@@ -152,7 +153,7 @@ func dollars(micros int64, all bool) string {
 	return text
 }
 
-// printAligned prints right-aligned cells, each line followed by its text.
+// printAligned prints lines of right-aligned cells, each followed by its text.
 func printAligned(out io.Writer, lines [][treeColumns]string, texts []string) {
 	var width [treeColumns]int
 	for _, line := range lines {

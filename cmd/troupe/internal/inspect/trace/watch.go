@@ -15,7 +15,7 @@ type watch struct {
 	Trace         string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
-// Run shows the events of the trace up to its end.
+// Run prints the events of the trace until its turn ends.
 func (w *watch) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := w.Dial()
 	if err != nil {
