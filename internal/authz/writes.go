@@ -39,6 +39,6 @@ func Writes(method string) (key string, owner ownership.Owner, ok bool) {
 	if !ok {
 		return "", "", false
 	}
-	owner, _ = ownership.Of(key)
+	owner, _ = ownership.OwnerOf(key)
 	return key, owner, true
 }

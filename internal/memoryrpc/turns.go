@@ -17,10 +17,10 @@ import (
 )
 
 // BeginTurn implements memory.Turns.
-func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
 	if err != nil {
-		return memory.Begun{}, grpcfailure.FromStatus("memory.BeginTurn", err)
+		return memory.BeginResult{}, grpcfailure.FromStatus("memory.BeginTurn", err)
 	}
 	return memorywire.BegunFromProto(r), nil
 }

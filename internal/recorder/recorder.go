@@ -139,7 +139,7 @@ func (j *Recorder) batch() []execution.Entry {
 }
 
 func sizeOf(e execution.Entry) int {
-	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given) + entryBytes
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryBytes
 }
 
 // Unwritten returns the entries that may not be stored yet, for the commit of a recorded step. If they exceed

@@ -40,7 +40,7 @@ func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.
 // Entries that only a replay needs cause no write of their own.
 func TestRecorder_WritesReplayEntriesWithTheCommit(t *testing.T) {
 	j, stored := newRecorder(t)
-	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
+	given := execution.Entry{Phase: execution.Intent, StepInput: []byte("this")}
 	last := execution.Entry{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", "hi")}
 	for _, e := range []execution.Entry{given, last} {
 		e.Late = true
@@ -64,7 +64,7 @@ func TestRecorder_DropLateKeepsTheInput(t *testing.T) {
 	reply := func(number int, late bool) execution.Entry {
 		return execution.Entry{Number: number, Phase: execution.Done, Late: late, Reply: conversation.Assistant("echo", "hi")}
 	}
-	j.Record(execution.Entry{Phase: execution.Intent, Given: []byte("this"), Late: true})
+	j.Record(execution.Entry{Phase: execution.Intent, StepInput: []byte("this"), Late: true})
 	j.DropLate()
 	j.Record(reply(1, true))
 	j.Record(reply(2, false))

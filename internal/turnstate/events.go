@@ -90,7 +90,7 @@ func (e *Events) deliver(ev event.Event) error {
 	if ev.Author == "" {
 		ev.Author, ev.Branch = e.origin.Agent, e.origin.Branch
 	}
-	if !event.Passing(ev.Payload) {
+	if !event.IsTransient(ev.Payload) {
 		e.entries = append(e.entries, ev)
 	}
 	if e.emit == nil {

@@ -18,7 +18,7 @@ type readSources struct {
 // MarkRead notes that the model reads words of a source. An empty source is trusted.
 func (c *Conversation) MarkRead(source string) {
 	read := &c.read
-	source = conversation.From(source, "") // a function may have made it of anything
+	source = conversation.SourceName(source, "") // a function may have made it of anything
 	switch {
 	case !strings.HasPrefix(source, tool.PartyPrefix):
 		read.source = cmp.Or(read.source, source)
@@ -32,7 +32,7 @@ func (c *Conversation) MarkRead(source string) {
 // MarkMessagesRead marks the sources of all messages as read.
 func (c *Conversation) MarkMessagesRead() {
 	for _, m := range c.messages {
-		c.MarkRead(m.Source())
+		c.MarkRead(m.UntrustedSource())
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 )
 
 // askedFromProto returns what a step is asked to do.
-func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Asked {
-	a := execution.Asked{
+func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
+	a := execution.Assignment{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
 		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // whether it is there counts
 	}

@@ -33,7 +33,7 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 		SideCall: e.SideCall,
 		Mode:     e.Mode,
 
-		Arguments: e.Arguments, StepInput: e.Given,
+		Arguments: e.Arguments, StepInput: e.StepInput,
 	}
 	if e.Reply.Role != "" {
 		p.Reply = MessageToProto(e.Reply)
@@ -55,7 +55,7 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 		SideCall: e.GetSideCall(),
 		Mode:     e.GetMode(),
 
-		Arguments: e.GetArguments(), Given: e.GetStepInput(),
+		Arguments: e.GetArguments(), StepInput: e.GetStepInput(),
 	}
 	if e.GetReply() != nil {
 		entry.Reply = MessageFromProto(e.GetReply())

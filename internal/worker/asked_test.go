@@ -46,11 +46,11 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	req.Step = 2
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
-	require.Equal(t, execution.Asked{
+	require.Equal(t, execution.Assignment{
 		Goal: "Know it all.", Task: "Find it.", ExpectedOutput: "One line.", Constraints: []string{"short", "no jargon"},
 		Tags: []string{"demo"}, Timeout: time.Minute,
 		Plan: &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "b", Description: "Bees."}, {Name: "c"}}, Max: 3, Parallel: true},
-	}, got.Asked)
+	}, got.Assignment)
 	require.Equal(t, req.GetTraceId(), got.TraceID)
 	require.Equal(t, "fast", got.Context.Profile())
 	require.Equal(t, "hello", got.History[0].Text)

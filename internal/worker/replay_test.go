@@ -111,11 +111,11 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 		numbers = append(numbers, e.Number)
 	}
 	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "given, reply, intent and end of the tool, and the last reply")
-	require.NotContains(t, string(entries[0].Given), "hunter2")
-	require.NotContains(t, string(entries[0].Given), "what the turn has anyway")
-	require.NotContains(t, string(entries[0].Given), "hello")
+	require.NotContains(t, string(entries[0].StepInput), "hunter2")
+	require.NotContains(t, string(entries[0].StepInput), "what the turn has anyway")
+	require.NotContains(t, string(entries[0].StepInput), "hello")
 	var given troupev1.ExecuteStepRequest
-	require.NoError(t, proto.Unmarshal(entries[0].Given, &given))
+	require.NoError(t, proto.Unmarshal(entries[0].StepInput, &given))
 	require.Equal(t, "brief", given.GetProfile())
 	require.Equal(t, map[string]string{"k": "v"}, given.GetMetadata())
 	require.EqualValues(t, 1, given.GetHistory()[0].GetSequence())

@@ -123,7 +123,7 @@ func (w *Worker) open() (err error) {
 		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
 	}
 	tier := memoryrpc.New(memory)
-	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
+	w.agent.Config().SetStore(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
 	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
 	if err != nil {
 		return err

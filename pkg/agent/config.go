@@ -158,7 +158,7 @@ func (c Config) check() []string {
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	expect(c.Guard.IsKnown(), "Guard %q: use %q, %q or %q", c.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
-	expect(c.Config == "" || c.Config.Known(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
+	expect(c.Config == "" || c.Config.IsValid(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
 	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
 	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)
 	_, err := registry.Capabilities(c.Capabilities)

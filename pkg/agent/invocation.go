@@ -55,7 +55,7 @@ func (inv Invocation) Prompt() string { return briefing.Prompt(inv.Step) }
 // Untrusted returns the first source of words in what the run is given that neither the user nor the author of the agent
 // wrote (empty when there are none, S14). A Run that asks others must hand it on.
 func (inv Invocation) Untrusted() string {
-	source := conversation.Untrusted(inv.Step.History)
+	source := conversation.UntrustedSource(inv.Step.History)
 	for _, r := range inv.Step.Prior {
 		source = cmp.Or(source, r.Untrusted)
 	}

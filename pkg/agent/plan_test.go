@@ -26,23 +26,23 @@ import (
 func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
 	for name, c := range map[string]struct {
-		asked execution.Asked
+		asked execution.Assignment
 		want  string
 	}{
-		"nothing":       {execution.Asked{}, ""},
-		"the goal":      {execution.Asked{Goal: "What?", Task: "What?", Priority: 9, Tags: []string{"a"}}, ""},
-		"a task":        {execution.Asked{Goal: "What?", Task: "Sum it up."}, "What you are asked to do:\n\nSum it up."},
-		"a constraint":  {execution.Asked{Goal: "What?", Task: "What?", Constraints: []string{"no jargon", "short"}}, "What you have to keep to:\n\n- no jargon\n- short"},
-		"what to bring": {execution.Asked{Goal: "What?", Task: "What?", ExpectedOutput: "One line."}, "What is expected of you:\n\nOne line."},
+		"nothing":       {execution.Assignment{}, ""},
+		"the goal":      {execution.Assignment{Goal: "What?", Task: "What?", Priority: 9, Tags: []string{"a"}}, ""},
+		"a task":        {execution.Assignment{Goal: "What?", Task: "Sum it up."}, "What you are asked to do:\n\nSum it up."},
+		"a constraint":  {execution.Assignment{Goal: "What?", Task: "What?", Constraints: []string{"no jargon", "short"}}, "What you have to keep to:\n\n- no jargon\n- short"},
+		"what to bring": {execution.Assignment{Goal: "What?", Task: "What?", ExpectedOutput: "One line."}, "What is expected of you:\n\nOne line."},
 		"all": {
-			execution.Asked{Goal: "What?", Task: "Sum it up.", Constraints: []string{"short"}, ExpectedOutput: "One line."},
+			execution.Assignment{Goal: "What?", Task: "Sum it up.", Constraints: []string{"short"}, ExpectedOutput: "One line."},
 			"What you are asked to do:\n\nSum it up.\n\nWhat you have to keep to:\n\n- short\n\nWhat is expected of you:\n\nOne line.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			model := scripted.New(scripted.Say("So."))
 			step := question("What?")
-			step.Asked, step.Prior = c.asked, []execution.Result{prior}
+			step.Assignment, step.Prior = c.asked, []execution.Result{prior}
 			_, _, err := execute(t.Context(), build(t, agent.Config{Model: model, Instructions: "Answer."}), step, quiet)
 			require.NoError(t, err)
 			found := conversation.Message{Role: conversation.RoleUser, Author: "search", Text: "What the steps before this one observed:\n\nx\n\nWhat search said:\n\nfound it"}

@@ -25,9 +25,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ReasonBegunAgain is the reason of the warning that a remote agent begins again, because its worker was lost or its turn
+// ReasonRestarted is the reason of the warning that a remote agent begins again, because its worker was lost or its turn
 // failed and is repeated. The text deltas of its step so far are void.
-const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
+const ReasonRestarted = "REMOTE_STEP_BEGUN_AGAIN"
 
 // Agent returns an agent whose work is done by an agent or a workflow of the mesh: in a flow, as a tool, or alone. The
 // remote agent runs in a session of its own, derived from the session and the branch of the caller, so it remembers
@@ -290,7 +290,7 @@ func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	case r.result.MaxIterations:
 		out.Reason = event.MaxIterations
 	}
-	out.Result.Untrusted = conversation.From("agent", r.target) // what it has read is unknown here
+	out.Result.Untrusted = conversation.SourceName("agent", r.target) // what it has read is unknown here
 	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
 	if len(done.GetPending()) > 0 {
 		out.Result.Text += " It is answered in session " + session + "."
@@ -317,7 +317,7 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	case *troupev1.Event_TextDelta:
 		return event.TextDelta{Text: p.TextDelta.GetText()}
 	case *troupev1.Event_TextRetracted:
-		return event.Warning{Reason: ReasonBegunAgain, Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
+		return event.Warning{Reason: ReasonRestarted, Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
 	case *troupev1.Event_ModelCall:
 		m := p.ModelCall
 		return event.ModelCall{

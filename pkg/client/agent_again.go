@@ -43,7 +43,7 @@ func (r *remote) retry(ctx context.Context, c *Client, inv agent.Invocation, fir
 ) (*troupev1.TurnResult, error) {
 	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
 	warning := event.Warning{
-		Reason:  ReasonBegunAgain,
+		Reason:  ReasonRestarted,
 		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void",
 	}
 	if r.readerGone = !r.yield(event.Event{Payload: warning}, nil); r.readerGone {

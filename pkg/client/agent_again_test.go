@@ -91,7 +91,7 @@ func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
 					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "tokens of failed turns count")
 				}
 				if len(c.want) > 1 {
-					require.Contains(t, told[1], client.ReasonBegunAgain)
+					require.Contains(t, told[1], client.ReasonRestarted)
 					require.Contains(t, told[1], "the model is away")
 				}
 			}

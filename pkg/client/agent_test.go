@@ -194,7 +194,7 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false}",
 			"research team.research {Topic:plan Text:hm}",
 			"research team.research {Text:I fou}",
-			"research team.research {Reason:" + client.ReasonBegunAgain + " Message:the worker of agent research was lost; what it said so far is void, and another goes on Tool:}",
+			"research team.research {Reason:" + client.ReasonRestarted + " Message:the worker of agent research was lost; what it said so far is void, and another goes on Tool:}",
 			"research team.research {Text:I found it.}",
 			"research team.research m 1 3",
 			"research team.research {Reason:CAREFUL Message:… Tool:}",

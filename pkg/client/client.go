@@ -25,8 +25,8 @@ type Client struct {
 	troupev1.OrchestratorServiceClient
 	Sessions troupev1.SessionServiceClient
 
-	patience time.Duration // how long a stream is resumed without progress
-	waiting  func(error, time.Duration)
+	patience   time.Duration // how long a stream is resumed without progress
+	notifyWait func(error, time.Duration)
 }
 
 // New returns a client over a connection that the caller closes.
@@ -34,11 +34,11 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: patience}
 }
 
-// Waiting returns a client that calls tell before it waits because an orchestrator rejected a turn as overloaded. It passes
+// WithWaitNotice returns a client that calls tell before it waits because an orchestrator rejected a turn as overloaded. It passes
 // the rejection and the delay. Calls for one Turn do not overlap.
-func (c *Client) Waiting(tell func(refusal error, d time.Duration)) *Client {
+func (c *Client) WithWaitNotice(notify func(rejection error, d time.Duration)) *Client {
 	other := *c
-	other.waiting = tell
+	other.notifyWait = notify
 	return &other
 }
 
@@ -171,8 +171,8 @@ func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= after {
 		return false
 	}
-	if c.waiting != nil {
-		c.waiting(err, after)
+	if c.notifyWait != nil {
+		c.notifyWait(err, after)
 	}
 	return retry.Sleep(ctx, after) == nil
 }

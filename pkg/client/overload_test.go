@@ -42,7 +42,7 @@ func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
 				defer cancel()
 				var waits []time.Duration
 				began := time.Now()
-				got, err := collect(client.Waiting(func(refusal error, d time.Duration) {
+				got, err := collect(client.WithWaitNotice(func(refusal error, d time.Duration) {
 					require.ErrorContains(t, refusal, "full")
 					waits = append(waits, d)
 				}).Turn(ctx, question()))

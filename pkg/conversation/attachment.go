@@ -29,8 +29,8 @@ func References(attachments []Attachment) []Attachment {
 	return refs
 }
 
-// Stored returns a message as a store keeps it: without the bytes of its attachments.
-func (m Message) Stored() Message {
+// WithoutData returns a message as a store keeps it: without the bytes of its attachments.
+func (m Message) WithoutData() Message {
 	m.Attachments = References(m.Attachments)
 	return m
 }

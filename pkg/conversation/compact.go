@@ -38,7 +38,7 @@ const excerpt = 160
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
 	cut := opening(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]
-	source := Untrusted(gone)
+	source := UntrustedSource(gone)
 	var before string
 	if len(gone) > 0 && gone[0].Role == RoleSummary {
 		before, gone = gone[0].Text, gone[1:]

@@ -61,8 +61,8 @@ func Assistant(author, text string) Message {
 	return Message{Role: RoleAssistant, Author: author, Text: text}
 }
 
-// Fit returns how many of the first messages have at most the given bytes of text together, but at least 1 if there are any.
-func Fit(messages iter.Seq[Message], bytes int) int {
+// CountFitting returns how many of the first messages have at most the given bytes of text together, but at least 1 if there are any.
+func CountFitting(messages iter.Seq[Message], bytes int) int {
 	n := 0
 	for m := range messages {
 		if bytes -= len(m.Text); bytes < 0 && n > 0 {

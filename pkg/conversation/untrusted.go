@@ -8,20 +8,20 @@ import (
 // MaxSource is the limit of the name of a source of untrusted words, in bytes.
 const MaxSource = 128
 
-// From returns the name of a source of untrusted words, such as "tool http_fetch".
-func From(kind, name string) string {
+// SourceName returns the name of a source of untrusted words, such as "tool http_fetch".
+func SourceName(kind, name string) string {
 	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
 
-// Source names the source of words in a message that neither the user nor the author of the agent wrote (empty if there are
+// UntrustedSource names the source of words in a message that neither the user nor the author of the agent wrote (empty if there are
 // none). A file that the user attaches is such a source, because its author is unknown. So is a summary of messages that
 // had one.
-func (m Message) Source() string {
+func (m Message) UntrustedSource() string {
 	switch {
 	case m.Untrusted != "":
 		return m.Untrusted
 	case len(m.Attachments) > 0:
-		return From("file", m.Attachments[0].Name)
+		return SourceName("file", m.Attachments[0].Name)
 	case m.Role == RoleSummary:
 		return marked(m.Text)
 	default:
@@ -33,8 +33,8 @@ func (m Message) Source() string {
 // descriptions may cause calls of these tools only.
 const PartyPrefix = "MCP server "
 
-// Gravest returns the source that represents all of them: the first that is no party, otherwise the first ("" for none).
-func Gravest(sources ...string) string {
+// GravestSource returns the source that represents all of them: the first that is no party, otherwise the first ("" for none).
+func GravestSource(sources ...string) string {
 	gravest := ""
 	for _, source := range sources {
 		if gravest == "" || strings.HasPrefix(gravest, PartyPrefix) && source != "" && !strings.HasPrefix(source, PartyPrefix) {
@@ -44,35 +44,35 @@ func Gravest(sources ...string) string {
 	return gravest
 }
 
-// Untrusted returns the Gravest source of untrusted words in messages ("" for none).
-func Untrusted(messages []Message) string {
+// UntrustedSource returns the Gravest source of untrusted words in messages ("" for none).
+func UntrustedSource(messages []Message) string {
 	gravest := ""
 	for _, m := range messages {
-		gravest = Gravest(gravest, m.Source())
+		gravest = GravestSource(gravest, m.UntrustedSource())
 	}
 	return gravest
 }
 
-// Behind returns a window of a conversation in which source was read before. If the window shows neither the source nor one
+// MarkUntrusted returns a window of a conversation in which source was read before. If the window shows neither the source nor one
 // that is no party, Behind marks its first message with the source, or for two parties the first message without a source.
 // So a source still counts when the window no longer shows it (S14).
-func Behind(source string, window []Message) []Message {
-	shown := Untrusted(window)
+func MarkUntrusted(source string, window []Message) []Message {
+	shown := UntrustedSource(window)
 	if len(window) == 0 || source == "" || shown == source || shown != "" && !strings.HasPrefix(shown, PartyPrefix) {
 		return window
 	}
 	at := 0
 	if strings.HasPrefix(source, PartyPrefix) { // both are named: no tool of one may follow from words of the other
-		at = max(0, slices.IndexFunc(window, func(m Message) bool { return m.Source() == "" }))
+		at = max(0, slices.IndexFunc(window, func(m Message) bool { return m.UntrustedSource() == "" }))
 	}
 	window = slices.Clone(window)
 	window[at].Untrusted = source
 	return window
 }
 
-// Reader returns the role in which a model reads a message. Untrusted words never have the role of the system (S14).
-func (m Message) Reader() Role {
-	if m.Role == RoleSystem && m.Source() != "" {
+// ReaderRole returns the role in which a model reads a message. Untrusted words never have the role of the system (S14).
+func (m Message) ReaderRole() Role {
+	if m.Role == RoleSystem && m.UntrustedSource() != "" {
 		return RoleUser
 	}
 	return m.Role

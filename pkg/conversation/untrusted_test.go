@@ -11,13 +11,13 @@ import (
 )
 
 func TestMessage_NamesWhoseWordsItHolds(t *testing.T) {
-	require.Empty(t, conversation.User("hello").Source())
-	require.Equal(t, "tool a", conversation.Message{Untrusted: "tool a"}.Source())
+	require.Empty(t, conversation.User("hello").UntrustedSource())
+	require.Equal(t, "tool a", conversation.Message{Untrusted: "tool a"}.UntrustedSource())
 	file := conversation.User("read it")
 	file.Attachments = []conversation.Attachment{{Name: "a\n\xff b.pdf"}}
-	require.Equal(t, "file a b.pdf", file.Source())
-	require.Equal(t, "file a b.pdf", conversation.Untrusted([]conversation.Message{conversation.User("hello"), file}))
-	require.LessOrEqual(t, len(conversation.From("file", strings.Repeat("ä", 500))), conversation.MaxSource)
+	require.Equal(t, "file a b.pdf", file.UntrustedSource())
+	require.Equal(t, "file a b.pdf", conversation.UntrustedSource([]conversation.Message{conversation.User("hello"), file}))
+	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSource)
 }
 
 func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
@@ -28,12 +28,12 @@ func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
 		"tool b": {sums, "", "tool b", maps},
 		sums:     {sums, maps},
 	} {
-		require.Equal(t, want, conversation.Gravest(sources...))
+		require.Equal(t, want, conversation.GravestSource(sources...))
 		var messages []conversation.Message
 		for _, source := range sources {
 			messages = append(messages, conversation.Message{Untrusted: source})
 		}
-		require.Equal(t, want, conversation.Untrusted(messages))
+		require.Equal(t, want, conversation.UntrustedSource(messages))
 	}
 }
 
@@ -52,21 +52,21 @@ func TestBehind_MarksTheFirstMessage(t *testing.T) {
 		{sums, "", "tool b", ""},
 	} {
 		window := []conversation.Message{{Text: "1", Untrusted: row.first}, {Text: "2", Untrusted: row.second}}
-		marked := conversation.Behind(row.source, window)
+		marked := conversation.MarkUntrusted(row.source, window)
 		require.Equal(t, row.want, marked[0].Untrusted, "%v", row)
 		require.Equal(t, row.second, marked[1].Untrusted)
 		require.Equal(t, row.first, window[0].Untrusted)
 	}
-	require.Empty(t, conversation.Behind("tool a", nil))
-	marked := conversation.Behind(sums, []conversation.Message{{Untrusted: conversation.PartyPrefix + "mail"}, {Text: "2"}})
+	require.Empty(t, conversation.MarkUntrusted("tool a", nil))
+	marked := conversation.MarkUntrusted(sums, []conversation.Message{{Untrusted: conversation.PartyPrefix + "mail"}, {Text: "2"}})
 	require.Equal(t, []string{conversation.PartyPrefix + "mail", sums}, []string{marked[0].Untrusted, marked[1].Untrusted}, "no party hides another")
 }
 
 func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
 	m := conversation.Message{Role: conversation.RoleSystem, Text: "be kind"}
-	require.Equal(t, conversation.RoleSystem, m.Reader())
+	require.Equal(t, conversation.RoleSystem, m.ReaderRole())
 	m.Untrusted = "tool a"
-	require.Equal(t, conversation.RoleUser, m.Reader())
+	require.Equal(t, conversation.RoleUser, m.ReaderRole())
 }
 
 // The author of a summary, and the words in it, cannot take the mark away; summaries of
@@ -82,14 +82,14 @@ func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
 			}
 			if summary == "" {
 				trusted := conversation.Compact(all, strategy, 2, summary, 200)
-				require.Empty(t, conversation.Message{Role: conversation.RoleSummary, Text: trusted.Summary}.Source())
+				require.Empty(t, conversation.Message{Role: conversation.RoleSummary, Text: trusted.Summary}.UntrustedSource())
 			}
 			all[1].Untrusted = "tool http_fetch"
 			for range 3 {
 				done := conversation.Compact(all, strategy, 2, summary, 200)
 				require.LessOrEqual(t, len(done.Summary), 200)
 				first := conversation.Message{Role: conversation.RoleSummary, Text: done.Summary, Sequence: done.Last}
-				require.Equal(t, "tool http_fetch", first.Source(), done.Summary)
+				require.Equal(t, "tool http_fetch", first.UntrustedSource(), done.Summary)
 				all = []conversation.Message{first}
 				for n := range 4 {
 					m := conversation.Assistant("a", "more")

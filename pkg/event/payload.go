@@ -99,8 +99,8 @@ type SubtaskStarted struct {
 	CallID  string // of the tool call (empty when the agent is not called as a tool)
 }
 
-// Passing reports whether an event is only for current listeners and not stored in the trace.
-func Passing(p Payload) bool {
+// IsTransient reports whether an event is only for current listeners and not stored in the trace.
+func IsTransient(p Payload) bool {
 	switch p.(type) {
 	case TextDelta, ToolProgress:
 		return true

@@ -26,10 +26,10 @@ type Step struct {
 	Agent       string // name of the agent that runs the step
 	Origin      string // the turn that did the step first and failed in it; TurnID resumes that turn (empty means TurnID)
 
-	History []conversation.Message // the window that the agent may see, oldest message first
-	Prior   []Result               // results of the earlier steps of the turn
-	Answers []Answer               // answers to calls of an earlier turn, which this turn continues
-	Asked                          // what the step is asked to do
+	History    []conversation.Message // the window that the agent may see, oldest message first
+	Prior      []Result               // results of the earlier steps of the turn
+	Answers    []Answer               // answers to calls of an earlier turn, which this turn continues
+	Assignment                        // what the step is asked to do
 
 	Routes []string // agents to which the step may ask to hand over
 	Silent bool     // the output is for later steps and not for the session; the step may not end the turn

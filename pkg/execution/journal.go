@@ -43,7 +43,7 @@ type Entry struct {
 	Text   string // the result of the tool
 
 	Arguments string // of the tool; only in a recorded step
-	Given     []byte // number 0: the input of the step, to run it again
+	StepInput []byte // number 0: the input of the step, to run it again
 
 	Late bool // no other attempt needs it, so it may be written with the next entry or the commit; it is not stored
 }

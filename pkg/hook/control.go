@@ -64,7 +64,7 @@ func New(s Start) *Control {
 	if t.config == nil {
 		t.config = ownership.NewConfig(s.Info.Agent, "")
 	}
-	t.state, t.config = t.state.Telling(t.events.RejectWrite), t.config.Telling(t.events.RejectWrite)
+	t.state, t.config = t.state.WithRejectionHandler(t.events.RejectWrite), t.config.WithRejectionHandler(t.events.RejectWrite)
 	t.memory.onViolation(t.events.RejectWrite)
 	set := s.Handlers
 	if set == nil {

@@ -174,7 +174,7 @@ func (m *Memory) Delete(key string) error { return m.change(key, nil) }
 
 // change requests a change. A key without an ownership rule belongs to the session when it is set here (C-18).
 func (m *Memory) change(key string, value json.RawMessage) error {
-	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
+	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
 		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
 	m.apply(map[string]json.RawMessage{key: value})

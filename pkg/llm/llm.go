@@ -44,7 +44,7 @@ func (r Request) Instructions() string {
 	}
 	add(r.System)
 	for _, m := range r.Messages {
-		if m.Reader() == conversation.RoleSystem {
+		if m.ReaderRole() == conversation.RoleSystem {
 			add(m.Text)
 		}
 	}

@@ -26,9 +26,9 @@ func CheckBegin(op string, b Begin) error {
 // user_invalid_input.
 func CheckPending(op string, c Commit) error {
 	switch pending := c.Result.Pending; {
-	case len(pending) > 0 && c.Outcome != session.Asking(c.Result):
+	case len(pending) > 0 && c.Outcome != session.InputOutcome(c.Result):
 		return failure.Newf(failure.UserInvalidInput, op, "outcome: a step with calls that wait ends its turn with %s; set it, or leave the calls out",
-			session.Asking(c.Result)).With("fields", "outcome")
+			session.InputOutcome(c.Result)).With("fields", "outcome")
 	case len(pending) > execution.MaxPending:
 		return failure.Newf(failure.UserInvalidInput, op, "result.pending: %d calls are too many; at most %d of a turn may wait", len(pending), execution.MaxPending).
 			With("fields", "result.pending")

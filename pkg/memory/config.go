@@ -51,7 +51,7 @@ func (c ConfigChange) Check(op string) error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...)
 	}
-	if !c.Protocol.Known() {
+	if !c.Protocol.IsValid() {
 		return wrong("protocol %q: use %s or %s", c.Protocol, ownership.Reject, ownership.Merge)
 	}
 	if len(c.Delta) == 0 || len(c.Delta) > MaxConfigKeys {

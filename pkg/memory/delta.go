@@ -36,7 +36,7 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 		value := delta[key]
 		// An undeclared key belongs to the agent when set in its RAM. In a delta it is meant for the
 		// session (C-18).
-		if owner, declared := ownership.Of(key); owner != ownership.Memory && declared {
+		if owner, declared := ownership.OwnerOf(key); owner != ownership.Memory && declared {
 			return failure.Newf(failure.StateViolation, op, "state %q is owned by %s and cannot be stored in a session; leave it out", key, owner).
 				With("key", key).With("owner", string(owner))
 		}

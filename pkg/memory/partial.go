@@ -29,7 +29,7 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 func JournalSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {
-		source = conversation.Gravest(source, e.Reply.Untrusted)
+		source = conversation.GravestSource(source, e.Reply.Untrusted)
 	}
 	return source
 }

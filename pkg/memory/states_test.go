@@ -82,7 +82,7 @@ func (s *sessionOf) update(u memory.SessionUpdate) {
 	require.NoError(s.t, err)
 }
 
-func (s *sessionOf) begin() (memory.Begun, error) {
+func (s *sessionOf) begin() (memory.BeginResult, error) {
 	s.turns++
 	return s.store.BeginTurn(s.t.Context(), memory.Begin{
 		Ref: s.ref, TurnID: fmt.Sprintf("t%d", s.turns), TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",

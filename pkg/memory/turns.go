@@ -45,7 +45,7 @@ type Turns interface {
 	//
 	// A session remembers the gravest source of untrusted words that came into it: with turns, commits
 	// and copies, and in journals of steps that failed. It does so even if no message carries the
-	// source. The window is marked (conversation.Behind) with what the session remembered when the turn
+	// source. The window is marked (conversation.MarkUntrusted) with what the session remembered when the turn
 	// began, or when the turn began whose place it takes. Only ClearSession removes the memory (S14).
 	//
 	// Modes:
@@ -59,7 +59,7 @@ type Turns interface {
 	//   - session_full
 	//   - resource_quota: the session would have too many artifacts
 	//   - user_invalid_input: see CheckBegin
-	BeginTurn(ctx context.Context, b Begin) (Begun, error)
+	BeginTurn(ctx context.Context, b Begin) (BeginResult, error)
 	// RenewTurn lets the lease of a turn run for ttl from now. Modes: fenced, turn_not_open, not_found.
 	RenewTurn(ctx context.Context, h Lease, ttl time.Duration) error
 	// ReleaseTurn ends the lease of a turn, which stays open. The next BeginTurn takes it over, or fails
@@ -170,11 +170,11 @@ func (b Begin) NewFiles() []conversation.Attachment {
 func (b Begin) UntrustedSource() string {
 	source := ""
 	if b.From.Copy != nil {
-		source = conversation.Gravest(conversation.Untrusted(b.From.Copy.History), conversation.Untrusted(b.From.Copy.StepMessages))
+		source = conversation.GravestSource(conversation.UntrustedSource(b.From.Copy.History), conversation.UntrustedSource(b.From.Copy.StepMessages))
 	}
-	source = conversation.Gravest(source, b.Message.Source())
+	source = conversation.GravestSource(source, b.Message.UntrustedSource())
 	for _, r := range b.From.Inherited {
-		source = conversation.Gravest(source, r.Untrusted)
+		source = conversation.GravestSource(source, r.Untrusted)
 	}
 	return source
 }
@@ -189,8 +189,8 @@ const (
 	StatusClosed BeginStatus = "closed" // it was closed before
 )
 
-// Begun is the answer to Begin.
-type Begun struct {
+// BeginResult is the answer to Begin.
+type BeginResult struct {
 	Status        BeginStatus
 	Turn          session.Turn
 	History       []conversation.Message // the window, oldest first, ending with the turn's own message, if any; only with StatusBegun
@@ -214,7 +214,7 @@ type Commit struct {
 // UntrustedSource returns the gravest source of untrusted words that the step has read or says (empty
 // means none).
 func (c Commit) UntrustedSource() string {
-	return conversation.Gravest(conversation.Untrusted(c.Messages), c.Result.Untrusted)
+	return conversation.GravestSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
 }
 
 // Fail closes a turn without an answer.

@@ -16,7 +16,7 @@ import (
 // the agent shuts down. Safe for concurrent use.
 type Config struct {
 	*configured
-	refused func(*failure.Error) // called with each rejected write (may be nil)
+	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
 // configured is shared by all views of a configuration.
@@ -47,16 +47,16 @@ func NewConfig(agent string, p Protocol) *Config {
 	return &Config{configured: &configured{agent: agent, protocol: p}}
 }
 
-// Telling returns a view of the configuration that calls refused with each rejected write.
-func (c *Config) Telling(refused func(*failure.Error)) *Config {
-	return &Config{configured: c.configured, refused: refused}
+// WithRejectionHandler returns a view of the configuration that calls refused with each rejected write.
+func (c *Config) WithRejectionHandler(onRejected func(*failure.Error)) *Config {
+	return &Config{configured: c.configured, onRejected: onRejected}
 }
 
 // Protocol returns the protocol that the agent declared (empty when it owns no configuration).
 func (c *Config) Protocol() Protocol { return c.protocol }
 
-// Keep sets the store of the configuration (nil means none).
-func (c *Config) Keep(store ConfigStore) {
+// SetStore sets the store of the configuration (nil means none).
+func (c *Config) SetStore(store ConfigStore) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store = store
@@ -109,8 +109,8 @@ func (c *Config) Delete(key string) error { return c.change("config.delete", key
 func (c *Config) change(op, key string, value json.RawMessage) error {
 	if c.protocol == "" {
 		err := Violation(op, "config", Shared, c.agent)
-		if c.refused != nil {
-			c.refused(err)
+		if c.onRejected != nil {
+			c.onRejected(err)
 		}
 		return err
 	}

@@ -51,7 +51,7 @@ func TestConfig_IsChangedInRAMAndSavedAsAWhole(t *testing.T) {
 	store := &shelf{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
 	c := NewConfig("clerk", Reject)
 	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "it lasts nowhere")
-	c.Keep(store)
+	c.SetStore(store)
 	require.NoError(t, c.Reload(t.Context()))
 	require.NoError(t, c.Set("tone", "curt"))
 	require.NoError(t, c.Delete("old"))
@@ -73,7 +73,7 @@ func TestConfig_IsChangedInRAMAndSavedAsAWhole(t *testing.T) {
 func TestConfig_WhatMetAnotherIsKeptUntilItIsDropped(t *testing.T) {
 	store := &shelf{version: 1, values: map[string]json.RawMessage{}}
 	c := NewConfig("clerk", Reject)
-	c.Keep(store)
+	c.SetStore(store)
 	require.NoError(t, c.Reload(t.Context()))
 	store.version, store.values["tone"] = 2, json.RawMessage(`"theirs"`)
 	require.NoError(t, c.Set("tone", "mine"))
@@ -95,7 +95,7 @@ func TestConfig_WhatMetAnotherIsKeptUntilItIsDropped(t *testing.T) {
 // Req: SO-11
 func TestConfig_OnlyAnOwnerWrites(t *testing.T) {
 	var told []error
-	c := NewConfig("clerk", "").Telling(func(err *failure.Error) { told = append(told, err) })
+	c := NewConfig("clerk", "").WithRejectionHandler(func(err *failure.Error) { told = append(told, err) })
 	for _, err := range []error{c.Set("tone", "kind"), c.Delete("tone")} {
 		require.ErrorContains(t, err, `state "config" is owned by shared, but clerk attempted to modify it`)
 	}

@@ -12,7 +12,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(key)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		owner, _ := Of(key)
+		owner, _ := OwnerOf(key)
 		require.NotEmpty(t, owner)
 		state := NewAgentState("agent", nil, func(string) {})
 		err := state.Set(key, 1)

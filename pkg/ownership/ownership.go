@@ -31,11 +31,11 @@ var prefixes = []struct {
 	owner  Owner
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
 
-// Of returns the owner of a key, and whether a rule names the key. The agent owns keys without a rule (SO-5).
-func Of(key string) (owner Owner, declared bool) { return ownerOf(key, nil) }
+// OwnerOf returns the owner of a key, and whether a rule names the key. The agent owns keys without a rule (SO-5).
+func OwnerOf(key string) (owner Owner, declared bool) { return ownerWithDeclared(key, nil) }
 
-// ownerOf is Of with additional declared keys. Rules for families come first, then the declared keys.
-func ownerOf(key string, more map[string]Owner) (owner Owner, declared bool) {
+// ownerWithDeclared is Of with additional declared keys. Rules for families come first, then the declared keys.
+func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared bool) {
 	for _, p := range prefixes {
 		if strings.HasPrefix(key, p.prefix) {
 			return p.owner, true

@@ -15,11 +15,11 @@ func TestOf_FollowsTheRulesInOrder(t *testing.T) {
 		"trace_id": Orchestrator, "routing": Orchestrator, "routing_context": Orchestrator, "parent_context": Orchestrator, "context": Orchestrator,
 		"config": Shared,
 	} {
-		owner, declared := Of(key)
+		owner, declared := OwnerOf(key)
 		require.Equal(t, want, owner, key)
 		require.True(t, declared, key)
 	}
-	owner, declared := Of("counter")
+	owner, declared := OwnerOf("counter")
 	require.Equal(t, Agent, owner)
 	require.False(t, declared)
 }

@@ -13,5 +13,5 @@ const (
 	Merge Protocol = "merge"
 )
 
-// Known reports whether p is one of the protocols.
-func (p Protocol) Known() bool { return p == Reject || p == Merge }
+// IsValid reports whether p is one of the protocols.
+func (p Protocol) IsValid() bool { return p == Reject || p == Merge }

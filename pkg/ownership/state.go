@@ -19,7 +19,7 @@ func Violation(op, key string, owner Owner, actor string) *failure.Error {
 // concurrent use.
 type AgentState struct {
 	*agentKeys
-	refused func(*failure.Error) // called with each rejected write (may be nil)
+	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
 // agentKeys holds the values and the declared owners of keys.
@@ -39,10 +39,10 @@ func NewAgentState(actor string, declared map[string]Owner, unknown func(key str
 	return &AgentState{agentKeys: &agentKeys{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, seen: map[string]bool{}}}
 }
 
-// Telling returns a view of the state that calls refused with each rejected write, even if the writer ignores the error.
+// WithRejectionHandler returns a view of the state that calls refused with each rejected write, even if the writer ignores the error.
 // It may call refused from any goroutine.
-func (s *AgentState) Telling(refused func(*failure.Error)) *AgentState {
-	return &AgentState{agentKeys: s.agentKeys, refused: refused}
+func (s *AgentState) WithRejectionHandler(onRejected func(*failure.Error)) *AgentState {
+	return &AgentState{agentKeys: s.agentKeys, onRejected: onRejected}
 }
 
 // Get returns the value of a key, and whether it is set.
@@ -99,14 +99,16 @@ func (s *AgentState) Clear() {
 }
 
 // Owner returns the owner of a key for this agent, and whether a rule names the key.
-func (s *AgentState) Owner(key string) (owner Owner, declared bool) { return ownerOf(key, s.declared) }
+func (s *AgentState) Owner(key string) (owner Owner, declared bool) {
+	return ownerWithDeclared(key, s.declared)
+}
 
 func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)
 	if owner != Agent {
 		err := Violation("ownership."+verb, key, owner, s.actor)
-		if s.refused != nil {
-			s.refused(err)
+		if s.onRejected != nil {
+			s.onRejected(err)
 		}
 		return declared, err
 	}

@@ -31,17 +31,17 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// Asking returns the outcome of a turn whose last step has a question or waiting calls. It is
+// InputOutcome returns the outcome of a turn whose last step has a question or waiting calls. It is
 // auth_required if a call waits for a credential, and input_required otherwise.
-func Asking(r execution.Result) Outcome {
+func InputOutcome(r execution.Result) Outcome {
 	if pendingcall.NeedsAuth(r.Pending) {
 		return OutcomeAuthRequired
 	}
 	return OutcomeInputRequired
 }
 
-// Asks reports whether the turn ended with a question or with waiting calls.
-func (o Outcome) Asks() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
+// NeedsInput reports whether the turn ended with a question or with waiting calls.
+func (o Outcome) NeedsInput() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
 
 // Ref names a session of a tenant.
 type Ref struct {

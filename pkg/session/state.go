@@ -39,9 +39,9 @@ const (
 // TakesTurn reports whether a turn may begin in the state.
 func (s State) TakesTurn() bool { return s != Busy && s != Closed }
 
-// After is the state to which a verb leads. It is false in the state Busy, in which only
+// Apply is the state to which a verb leads. It is false in the state Busy, in which only
 // Resume is allowed, as something that has nothing to change.
-func (s State) After(v Verb) (State, bool) {
+func (s State) Apply(v Verb) (State, bool) {
 	switch {
 	case v == Pause && s == Closed:
 		return Closed, true // it is set aside already
@@ -58,8 +58,8 @@ func (s State) After(v Verb) (State, bool) {
 	}
 }
 
-// After is the state of a session whose turn ended so.
-func (o Outcome) After() State {
+// SessionState is the state of a session whose turn ended so.
+func (o Outcome) SessionState() State {
 	switch o {
 	case OutcomeOpen:
 		return Busy

@@ -24,11 +24,11 @@ func TestState_VerbsAndTurns(t *testing.T) {
 	} {
 		require.Equal(t, row.takesTurn, row.state.TakesTurn(), row.state)
 		for verb, want := range map[Verb]State{Pause: row.pause, Resume: row.resume, Close: row.shut, "": row.state} {
-			to, ok := row.state.After(verb)
+			to, ok := row.state.Apply(verb)
 			require.Equal(t, want != "", ok, "%s %s", verb, row.state)
 			if ok {
 				require.Equal(t, want, to, "%s %s", verb, row.state)
-				again, ok := to.After(verb)
+				again, ok := to.Apply(verb)
 				require.True(t, ok)
 				require.Equal(t, to, again, "%s twice is once", verb)
 			} else {
@@ -43,7 +43,7 @@ func TestOutcome_After(t *testing.T) {
 		OutcomeOpen: Busy, OutcomeCompleted: Ready, OutcomeCancelled: Ready, OutcomeFailed: Failed,
 		OutcomeInputRequired: InputRequired, OutcomeAuthRequired: AuthRequired,
 	} {
-		require.Equal(t, want, outcome.After(), outcome)
-		require.Equal(t, outcome != OutcomeOpen, outcome.After().TakesTurn())
+		require.Equal(t, want, outcome.SessionState(), outcome)
+		require.Equal(t, outcome != OutcomeOpen, outcome.SessionState().TakesTurn())
 	}
 }

@@ -14,7 +14,7 @@ type quoteKey struct{}
 // call ends, and does nothing outside of a turn.
 func Quotes(ctx context.Context, source string) {
 	if heard, ok := ctx.Value(quoteKey{}).(func(string)); ok && source != "" {
-		heard(conversation.From(source, ""))
+		heard(conversation.SourceName(source, ""))
 	}
 }
 

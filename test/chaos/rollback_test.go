@@ -59,7 +59,7 @@ func (r *run) rollback() []violation.Violation {
 // beginTurn begins a turn of a session named after it.
 func (r *run) beginTurn(name string) session.Turn {
 	r.t.Helper()
-	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.Begun, error) {
+	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.BeginResult, error) {
 		return r.direct.BeginTurn(ctx, memory.Begin{
 			Ref: session.Ref{Session: name}, TurnID: name, TraceID: strings.Repeat("a", 32), Fingerprint: "f",
 			Message: conversation.User(name), LeaseTTL: memory.MaxLeaseTTL, Window: 10,

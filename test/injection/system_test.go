@@ -79,7 +79,7 @@ func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 				require.NoError(t, err)
 				require.Contains(t, string(system), "Be kind.")
 				require.NotContains(t, string(system), canary, "seed %d", seed)
-				if conversation.Untrusted(step.History) != "" {
+				if conversation.UntrustedSource(step.History) != "" {
 					require.Contains(t, sent, canary, "seed %d: the words are lost", seed)
 				}
 			}

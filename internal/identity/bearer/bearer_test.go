@@ -186,7 +186,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	require.NoError(t, os.WriteFile(mine, []byte(ann+"\n"), 0o600))
 	as, err := bearer.Token{File: mine}.Credentials(p.addr, false)
 	require.NoError(t, err)
-	c := client.New(client.Signed(p.conn, as))
+	c := client.New(client.WithCredentials(p.conn, as))
 	_, err = c.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
 	require.Equal(t, "ann", p.last.Name)
@@ -201,7 +201,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	as, err = bearer.Token{}.Credentials(p.addr, false)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%+v", as), ann)
-	_, err = client.New(client.Signed(p.conn, as)).Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	_, err = client.New(client.WithCredentials(p.conn, as)).Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
 	require.Equal(t, "ann", p.last.Name)
 }

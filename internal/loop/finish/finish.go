@@ -188,7 +188,7 @@ func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
 func (f *Finisher) source(c *toolcall.Call) string {
 	quoted := c.Quoted()
 	if quoted == "" && c.Tool != nil && guard.Scope(f.Guard, c.Tool).Untrusted {
-		return conversation.From("tool", c.Asked.Name)
+		return conversation.SourceName("tool", c.Asked.Name)
 	}
 	return quoted
 }

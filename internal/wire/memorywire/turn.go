@@ -128,7 +128,7 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 }
 
 // BegunToProto converts the answer to BeginTurn.
-func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
+func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
 		Outcome: founds.ToProto(b.Status),
 		Turn:    TurnToProto(b.Turn),
@@ -143,8 +143,8 @@ func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 }
 
 // BegunFromProto is the inverse of BegunToProto.
-func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
-	return memory.Begun{
+func BegunFromProto(r *troupev1.BeginTurnResponse) memory.BeginResult {
+	return memory.BeginResult{
 		Status:        founds.FromProto(r.GetOutcome()),
 		Turn:          TurnFromProto(r.GetTurn()),
 		History:       wire.MessagesFromProto(r.GetHistory()),

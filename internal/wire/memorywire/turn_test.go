@@ -88,8 +88,8 @@ func TestBegin_RoundTrip(t *testing.T) {
 }
 
 func TestBegun_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Begun {
-		return memory.Begun{
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.BeginResult {
+		return memory.BeginResult{
 			Status:    rapid.SampledFrom([]memory.BeginStatus{memory.StatusBegun, memory.StatusOpen, memory.StatusClosed}).Draw(t, "found"),
 			Turn:      turn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),

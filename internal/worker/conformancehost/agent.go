@@ -52,7 +52,7 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 			panic("it was told to panic") //nolint:forbidigo // that is what is tested
 		case "own":
 			answer := "does not own"
-			if owner, _ := ownership.Of(rest); owner == ownership.Agent {
+			if owner, _ := ownership.OwnerOf(rest); owner == ownership.Agent {
 				answer = "owns"
 			}
 			yield(llm.Delta{Text: answer}, nil)

@@ -172,7 +172,7 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 func outcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:
-		return session.Asking(result)
+		return session.InputOutcome(result)
 	case last || result.Stopped:
 		return session.OutcomeCompleted
 	default:

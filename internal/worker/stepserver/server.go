@@ -148,7 +148,7 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 	defer func() { end(); journal.Wait() }()
 	if req.GetRecorded() {
 		if g := steprun.RecordedInput(req); g != nil {
-			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
+			journal.Record(execution.Entry{Phase: execution.Intent, StepInput: g, Late: true})
 		}
 	}
 	rejected := s.newViolations(req, out)

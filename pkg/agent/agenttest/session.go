@@ -221,7 +221,7 @@ func (s *Session) finish(ctx context.Context, lease memory.Lease, base int64, tu
 	} else {
 		outcome := session.OutcomeCompleted
 		if turn.Result.Result.InputRequired {
-			outcome = session.Asking(turn.Result.Result)
+			outcome = session.InputOutcome(turn.Result.Result)
 		}
 		if _, err := s.Store.CommitStep(ctx, memory.Commit{
 			Ref: s.Ref, TurnID: lease.TurnID, Epoch: lease.Epoch, Base: base, Messages: turn.Result.Messages,

@@ -136,7 +136,7 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	in.Memory, in.Numbers, in.Aside = in.Memory.Fork(t.agent.Name()), nil, true
 	s := parent.Step
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
-	s.Asked = execution.Asked{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
+	s.Assignment = execution.Assignment{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
 	if key != "" {
 		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
 	}

@@ -93,7 +93,7 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 }
 
 // hold renews the lease of a turn until it is released, and opens its journal.
-func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.Begun) (*turnLease, error) {
+func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
 	s := t.s
 	h := &turnLease{writer: s.storage.Writer(record, opened, s.agent.Name()), end: end}
 	renewing, drop := context.WithCancel(context.WithoutCancel(ctx))
@@ -126,7 +126,7 @@ func (t *turn) store(ctx context.Context) (session.State, error) {
 	if s.cfg.NoAutoSave {
 		s.recent.add(record.AllMessages())
 		s.status.AddUnsaved(record)
-		return record.Outcome.After(), nil
+		return record.Outcome.SessionState(), nil
 	}
 	defer t.open.lease.release() // the journal is needed until the turn is stored
 	w := t.open.lease.writer
@@ -140,7 +140,7 @@ func (t *turn) store(ctx context.Context) (session.State, error) {
 	case err == nil:
 		s.status.AddStored(record.Number, w.Base)
 		s.status.SetWaiting(record.ID, written.Steps)
-		return written.Outcome.After(), rejected
+		return written.Outcome.SessionState(), rejected
 	case storage.InDoubt(err):
 		if record.HasAnswer() {
 			record.Fail(session.OutcomeFailed, storage.AsFailure(err))

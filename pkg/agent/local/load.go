@@ -123,8 +123,8 @@ func (r *recent) with(messages []conversation.Message) []conversation.Message {
 
 // window returns the latest of the messages. The source of untrusted words stays, also when their message went.
 func (r *recent) window(messages []conversation.Message) []conversation.Message {
-	source := conversation.Gravest(r.source, conversation.Untrusted(messages))
-	return conversation.Behind(source, conversation.Window(messages, r.limit, 0))
+	source := conversation.GravestSource(r.source, conversation.UntrustedSource(messages))
+	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }
 
 // Messages returns the conversation, oldest first, with the turns that are not saved yet: the latest messages, or all

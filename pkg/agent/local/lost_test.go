@@ -142,7 +142,7 @@ type storeWithoutTurn struct {
 	id string
 }
 
-func (s storeWithoutTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s storeWithoutTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.TurnID, b.Fingerprint = s.id, s.id
 	return s.Store.BeginTurn(ctx, b)
 }

@@ -46,12 +46,12 @@ func through[T any](l *connection, method string, call func() (T, error)) (T, er
 
 var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
 
-func (l *connection) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *connection) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	method := "BeginTurn"
 	if b.LookupOnly {
 		method = "FindTurn"
 	}
-	return through(l, method, func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
+	return through(l, method, func() (memory.BeginResult, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
 func (l *connection) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {

@@ -196,7 +196,7 @@ func (b *openTurn) conclude(done event.TurnResult, err error) {
 	default:
 		t.State, t.Result, t.Outcome = done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
-			t.Outcome = session.Asking(done.Result)
+			t.Outcome = session.InputOutcome(done.Result)
 		}
 		if len(done.Result.Pending) > 0 { // the journal has the rest, and the turn that continues has it again
 			t.Messages, t.State = done.Messages, nil

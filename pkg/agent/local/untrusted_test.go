@@ -64,7 +64,7 @@ func TestSession_RemembersSourcesThatNoMessageHas(t *testing.T) {
 		require.NoError(t, err)
 		messages, err := store.LoadHistory(t.Context(), ref, 0, 10)
 		require.NoError(t, err)
-		require.Empty(t, conversation.Untrusted(messages))
+		require.Empty(t, conversation.UntrustedSource(messages))
 		a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("well"))
 		done := ask(t, openSession(t, a, local.Config{Store: store, ID: "s1", NoAutoSave: noAutoSave}), "go on")
 		require.Equal(t, "tool page", done.Result.Untrusted, "NoAutoSave %v", noAutoSave)

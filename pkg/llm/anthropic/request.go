@@ -103,7 +103,7 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		}
 	}
 	for i, m := range all {
-		switch m.Reader() {
+		switch m.ReaderRole() {
 		case conversation.RoleSystem: // is part of the instructions
 		case conversation.RoleAssistant:
 			add(sdk.MessageParamRoleAssistant, assistantBlocks(m))

@@ -67,7 +67,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	}
 	calls := map[string]conversation.ToolCall{}
 	for _, msg := range all {
-		switch msg.Reader() {
+		switch msg.ReaderRole() {
 		case conversation.RoleSystem: // is part of the instructions
 		case conversation.RoleAssistant:
 			for _, c := range msg.ToolCalls {

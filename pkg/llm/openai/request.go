@@ -130,7 +130,7 @@ func (m *model) messages(req llm.Request) []message {
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
 			all = append(all, assistant(said))
-		case said.Reader() == conversation.RoleSystem:
+		case said.ReaderRole() == conversation.RoleSystem:
 			all = append(all, message{Role: conversation.RoleSystem, Content: said.Text})
 		default: // summaries as well: many servers accept a system message only in the first place
 			all = append(all, m.user(said))

@@ -32,7 +32,7 @@ func newBegin(turnID, trace string) memory.Begin {
 	}
 }
 
-func begin(t *testing.T, s *Store, b memory.Begin) memory.Begun {
+func begin(t *testing.T, s *Store, b memory.Begin) memory.BeginResult {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

@@ -55,14 +55,14 @@ func TestFirstDifference_FindsMutants(t *testing.T) {
 
 type lostEpochIgnored struct{ memory.Store }
 
-func (s lostEpochIgnored) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s lostEpochIgnored) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.LostEpoch = 0
 	return s.Store.BeginTurn(ctx, b)
 }
 
 type lostEpochRepeated struct{ memory.Store }
 
-func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.LostEpoch > 0 && begun.Status == memory.StatusBegun && begun.Turn.Epoch > b.LostEpoch {
 		b.LostEpoch = begun.Turn.Epoch
@@ -73,7 +73,7 @@ func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memor
 
 type messageAdded struct{ memory.Store }
 
-func (s messageAdded) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s messageAdded) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Message.Role = conversation.RoleUser
 	return s.Store.BeginTurn(ctx, b)
 }
@@ -138,7 +138,7 @@ func (s nondeterminismIgnored) Record(ctx context.Context, h memory.Lease, step 
 
 type windowTooLong struct{ memory.Store }
 
-func (s windowTooLong) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s windowTooLong) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Window++
 	return s.Store.BeginTurn(ctx, b)
 }
@@ -189,7 +189,7 @@ func (s equalContentAdded) PutArtifact(ctx context.Context, h memory.Lease, a me
 
 type answersDropped struct{ memory.Store }
 
-func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if b.From.Continues != "" {
 		b.From.Answers = nil
 	}
@@ -198,7 +198,7 @@ func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.B
 
 type notWaitingContinued struct{ memory.Store }
 
-func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.From.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
 		b.From.Continues, b.From.Answers = "", nil
@@ -212,7 +212,7 @@ type journalDropped struct {
 	gone map[string]bool // turns that continued another
 }
 
-func (s *journalDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *journalDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if begun.Turn.Continues != "" {
 		s.gone[b.Ref.Session+begun.Turn.ID] = true
@@ -238,7 +238,7 @@ func (s pendingHidden) GetSession(ctx context.Context, ref session.Ref) (session
 
 type continuedUnasked struct{ memory.Store }
 
-func (s continuedUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s continuedUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
 		b.From.Continues = found.WaitingTurn
 	}

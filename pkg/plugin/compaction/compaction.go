@@ -91,7 +91,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	}
 	kept := []conversation.Message{{
 		Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary),
-		Untrusted: conversation.Untrusted(messages[:cut]),
+		Untrusted: conversation.UntrustedSource(messages[:cut]),
 	}}
 	if i := lastRequest(messages); i >= 0 && i < cut {
 		request := messages[i]

@@ -58,7 +58,7 @@ func (r *remote) Effect() execution.Effect { return r.known.Load().effect }
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
 // its world is closed. An author who knows better declares the scope with tool.Within.
 func (r *remote) Scope() tool.Scope {
-	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.From(tool.PartyPrefix, r.server.config.name())}
+	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.name())}
 }
 
 // Start implements tool.Starter.

@@ -94,7 +94,7 @@ func (r *runningApp) awaitHealth(t *testing.T, want healthpb.HealthCheckResponse
 	require.Equal(t, want == healthpb.HealthCheckResponse_SERVING, code == http.StatusOK)
 }
 
-func beginFails(ctx context.Context, r *runningApp, sessionID string) (memory.Begun, error) {
+func beginFails(ctx context.Context, r *runningApp, sessionID string) (memory.BeginResult, error) {
 	return memoryrpc.New(r.conn).BeginTurn(ctx, memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,

@@ -62,7 +62,7 @@ func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		as, err := bearer.Token{File: file}.Credentials(a.GRPCAddr(), false)
 		require.NoError(t, err)
-		all[name] = client.New(client.Signed(conn, as))
+		all[name] = client.New(client.WithCredentials(conn, as))
 	}
 	return all
 }

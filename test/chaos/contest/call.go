@@ -37,9 +37,9 @@ func callUntilAnswered[T any](ctx context.Context, c *Contest, call func(context
 const callTime = 5 * time.Second
 
 // beginTurn begins the turn or takes it over, and adds a granted epoch to the history.
-func (g *game) beginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (g *game) beginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	call := g.epochs.Now()
-	begun, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.Begun, error) { return s.BeginTurn(ctx, b) })
+	begun, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.BeginResult, error) { return s.BeginTurn(ctx, b) })
 	if err != nil {
 		return begun, err
 	}
@@ -195,7 +195,7 @@ const (
 const agent = "chaos"
 
 // commitOf returns the commit of the only step of a turn.
-func (g *game) commitOf(begun memory.Begun, author string) memory.Commit {
+func (g *game) commitOf(begun memory.BeginResult, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
 		Ref: g.sessionRef(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,

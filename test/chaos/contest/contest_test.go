@@ -109,7 +109,7 @@ func (s slowStore) CommitStep(ctx context.Context, c memory.Commit) (int64, erro
 	return s.Store.CommitStep(ctx, c)
 }
 
-func (s slowStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s slowStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	time.Sleep(time.Millisecond)
 	defer time.Sleep(time.Millisecond)
 	return s.Store.BeginTurn(ctx, b)
@@ -133,7 +133,7 @@ func (l *lossyStore) CommitStep(ctx context.Context, c memory.Commit) (int64, er
 	return last, l.dropReply(err)
 }
 
-func (l *lossyStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *lossyStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := l.Store.BeginTurn(ctx, b)
 	return begun, l.dropReply(err)
 }
@@ -154,7 +154,7 @@ type unfencedStore struct {
 	latest sync.Map // epochs by turn
 }
 
-func (u *unfencedStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (u *unfencedStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := u.Store.BeginTurn(ctx, b)
 	if err == nil {
 		u.latest.Store(b.TurnID, begun.Turn.Epoch)

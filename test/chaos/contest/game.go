@@ -41,7 +41,7 @@ type game struct {
 
 // play runs rounds until the contest finishes. It fails on a response that the store must never give.
 func (g *game) play(ctx context.Context) error {
-	moves := []func(context.Context, memory.Begin, memory.Begun) error{
+	moves := []func(context.Context, memory.Begin, memory.BeginResult) error{
 		g.playSingleHolder, g.playTakeover, g.playTakeover, g.playRace, g.playRace, g.playProbes, g.playRelease, g.playExpiry,
 	}
 	for {
@@ -101,7 +101,7 @@ func answerError(answer error, format string, args ...any) error {
 }
 
 // mustCommit commits a turn that no other caller holds.
-func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string) error {
+func (g *game) mustCommit(ctx context.Context, begun memory.BeginResult, author string) error {
 	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
 		return answerError(err, "the holder of turn %s could not commit", begun.Turn.ID)
 	}
@@ -109,7 +109,7 @@ func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string
 }
 
 // playSingleHolder runs a turn with one holder from begin to commit, and checks the calls after it.
-func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	if err := g.mustCommit(ctx, begun, "a"); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memor
 
 // playTakeover runs a turn whose holder is believed dead, continues to write, and is fenced. Its successor
 // finds every acknowledged entry.
-func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
 		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
@@ -163,7 +163,7 @@ func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.Be
 }
 
 // takeOver takes a turn over from its holder.
-func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.Begun) (memory.Begun, error) {
+func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginResult) (memory.BeginResult, error) {
 	b.LostEpoch = begun.Turn.Epoch
 	second, err := g.beginTurn(ctx, b)
 	if err != nil {
@@ -199,7 +199,7 @@ func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []executi
 
 // playRace lets the holder of a turn and its successor commit at the same time. Exactly one of them must
 // succeed.
-func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	var first, second bool
 	var firstErr, secondErr error
 	var both sync.WaitGroup
@@ -207,7 +207,7 @@ func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.Begun)
 	both.Go(func() {
 		takeover := b
 		takeover.LostEpoch = begun.Turn.Epoch
-		var next memory.Begun
+		var next memory.BeginResult
 		if next, secondErr = g.beginTurn(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
 			second, secondErr = g.commit(ctx, g.commitOf(next, "b"))
 		}

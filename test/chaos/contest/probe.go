@@ -10,7 +10,7 @@ import (
 )
 
 // playProbes checks which replies other callers get while a turn is open.
-func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	again, err := g.beginTurn(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
 		return answerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
@@ -43,7 +43,7 @@ func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begu
 }
 
 // playRelease lets the holder release its lease. Another caller then takes the turn over.
-func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	_, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.ReleaseTurn(ctx, leaseOf(b, begun.Turn.Epoch))
 	})
@@ -55,7 +55,7 @@ func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.Beg
 
 // playExpiry lets the lease of the holder expire. Then another caller takes the turn over, or another turn of
 // the session evicts it.
-func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
 	select {
@@ -81,7 +81,7 @@ func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begu
 }
 
 // takeOverAsStranger takes over a turn without a lease, under a trace of its own.
-func (g *game) takeOverAsStranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+func (g *game) takeOverAsStranger(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	b.TraceID = newTraceID()
 	second, err := g.beginTurn(ctx, b)
 	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {

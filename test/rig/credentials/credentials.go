@@ -110,7 +110,7 @@ func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Clie
 			return conn, client.New(conn), err
 		}
 		as, err := sent.Credentials(addr, c.files != nil)
-		return conn, client.New(client.Signed(conn, as)), err
+		return conn, client.New(client.WithCredentials(conn, as)), err
 	}
 }
 

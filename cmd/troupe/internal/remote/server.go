@@ -45,7 +45,7 @@ func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return client.New(client.Signed(conn, token)), conn, nil
+	return client.New(client.WithCredentials(conn, token)), conn, nil
 }
 
 // Flags returns the flags that let another command in the same shell reach the same orchestrator.

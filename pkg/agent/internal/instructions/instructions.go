@@ -166,12 +166,12 @@ type resolution struct {
 // value returns what replaces the placeholder of a key.
 func (r *resolution) value(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
-		return conversation.Transcript(slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.Source() != "" }))
+		return conversation.Transcript(slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" }))
 	}
 	m := r.turn.Memory()
 	value, err := lookup(ctx, m, key)
 	if err == nil {
-		source := conversation.Gravest(r.turn.Untrusted(), m.Untrusted())
+		source := conversation.GravestSource(r.turn.Untrusted(), m.Untrusted())
 		if source == "" || value == "" {
 			return value
 		}

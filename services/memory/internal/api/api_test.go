@@ -153,7 +153,7 @@ func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
 	history, err := near.LoadHistory(t.Context(), ref, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, history, 2)
-	require.Equal(t, "tool http_fetch", history[1].Source())
+	require.Equal(t, "tool http_fetch", history[1].UntrustedSource())
 }
 
 // The limit of a message applies to all its parts together. A single part may use all of it.

@@ -163,7 +163,7 @@ func checkEntries(op string, entries []execution.Entry) error {
 		if err := checkSize(op, "entries.reply", e.Reply); err != nil {
 			return err
 		}
-		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given)
+		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput)
 	}
 	if size > memory.MaxWindowBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "entries: %d bytes are too many for one call; send at most %d, in more calls",

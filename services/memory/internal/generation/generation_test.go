@@ -88,7 +88,7 @@ func (g *guardedStore) rollbacks(t *testing.T) int64 {
 // beginTurn opens a turn of a new session, and retries until the store accepts it.
 func (g *guardedStore) beginTurn(t *testing.T, sessionID string) session.Turn {
 	t.Helper()
-	var begun memory.Begun
+	var begun memory.BeginResult
 	eventually(t, func(ctx context.Context) (err error) {
 		begun, err = g.BeginTurn(ctx, beginRequest(sessionID))
 		return err

@@ -89,7 +89,7 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 func TestStore_CostOfOperations(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{})
-	var begun memory.Begun
+	var begun memory.BeginResult
 	hold := func() memory.Lease {
 		return memory.Lease{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	}

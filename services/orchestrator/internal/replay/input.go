@@ -41,7 +41,7 @@ func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int)
 		return input{}, missingRecordingReason(was.results[number]), nil
 	}
 	step := &troupev1.ExecuteStepRequest{}
-	if err := proto.Unmarshal(entries[0].Given, step); err != nil {
+	if err := proto.Unmarshal(entries[0].StepInput, step); err != nil {
 		return input{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
 	}
 	step.Epoch, step.Attempt = 1, 1

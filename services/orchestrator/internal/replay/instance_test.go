@@ -89,7 +89,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 			Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: int64(i + 1), Outcome: outcomes[i],
 			Result:   execution.Result{Step: number, Agent: result.GetAgent()},
 			Messages: []conversation.Message{conversation.Assistant(result.GetAgent(), result.GetText())},
-			Journal:  []execution.Entry{{Phase: execution.Intent, Given: encoded}},
+			Journal:  []execution.Entry{{Phase: execution.Intent, StepInput: encoded}},
 		})
 		require.NoError(t, err)
 		events = append(events, &troupev1.Event{

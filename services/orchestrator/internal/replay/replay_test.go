@@ -139,7 +139,7 @@ func storeTurn(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequ
 	_, err = store.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: 1, Result: execution.Result{Step: 3, Agent: "synthesis"}, Outcome: session.OutcomeCompleted,
 		Messages: []conversation.Message{conversation.Assistant("research", "Found it."), conversation.Assistant("synthesis", "That is it.")},
-		Journal:  []execution.Entry{{Phase: execution.Intent, Given: encoded}},
+		Journal:  []execution.Entry{{Phase: execution.Intent, StepInput: encoded}},
 	})
 	require.NoError(t, err)
 }

@@ -169,7 +169,7 @@ type staleBusyMemory struct {
 	meanwhile func()
 }
 
-func (s *staleBusyMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *staleBusyMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Memory.BeginTurn(ctx, b)
 	if failure.Is(err, failure.SessionBusy) && s.meanwhile != nil {
 		meanwhile := s.meanwhile

@@ -93,7 +93,7 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	ran := len(rig.askedAgents())
 	on := runToEnd(t, runner, forkRequest(old, "s2", 2))
 	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Equal(t, "tool page", conversation.Untrusted(wire.MessagesFromProto(rig.steps()[ran].GetHistory())))
+	require.Equal(t, "tool page", conversation.UntrustedSource(wire.MessagesFromProto(rig.steps()[ran].GetHistory())))
 	seen, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
 	require.NoError(t, err)
 	require.Equal(t, "tool page", seen.Untrusted)

@@ -16,11 +16,11 @@ type firstReplyLostMemory struct {
 	wasLost bool
 }
 
-func (f *firstReplyLostMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (f *firstReplyLostMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := f.Memory.BeginTurn(ctx, b)
 	if !f.wasLost && !b.LookupOnly {
 		f.wasLost = true
-		return memory.Begun{}, context.DeadlineExceeded
+		return memory.BeginResult{}, context.DeadlineExceeded
 	}
 	return begun, err
 }

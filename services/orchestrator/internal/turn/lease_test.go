@@ -143,7 +143,7 @@ type slowReclaimMemory struct {
 	applied, release chan struct{}
 }
 
-func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := r.Memory.BeginTurn(ctx, b)
 	if b.LostEpoch == 0 {
 		return begun, err
@@ -153,7 +153,7 @@ func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memo
 	case <-r.release:
 		return begun, err
 	case <-ctx.Done():
-		return memory.Begun{}, failure.New(failure.SystemTimeout, "test", "no answer in time").Because(ctx.Err())
+		return memory.BeginResult{}, failure.New(failure.SystemTimeout, "test", "no answer in time").Because(ctx.Err())
 	}
 }
 

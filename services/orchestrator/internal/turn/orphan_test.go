@@ -290,7 +290,7 @@ type changingOwnerMemory struct {
 	meanwhile func()
 }
 
-func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := l.Memory.BeginTurn(ctx, b)
 	if b.LookupOnly {
 		l.meanwhile()

@@ -304,7 +304,7 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	}
 	switch {
 	case r.GetInputRequired():
-		c.Outcome = session.Asking(c.Result)
+		c.Outcome = session.InputOutcome(c.Result)
 	case s.req.GetLast() || r.GetStopped():
 		c.Outcome = session.OutcomeCompleted
 	}

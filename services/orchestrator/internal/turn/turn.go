@@ -140,7 +140,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 }
 
 // errNotStored is the error for a trace of which nothing is stored.
-func errNotStored(begun memory.Begun) error {
+func errNotStored(begun memory.BeginResult) error {
 	const op = "turn.Orchestrate"
 	if begun.Status == memory.StatusClosed {
 		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")

@@ -213,7 +213,7 @@ func (b *builder) limits(s Agent) {
 	if _, err := registry.Capabilities(s.Capabilities); err != nil {
 		b.errorf([]any{"capabilities"}, "capabilities: %v", err)
 	}
-	if p := s.Config.Protocol; p != "" && !p.Known() {
+	if p := s.Config.Protocol; p != "" && !p.IsValid() {
 		b.errorf([]any{"config", "protocol"}, "config.protocol is %q; use %s or %s", p, ownership.Reject, ownership.Merge)
 	}
 	if d := s.Lifecycle.Timeout; d < 0 {

@@ -22,7 +22,7 @@ func New(maxMessages, maxBytes int64) *Store {
 }
 
 // BeginTurn counts the turn and begins it.
-func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	s.begun.Add(1)
 	return s.Store.BeginTurn(ctx, b)
 }

@@ -41,17 +41,17 @@ func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 
 // Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may have
 // been closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
-func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.Begun, error) {
+func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.BeginResult, error) {
 	if r.Continue || o.repeats(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
 			return begun, err
 		}
 	}
 	if err := o.Settle(ctx); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	if err := o.Answer(ctx, t, r); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	begun, err := o.storage.Begin(ctx, o.storage.Request(t))
 	switch {
@@ -83,7 +83,7 @@ func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 // resume claims a turn that is open and that no process works on: one of this process, or one of a process that was
 // lost. The agent repeats it, and does nothing again that its journal has. A turn with an answer is returned as it is
 // stored. It reports false if there is no such turn.
-func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.Begun, bool, error) {
+func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResult, bool, error) {
 	var b memory.Begin
 	switch {
 	case o.unclosed != nil:
@@ -92,7 +92,7 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.Begun, boo
 	case o.undelivered != "":
 		b = o.storage.Claim(o.undelivered, t.Trace)
 	default:
-		return memory.Begun{}, false, nil
+		return memory.BeginResult{}, false, nil
 	}
 	begun, err := o.storage.Begin(ctx, b)
 	if err != nil {
@@ -179,7 +179,7 @@ func (o *Opener) noteEnd(turn session.Turn) {
 	if storage.IsAnswer(turn.Outcome) {
 		o.undelivered = turn.ID
 	}
-	o.status.SetState(turn.Outcome.After())
+	o.status.SetState(turn.Outcome.SessionState())
 }
 
 // BusyElsewhere explains a session_busy of the store: which turn another process works on, and for how long at most.
@@ -254,7 +254,7 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 }
 
 // fail closes a turn of a process that was lost.
-func (o *Opener) fail(ctx context.Context, begun memory.Begun) error {
+func (o *Opener) fail(ctx context.Context, begun memory.BeginResult) error {
 	turn, err := o.storage.Fail(ctx, begun)
 	if err == nil {
 		o.noteEnd(turn)

@@ -61,12 +61,12 @@ func (s *Session) Update(verb session.Verb) func(context.Context) (session.Sessi
 }
 
 // Begin begins a turn, or claims one that is open.
-func (s *Session) Begin(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	return Call(ctx, func(ctx context.Context) (memory.Begun, error) { return s.Store.BeginTurn(ctx, b) })
+func (s *Session) Begin(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	return Call(ctx, func(ctx context.Context) (memory.BeginResult, error) { return s.Store.BeginTurn(ctx, b) })
 }
 
 // Lookup returns what is stored of a turn, and claims nothing.
-func (s *Session) Lookup(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *Session) Lookup(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.LookupOnly = true
 	return s.Begin(ctx, b)
 }
@@ -98,7 +98,7 @@ func (s *Session) LeaseLeft(ctx context.Context, turn string) (time.Duration, er
 }
 
 // Fail closes a turn whose process was lost.
-func (s *Session) Fail(ctx context.Context, begun memory.Begun) (session.Turn, error) {
+func (s *Session) Fail(ctx context.Context, begun memory.BeginResult) (session.Turn, error) {
 	return Call(ctx, func(ctx context.Context) (session.Turn, error) {
 		return s.Store.FailTurn(ctx, memory.Fail{
 			Ref: s.Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,

@@ -25,7 +25,7 @@ type Writer struct {
 }
 
 // Writer returns what writes a turn of agent that was begun.
-func (s *Session) Writer(t *Turn, begun memory.Begun, agent string) *Writer {
+func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Writer {
 	return &Writer{
 		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, Base: begun.Turn.Sequence,
 		store: s.Store, agent: agent, steps: len(begun.Turn.Steps),

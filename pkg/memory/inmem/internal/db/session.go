@@ -59,7 +59,7 @@ func (c *Session) Messages() []conversation.Message {
 
 // MarkUntrusted remembers a source of untrusted text (empty means none).
 func (c *Session) MarkUntrusted(source string) {
-	c.Untrusted = conversation.Gravest(c.Untrusted, source)
+	c.Untrusted = conversation.GravestSource(c.Untrusted, source)
 }
 
 // DropWaiting drops the calls that wait, and the journal that was kept for their answers.
@@ -74,7 +74,7 @@ func (c *Session) DropWaiting() {
 func (d *DB) Append(c *Session, t *Turn, messages ...conversation.Message) {
 	for _, m := range messages {
 		c.Sequence++
-		m = m.Stored()
+		m = m.WithoutData()
 		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, d.Now()
 		c.Log = append(c.Log, m)
 	}

@@ -146,5 +146,5 @@ func page(journal []execution.Entry, after int) []execution.Entry {
 }
 
 func entrySize(e execution.Entry) int {
-	return len(e.Text) + conversation.Size(e.Reply) + len(e.Digest) + len(e.Tool) + len(e.Arguments) + len(e.Given)
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Digest) + len(e.Tool) + len(e.Arguments) + len(e.StepInput)
 }

@@ -25,7 +25,7 @@ func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, 
 			page = append(page, m)
 		}
 	}
-	return page[:conversation.Fit(slices.Values(page), memory.MaxWindowBytes)], nil
+	return page[:conversation.CountFitting(slices.Values(page), memory.MaxWindowBytes)], nil
 }
 
 // CompactSession implements memory.Sessions. The messages of a turn that waits stay, and journals of
@@ -90,7 +90,7 @@ func (s *Sessions) SearchMemory(_ context.Context, search memory.Search) ([]memo
 	}
 	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
 	hits = hits[:min(len(hits), search.Limit)]
-	return hits[:conversation.Fit(func(yield func(conversation.Message) bool) {
+	return hits[:conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, h := range hits {
 			if !yield(h.Message) {
 				return

@@ -73,7 +73,7 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 	if u.IfRevision != 0 && u.IfRevision != c.Revision {
 		return session.Session{}, db.RevisionMismatch(op, u.IfRevision, c.Revision)
 	}
-	state, ok := c.State.After(u.Verb)
+	state, ok := c.State.Apply(u.Verb)
 	if !ok {
 		return session.Session{}, db.Busy(op, c)
 	}

@@ -14,70 +14,70 @@ import (
 )
 
 // BeginTurn implements memory.Turns.
-func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, error) {
+func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
 	if err := memory.CheckBegin(op, b); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	s.db.Lock()
 	defer s.db.Unlock()
 	c, err := s.db.Find(op, b.Ref)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	if c != nil && c.User != b.User && (c.User != "" || c.Turns > 0) {
-		return memory.Begun{}, db.NoSession(op, b.Ref)
+		return memory.BeginResult{}, db.NoSession(op, b.Ref)
 	}
 	if t := s.db.FindTurn(c, b.TurnID); t != nil {
 		return s.beginKnown(op, c, t, b)
 	}
 	if b.LookupOnly {
-		return memory.Begun{}, db.UnknownTurn(op, b.Ref, b.TurnID)
+		return memory.BeginResult{}, db.UnknownTurn(op, b.Ref, b.TurnID)
 	}
 	return s.beginNew(op, c, b)
 }
 
 // beginKnown returns a turn that exists, after taking it over if the caller may.
-func (s *Turns) beginKnown(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.Begun, error) {
+func (s *Turns) beginKnown(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.BeginResult, error) {
 	left := c.LeaseEnd.Sub(s.db.Now())
 	holds := left > 0 && t.Holder == b.TraceID
 	switch {
 	case t.Fingerprint != b.Fingerprint:
-		return memory.Begun{}, failure.Newf(failure.KeyReused, op,
+		return memory.BeginResult{}, failure.Newf(failure.KeyReused, op,
 			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).
 			With("turn_id", b.TurnID)
 	case t.Outcome != session.OutcomeOpen:
-		return memory.Begun{Status: memory.StatusClosed, Turn: t.Snapshot()}, nil
+		return memory.BeginResult{Status: memory.StatusClosed, Turn: t.Snapshot()}, nil
 	case holds && (b.LostEpoch != t.Epoch || b.LookupOnly):
 		return s.begun(c, t, b), nil
 	case !holds && (left > 0 || b.LookupOnly):
-		return memory.Begun{Status: memory.StatusOpen, Turn: t.Snapshot(), LeaseLeft: max(0, left)}, nil
+		return memory.BeginResult{Status: memory.StatusOpen, Turn: t.Snapshot(), LeaseLeft: max(0, left)}, nil
 	}
 	s.lease(c, t, b)
 	return s.begun(c, t, b), nil
 }
 
 // beginNew begins a turn of a session. The session is nil if the turn is its first.
-func (s *Turns) beginNew(op string, c *db.Session, b memory.Begin) (memory.Begun, error) {
+func (s *Turns) beginNew(op string, c *db.Session, b memory.Begin) (memory.BeginResult, error) {
 	if err := s.checkFree(op, c, b); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	from, err := s.findPredecessor(op, c, b)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	isFirst := c == nil
 	if isFirst {
 		if s.db.Erasing[db.Owner{Tenant: b.Ref.Tenant, User: b.User}] {
-			return memory.Begun{}, db.SessionDeleted(op, b.Ref)
+			return memory.BeginResult{}, db.SessionDeleted(op, b.Ref)
 		}
 		c = s.db.NewSession(b.Ref)
 	}
 	if !s.db.HasRoom(c, newMessages(b)...) {
-		return memory.Begun{}, s.db.SessionFull(op, c)
+		return memory.BeginResult{}, s.db.SessionFull(op, c)
 	}
 	if !s.artifacts.CanAttach(c, b) {
-		return memory.Begun{}, artifacts.LimitExceeded(op, c)
+		return memory.BeginResult{}, artifacts.LimitExceeded(op, c)
 	}
 	s.failExpired(op, c, b)
 	s.db.Sessions[b.Ref] = c
@@ -163,17 +163,17 @@ func (s *Turns) lease(c *db.Session, t *db.Turn, b memory.Begin) {
 }
 
 // begun returns the answer to the caller that holds the turn.
-func (s *Turns) begun(c *db.Session, t *db.Turn, b memory.Begin) memory.Begun {
+func (s *Turns) begun(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
 	history := window(c.Messages(), t.First, b.Window, int64(b.WindowTokens))
-	return memory.Begun{
-		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.Behind(t.Untrusted, history), KeepsJournals: s.db.KeepJournals > 0,
+	return memory.BeginResult{
+		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.MarkUntrusted(t.Untrusted, history), KeepsJournals: s.db.KeepJournals > 0,
 	}
 }
 
 // window returns the latest messages up to the one that the turn began with, within the limits.
 func window(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
-	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
+	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {
 			if !yield(m) {
 				return

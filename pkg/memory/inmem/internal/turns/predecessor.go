@@ -132,7 +132,7 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	for _, m := range history {
 		c.Sequence++
 		written := m.Time
-		m = m.Stored()
+		m = m.WithoutData()
 		m.Sequence, m.Turn, m.Time = c.Sequence, 0, written
 		c.Log = append(c.Log, m)
 	}

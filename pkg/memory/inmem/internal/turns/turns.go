@@ -77,5 +77,5 @@ func (s *Turns) close(c *db.Session, t *db.Turn, outcome session.Outcome) {
 	if outcome != session.OutcomeFailed {
 		t.Journals = nil
 	}
-	c.State, c.OpenTurn = outcome.After(), ""
+	c.State, c.OpenTurn = outcome.SessionState(), ""
 }

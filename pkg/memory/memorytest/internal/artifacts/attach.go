@@ -46,7 +46,7 @@ func attaching(ref session.Ref, turnID string, files ...conversation.Attachment)
 	return b
 }
 
-func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.Begun {
+func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.BeginResult {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

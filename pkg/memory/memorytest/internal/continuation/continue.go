@@ -38,7 +38,7 @@ func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	first := fixture.NewCommit(ref, turn, "first", session.OutcomeOpen).Result
 	first.Sequence = 4
-	fixture.RequireEqual(t, memory.Begun{
+	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
@@ -136,7 +136,7 @@ func continueIsTakenOver(t *testing.T, store memory.Store) {
 func continueOneOfManyWins(t *testing.T, store memory.Store) {
 	ref, turn := waiting(t, store)
 	errs := make([]error, 16)
-	begun := make([]memory.Begun, len(errs))
+	begun := make([]memory.BeginResult, len(errs))
 	var callers sync.WaitGroup
 	for i := range errs {
 		callers.Go(func() {

@@ -95,7 +95,7 @@ func continueAfterACompaction(t *testing.T, store memory.Store) {
 			{"2 They talked.", "3 read on"},
 		}
 		ask := fixture.NewContinuation(ref, turn, "t2")
-		var begun memory.Begun
+		var begun memory.BeginResult
 		for range 2 {
 			var err error
 			begun, err = store.BeginTurn(t.Context(), ask)

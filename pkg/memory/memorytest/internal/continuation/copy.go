@@ -35,7 +35,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 		{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "hi"},
 		{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 1},
 	}
-	fixture.RequireEqual(t, memory.Begun{
+	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: inherited(ask.From.Inherited[0]),

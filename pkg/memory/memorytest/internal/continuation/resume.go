@@ -58,7 +58,7 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	first := fixture.NewCommit(ref, from, "first", session.OutcomeOpen).Result
 	first.Sequence = 4
-	fixture.RequireEqual(t, memory.Begun{
+	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,

@@ -231,7 +231,7 @@ var alike = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
 	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Size.Bytes"),
-	cmpopts.IgnoreFields(memory.Begun{}, "LeaseLeft"),
+	cmpopts.IgnoreFields(memory.BeginResult{}, "LeaseLeft"),
 	cmpopts.IgnoreFields(memory.Artifact{}, "Created"),
 	cmpopts.IgnoreFields(failure.Error{}, "Cause"),
 	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
@@ -259,7 +259,7 @@ func found(reply any, err error) string {
 		return cmp.Or(string(failure.ModeOf(err)), "unknown")
 	}
 	switch r := reply.(type) {
-	case memory.Begun:
+	case memory.BeginResult:
 		if r.Status == memory.StatusBegun && r.Turn.Continues != "" {
 			return "continued"
 		}

@@ -128,7 +128,7 @@ func beginCall(s *subject, b memory.Begin) call {
 	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
-		begun, _ := reply.(memory.Begun)
+		begun, _ := reply.(memory.BeginResult)
 		if begun.Status == memory.StatusBegun {
 			s.idle, s.waiting, s.failed = false, "", session.Turn{}
 			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1

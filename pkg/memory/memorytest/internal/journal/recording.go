@@ -33,7 +33,7 @@ func RecordingTests() fixture.Tests {
 
 // given returns the entry with the input of a step, in an encoding that is opaque to the store.
 func given(what string) execution.Entry {
-	return execution.Entry{Phase: execution.Intent, Given: []byte(what)}
+	return execution.Entry{Phase: execution.Intent, StepInput: []byte(what)}
 }
 
 // recording reads all pages of a finished step.
@@ -144,7 +144,7 @@ func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, append([]execution.Entry{given("this")}, fixture.ModelRounds(1)...), recording(t, store, ref, "t1", 1))
 
 	b := fixture.NewBegin(ref, "t2", "")
-	b.From.Continues, b.Message = "t1", b.Message.Stored()
+	b.From.Continues, b.Message = "t1", b.Message.WithoutData()
 	b.Message.Role, b.Message.Text = "", ""
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

@@ -73,7 +73,7 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 		for _, verb := range []session.Verb{"", session.Pause, session.Resume, session.Close} {
 			ref := fixture.SessionInState(t, store, state)
 			want := fixture.View(t, store, ref)
-			want.Session.State, _ = state.After(verb)
+			want.Session.State, _ = state.Apply(verb)
 			for range 2 {
 				fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: verb})
 				fixture.RequireEqual(t, want, fixture.View(t, store, ref))

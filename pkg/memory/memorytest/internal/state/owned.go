@@ -31,7 +31,7 @@ func ownedOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
 	}
 	for range 60 {
 		key := []string{"", "", "_", "temp:"}[r.IntN(4)] + names[r.IntN(len(names))]
-		owner, declared := ownership.Of(key)
+		owner, declared := ownership.OwnerOf(key)
 		u := memory.StateUpdate{Ref: ref, RequestID: fixture.UniqueName("r"), Delta: map[string]json.RawMessage{key: json.RawMessage("1")}}
 		if owner == ownership.Memory || !declared {
 			fixture.UpdateState(t, store, u)

@@ -46,7 +46,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 
 	require.Positive(t, begun.Turn.Epoch)
 	said := conversation.Message{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1}
-	fixture.RequireEqual(t, memory.Begun{
+	fixture.RequireEqual(t, memory.BeginResult{
 		Status:  memory.StatusBegun,
 		Turn:    session.Turn{ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 1},
 		History: []conversation.Message{said},

@@ -31,7 +31,7 @@ func withoutMessageAppendsNone(t *testing.T, store memory.Store) {
 	ask := fixture.NewBeginWithoutMessage(ref, "t2")
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, memory.Begun{
+	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn:   session.Turn{ID: "t2", Trace: ask.TraceID, Number: 2, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 2},
 		History: []conversation.Message{

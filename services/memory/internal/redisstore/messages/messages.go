@@ -31,7 +31,7 @@ const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 // EncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
 // separately.
 func EncodeBody(m conversation.Message) ([]byte, error) {
-	m = m.Stored()
+	m = m.WithoutData()
 	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
 	return db.Encoding.Marshal(wire.MessageToProto(m))
 }
@@ -70,7 +70,7 @@ func SummaryMessage(sequence int64, text string) conversation.Message {
 // OldestFirst reverses messages that were read newest first. It drops the oldest ones when the messages exceed
 // the size of one reply.
 func OldestFirst(messages []conversation.Message) []conversation.Message {
-	messages = messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)]
+	messages = messages[:conversation.CountFitting(slices.Values(messages), memory.MaxWindowBytes)]
 	slices.Reverse(messages)
 	return messages
 }

@@ -43,5 +43,5 @@ func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64
 		return nil, db.UnreadableError(op, err)
 	}
 	history = append(history, entries...)
-	return history[:conversation.Fit(slices.Values(history), memory.MaxWindowBytes)], nil
+	return history[:conversation.CountFitting(slices.Values(history), memory.MaxWindowBytes)], nil
 }

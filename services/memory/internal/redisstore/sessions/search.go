@@ -47,7 +47,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 		}
 	}
 	hits = bestHits(hits, q.Limit)
-	return hits[:conversation.Fit(func(yield func(conversation.Message) bool) {
+	return hits[:conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, h := range hits {
 			if !yield(h.Message) {
 				return

@@ -119,7 +119,7 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	const op = "memory.UpdateSession"
 	var moves, labels []any
 	for _, from := range states {
-		if to, ok := from.After(u.Verb); ok {
+		if to, ok := from.Apply(u.Verb); ok {
 			moves = append(moves, string(from), string(to))
 		}
 	}

@@ -35,7 +35,7 @@ const maxBeginAttempts = 4
 const moreResults = 64
 
 // BeginTurn implements memory.Turns.
-func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := t.begin(ctx, b, b.Window)
 	// A turn without a message may follow a round of tool calls that is longer than its window. A round
 	// must not be split, so the holder of the turn asks again for more.
@@ -53,29 +53,29 @@ func hasOnlyResults(messages []conversation.Message) bool {
 }
 
 // begin is BeginTurn with a given number of messages to read for the window.
-func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Begun, error) {
+func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
 	if err := memory.CheckBegin(op, b); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	least, err := t.cfg.LeastEpoch()
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	attempt := beginAttempt{begin: b, read: read, leastEpoch: least, files: newFiles(b), predecessor: resumeKeys(b)}
 	for range maxBeginAttempts {
 		keys, args, err := attempt.keysAndArgs(t.cfg)
 		if err != nil {
-			return memory.Begun{}, db.UnencodableError(op, err)
+			return memory.BeginResult{}, db.UnencodableError(op, err)
 		}
 		r, err := t.db.Run(ctx, op, b.Ref, beginScript, keys, args...)
 		if err != nil {
-			return memory.Begun{}, err
+			return memory.BeginResult{}, err
 		}
 		// The reply may come from another Redis process than the one whose generation was read, so the
 		// generation is checked again.
 		if now, err := t.cfg.LeastEpoch(); err != nil || now != least {
-			return memory.Begun{}, cmp.Or(err, storeReplaced(op))
+			return memory.BeginResult{}, cmp.Or(err, storeReplaced(op))
 		}
 		switch r.Status() {
 		case "versions":
@@ -84,13 +84,13 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			attempt.predecessor = resumeJournalKeys(b, r.Text(1))
 		case "make_room":
 			if attempt.predecessor, err = t.predecessor(ctx, op, b, r.Text(1)); err != nil {
-				return memory.Begun{}, err
+				return memory.BeginResult{}, err
 			}
 		default:
 			return t.finishBegin(ctx, op, attempt, r)
 		}
 	}
-	return memory.Begun{}, db.SessionBusyError(op, b.Ref, attempt.predecessor.name, "")
+	return memory.BeginResult{}, db.SessionBusyError(op, b.Ref, attempt.predecessor.name, "")
 }
 
 // predecessor is an earlier turn whose keys the script needs: one that makes room for the new turn, or
@@ -123,11 +123,11 @@ func (t *Turns) predecessor(ctx context.Context, op string, b memory.Begin, name
 
 // finishBegin completes what the script began. It enters a session in the indexes before any caller
 // learns of it, and drains the outbox.
-func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt, r db.Reply) (memory.Begun, error) {
+func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt, r db.Reply) (memory.BeginResult, error) {
 	b := attempt.begin
 	begun, err := t.decodeBegun(op, b, attempt.read, r)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	if b.LookupOnly {
 		return begun, nil
@@ -136,37 +136,37 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	evicted := attempt.predecessor.failure != nil
 	if begun.Status != memory.StatusClosed && (begun.Turn.Number == 1 || evicted) {
 		if err := t.index.Add(ctx, op, b.Ref, b.User, db.ParseTime(r.Text(3))); err != nil {
-			return memory.Begun{}, err
+			return memory.BeginResult{}, err
 		}
 	}
 	if r.Integer(2) != 0 {
 		if err := t.outbox.Drain(ctx, b.Ref); err != nil {
-			return memory.Begun{}, err
+			return memory.BeginResult{}, err
 		}
 	}
 	return begun, nil
 }
 
 // decodeBegun reads the reply of the script.
-func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (memory.Begun, error) {
-	begun := memory.Begun{Status: memory.BeginStatus(r.Status())}
+func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (memory.BeginResult, error) {
+	begun := memory.BeginResult{Status: memory.BeginStatus(r.Status())}
 	var err error
 	switch r.Status() {
 	case "begun":
 		begun.History, err = decodeWindow(r[min(4, len(r)):], b, read)
-		begun.History = conversation.Behind(r.Fields(1)["untrusted"], begun.History)
+		begun.History = conversation.MarkUntrusted(r.Fields(1)["untrusted"], begun.History)
 		begun.KeepsJournals = t.cfg.KeepJournals > 0
 	case "open":
 		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
 	case "closed":
 	default:
-		return memory.Begun{}, t.beginError(op, b, r)
+		return memory.BeginResult{}, t.beginError(op, b, r)
 	}
 	if err != nil {
-		return memory.Begun{}, db.UnreadableError(op, err)
+		return memory.BeginResult{}, db.UnreadableError(op, err)
 	}
 	if begun.Turn, err = decodeTurn(b.TurnID, r.Fields(1)); err != nil {
-		return memory.Begun{}, db.UnreadableError(op, err)
+		return memory.BeginResult{}, db.UnreadableError(op, err)
 	}
 	return begun, nil
 }

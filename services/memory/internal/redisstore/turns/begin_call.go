@@ -56,7 +56,7 @@ func (a beginAttempt) keysAndArgs(cfg Config) (keys []string, args []any, _ erro
 		cfg.MaxMessages, cfg.MaxBytes, Retention.Milliseconds(),
 		b.LookupOnly, b.LostEpoch, p.name, p.failure, messages.ReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
 		b.From.Continues, answers, b.From.Resumes, indexOf(origin, firstOptional+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
-		conversation.Gravest(p.partial.Untrusted, b.UntrustedSource()),
+		conversation.GravestSource(p.partial.Untrusted, b.UntrustedSource()),
 	}, files, origin)
 	return append(keys, a.files.keys()...), args, nil
 }

@@ -115,7 +115,7 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	}
 	call.fixedArgs = []any{
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
-		string(c.Outcome), string(c.Outcome.After()), Retention.Milliseconds(),
+		string(c.Outcome), string(c.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
 		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.UntrustedSource(),
 	}

@@ -27,7 +27,7 @@ func (t *Turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 		return session.Turn{}, err
 	}
 	r, err := t.db.Run(ctx, op, f.Ref, failScript, db.TurnKeys(f.Ref, f.TurnID, db.JournalName(f.TurnID, partial.Step)),
-		f.Epoch, string(f.Outcome), why, string(f.Outcome.After()), Retention.Milliseconds(),
+		f.Epoch, string(f.Outcome), why, string(f.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, partial.Step, partial.Body, partial.Size,
 		t.journal.KeepAfterTurn(f.Outcome).Milliseconds(), partial.Untrusted)
 	if err != nil {

@@ -80,10 +80,10 @@ func New(cfg Config) (*Admitter, error) {
 // turn may take, and only as long as its caller does. A request that does not wait never overtakes requests
 // that do. Answers interrupt no turn. An error means that no turn was begun, unless it is system_network or
 // system_timeout, which leave that open.
-func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.Begun, error) {
+func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.BeginResult, error) {
 	req, err := a.Decider.Locate(ctx, req)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	if req.IsAnswer() && req.OnBusy == request.Interrupt {
 		req.OnBusy = request.Enqueue // the open turn may be the one that continues with another answer
@@ -96,7 +96,7 @@ func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.Begun
 }
 
 // admit begins the turn at once, or waits for the session if the request may wait.
-func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun, error) {
+func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.BeginResult, error) {
 	queued := a.Active.Waiting(req.Ref) > 0
 	switch {
 	case !queued && req.OnBusy == request.Reject:
@@ -106,12 +106,12 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begun
 			return begun, err
 		}
 		if req.OnBusy == request.Reject {
-			return memory.Begun{}, a.Active.Busy(req.Ref, "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
+			return memory.BeginResult{}, a.Active.Busy(req.Ref, "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
 		}
 	}
 	position, ok := a.Active.Enqueue(req.Ref, req.TurnID(), req.OnBusy == request.Interrupt)
 	if !ok {
-		return memory.Begun{}, a.Active.Busy(req.Ref,
+		return memory.BeginResult{}, a.Active.Busy(req.Ref,
 			fmt.Sprintf("%d requests wait for the session already, and no more may; try again later", active.MaxWaiting))
 	}
 	defer a.Active.Leave(req.Ref, position)

@@ -24,7 +24,7 @@ import (
 // Begin asks the memory service for the turn of a request that has a permit, and starts driving it when it is this
 // orchestrator's. It asks even when nothing can handle the target any more, because the turn may be
 // known. The permit ends with the turn, or here when there is none.
-func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Permit) (memory.Begun, error) {
+func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Permit) (memory.BeginResult, error) {
 	started := false
 	defer func() {
 		if !started {
@@ -33,10 +33,10 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	}()
 	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	if req, err = withLabels(req, decided); err != nil {
-		return memory.Begun{}, err
+		return memory.BeginResult{}, err
 	}
 	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
 	begun, err := a.beginTurn(ctx, req, &decided)
@@ -66,7 +66,7 @@ func withLabels(req request.Request, decided decide.Admission) (request.Request,
 }
 
 // beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
-func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *decide.Admission) (memory.Begun, error) {
+func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *decide.Admission) (memory.BeginResult, error) {
 	decided.Begin.LookupOnly = decided.TargetErr != nil
 	if tried, ok := a.Decider.InDoubt.Take(decided.Begin.TurnID); ok {
 		decided.Begin.TraceID = tried.Trace
@@ -76,7 +76,7 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
-		return memory.Begun{}, decided.TargetErr
+		return memory.BeginResult{}, decided.TargetErr
 	case decided.Begin.From.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
 	case decided.Begin.From.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
@@ -87,7 +87,7 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 
 // toBegun returns the begun turn as the driver needs it. It omits files and inherited results, because the
 // memory service has stored them and must not get them again.
-func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.Begun, permit *admission.Permit) run.BegunTurn {
+func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
 	} else if req.From != (request.From{}) {
@@ -105,7 +105,7 @@ func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun 
 }
 
 // Attachments returns the files of the message of a turn, as the session has stored them.
-func Attachments(begun memory.Begun) []conversation.Attachment {
+func Attachments(begun memory.BeginResult) []conversation.Attachment {
 	for _, m := range begun.History {
 		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {
 			return m.Attachments

@@ -14,12 +14,12 @@ import (
 // beginOnce begins the turn of a request, or finds it. Concurrent calls for the same request share one
 // attempt. It waits for a permit, but not for the session. FoundBusy says that the request had a permit
 // before and found its session busy; it then gets one at once.
-func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy bool) (memory.Begun, error) {
+func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy bool) (memory.BeginResult, error) {
 	key := req.TurnID() + req.Fingerprint()
 	until, _ := ctx.Deadline()
 	for {
 		waiting, leave := a.callers.join(ctx, key)
-		begun, err := runOnce(ctx, a, key, func(ctx context.Context) (memory.Begun, error) {
+		begun, err := runOnce(ctx, a, key, func(ctx context.Context) (memory.BeginResult, error) {
 			permit, begun, err := a.acquirePermit(ctx, waiting, until, req, foundBusy)
 			if permit == nil {
 				return begun, err

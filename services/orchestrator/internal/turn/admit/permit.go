@@ -23,17 +23,17 @@ const maxLookups = 64
 // keep its own permit while it waits. Waiting ends when the callers have left.
 func (a *Admitter) acquirePermit(
 	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
-) (*admission.Permit, memory.Begun, error) {
+) (*admission.Permit, memory.BeginResult, error) {
 	parent := trace.Ref{Tenant: req.Tenant, Trace: req.ParentTrace}
 	fanOut, isChild := a.maxChildrenHere(parent)
 	if !isChild {
 		if permit, ok := a.Permits.TryAdmit(req.Tenant); ok {
-			return permit, memory.Begun{}, nil
+			return permit, memory.BeginResult{}, nil
 		}
 	}
 	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
 	if inDoubt || foundBusy || a.Active.OfSession(req.Ref) != nil { // it is that turn, or the session is busy
-		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
+		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	if !isChild {
 		fanOut, isChild = a.maxChildrenElsewhere(ctx, parent)
@@ -42,11 +42,11 @@ func (a *Admitter) acquirePermit(
 	if isChild {
 		permit, err := a.Permits.AdmitChild(req.Tenant, req.ParentTrace, fanOut)
 		if err == nil {
-			return permit, memory.Begun{}, nil
+			return permit, memory.BeginResult{}, nil
 		}
 		fanOutErr = err
 	} else if req.IsAnswer() {
-		return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
+		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	select {
 	case a.lookups <- struct{}{}:
@@ -56,30 +56,30 @@ func (a *Admitter) acquirePermit(
 		case err != nil || begun.Status != "":
 			return nil, begun, err
 		case abandoned, a.waitsForOtherTurn(ctx, req):
-			return a.Permits.ForceAdmit(req.Tenant), memory.Begun{}, nil
+			return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 		}
 	default: // a known turn is found when the request is repeated
 	}
 	if fanOutErr != nil {
-		return nil, memory.Begun{}, fanOutErr
+		return nil, memory.BeginResult{}, fanOutErr
 	}
 	permit, err := a.Permits.Admit(waiting, req.Tenant, until)
-	return permit, memory.Begun{}, err
+	return permit, memory.BeginResult{}, err
 }
 
 // findTurn looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
 // that its lease has run out, so that it has to be taken over.
-func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.Begun, abandoned bool, _ error) {
+func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.BeginResult, abandoned bool, _ error) {
 	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
-		return memory.Begun{}, false, err
+		return memory.BeginResult{}, false, err
 	}
 	begun, found, err := a.Decider.LookUpTurn(ctx, decided.Begin)
 	switch found {
 	case decide.Absent:
-		return memory.Begun{}, false, decided.TargetErr
+		return memory.BeginResult{}, false, decided.TargetErr
 	case decide.LeaseExpired:
-		return memory.Begun{}, true, decided.TargetErr
+		return memory.BeginResult{}, true, decided.TargetErr
 	default:
 		return begun, false, err
 	}

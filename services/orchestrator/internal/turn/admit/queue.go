@@ -23,7 +23,7 @@ const interruptReason = "another request of the session interrupted it"
 const pollInterval = time.Second
 
 // waitForSession begins the turn of a request once its position is the first and the session is free.
-func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *active.Position) (memory.Begun, error) {
+func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *active.Position) (memory.BeginResult, error) {
 	within := cmp.Or(req.Timeout, a.Timeout)
 	patience := time.NewTimer(within)
 	defer patience.Stop()
@@ -56,12 +56,12 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 		case <-changed:
 		case <-again:
 		case <-patience.C:
-			return memory.Begun{}, a.Active.Busy(req.Ref,
+			return memory.BeginResult{}, a.Active.Busy(req.Ref,
 				fmt.Sprintf("the session was busy for the %s that the request may take; try again, or ask for a longer timeout", within))
 		case <-a.Drain.Closing():
-			return memory.Begun{}, active.ErrStopping
+			return memory.BeginResult{}, active.ErrStopping
 		case <-ctx.Done():
-			return memory.Begun{}, ctx.Err()
+			return memory.BeginResult{}, ctx.Err()
 		}
 	}
 }

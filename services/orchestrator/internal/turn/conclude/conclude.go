@@ -102,7 +102,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().CatchUp(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {
+	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.NeedsInput() {
 		o.Results = closed.Steps // the work ended after the last commit: the turn has its answer
 		c.closeAnswered(ctx, t, o)
 		return nil
@@ -120,7 +120,7 @@ func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	closed.Steps = o.Results
 	closed.Outcome = session.OutcomeCompleted
 	if n := len(o.Results); n > 0 && o.Results[n-1].InputRequired {
-		closed.Outcome = session.Asking(o.Results[n-1])
+		closed.Outcome = session.InputOutcome(o.Results[n-1])
 	}
 	if err := aggregate(ctx, t.Events, o.Results); err != nil {
 		t.Events.Log().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))

@@ -59,7 +59,7 @@ func (c *Closer) complete(ctx context.Context, t Turn) error {
 	if err := t.Events.IgnoreFullTrace(rest); err != nil {
 		return err
 	}
-	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.Asks() {
+	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.NeedsInput() {
 		if err := t.Events.IgnoreFullTrace(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
 			return err
 		}

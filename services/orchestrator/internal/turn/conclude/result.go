@@ -78,7 +78,7 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 
 // pendingCalls returns the calls that need external input, with which a turn has ended.
 func pendingCalls(closed session.Turn) []execution.Pending {
-	if n := len(closed.Steps); n > 0 && closed.Outcome.Asks() {
+	if n := len(closed.Steps); n > 0 && closed.Outcome.NeedsInput() {
 		return closed.Steps[n-1].Pending
 	}
 	return nil

@@ -61,7 +61,7 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	}
 	decided.Begin.Message.Attachments = req.Files
 	// Text from that source may be in the state, and in messages that are not copied.
-	decided.Begin.Message = conversation.Behind(untrusted, []conversation.Message{decided.Begin.Message})[0]
+	decided.Begin.Message = conversation.MarkUntrusted(untrusted, []conversation.Message{decided.Begin.Message})[0]
 	return decided, nil
 }
 
@@ -91,7 +91,7 @@ func forkedLabels(found trace.RunningTrace, p earlierTurn, step int) (request.La
 // windowBefore returns the messages that a forked session gets from before its first turn: as many as a turn
 // may see, without their files.
 func windowBefore(messages []conversation.Message, limit int) []conversation.Message {
-	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
+	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(messages) {
 			if !yield(m) {
 				return

@@ -18,7 +18,7 @@ import (
 
 // Memory is what decisions need of the memory service.
 type Memory interface {
-	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
+	BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error)
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
@@ -78,7 +78,7 @@ func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session
 
 // LookUpTurn asks the memory service for the state of a turn, and changes nothing. The error is not_found when
 // the turn is Absent; any other error leaves open what there is.
-func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Begun, Found, error) {
+func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, Found, error) {
 	begin.LookupOnly = true
 	begun, err := d.BeginTurn(ctx, begin)
 	switch {
@@ -96,13 +96,13 @@ func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.Be
 }
 
 // BeginTurn calls BeginTurn of the memory service, with retries.
-func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
+func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	if begin.LookupOnly {
 		begin.Message.Attachments = nil // nothing is stored
 	}
-	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return d.Memory.BeginTurn(ctx, begin) })
+	return retry.Do(ctx, func(ctx context.Context) (memory.BeginResult, error) { return d.Memory.BeginTurn(ctx, begin) })
 }
 
 // earlierTrace returns the trace from which a request continues. A trace of another user is not found.

@@ -31,7 +31,7 @@ const (
 
 // Memory is what a lease needs of the memory service.
 type Memory interface {
-	BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error)
+	BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error)
 	RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error
 	ReleaseTurn(ctx context.Context, h memory.Lease) error
 	FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error)
@@ -134,7 +134,7 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 	again.LostEpoch = l.epoch
 	ctx, cancel := withGracePeriod(work, BeginTimeout)
 	defer cancel()
-	begun, err := retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return l.memory.BeginTurn(ctx, again) })
+	begun, err := retry.Do(ctx, func(ctx context.Context) (memory.BeginResult, error) { return l.memory.BeginTurn(ctx, again) })
 	if err != nil {
 		return nil, err
 	}

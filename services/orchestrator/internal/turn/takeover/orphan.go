@@ -90,7 +90,7 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 // higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
 // to the highest epoch.
 func (r *Reconciler) continueTurn(
-	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.Begun,
+	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.BeginResult,
 ) (bool, error) {
 	begun, err := r.claim(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
@@ -147,14 +147,14 @@ func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide
 
 // claim begins a turn that another orchestrator may hold a lease of. Nothing is begun when the turn changes
 // hands meanwhile.
-func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
+func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
 	if known.LeaseLeft > 0 {
 		err := lease.New(r.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
-			return memory.Begun{}, nil
+			return memory.BeginResult{}, nil
 		}
 		if err != nil {
-			return memory.Begun{}, err
+			return memory.BeginResult{}, err
 		}
 	}
 	return r.Decider.BeginTurn(ctx, begin)

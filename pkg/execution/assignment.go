@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Asked is what a step is asked to do (contract OC-28). The zero Asked belongs to an agent that is run by hand: it does
+// Assignment is what a step is asked to do (contract OC-28). The zero Assignment belongs to an agent that is run by hand: it does
 // what the conversation wants.
-type Asked struct {
+type Assignment struct {
 	Goal           string // what the user wants of the turn, cut to 200 characters
 	Task           string // what this step is asked to do (the goal unless a planner asked for something else)
 	ExpectedOutput string // description of the result (may be empty)
@@ -20,7 +20,7 @@ type Asked struct {
 
 // Brief returns the part of the request that the conversation does not contain: the task, the constraints and the
 // expected output. It is empty when there is none.
-func (a Asked) Brief() string {
+func (a Assignment) Brief() string {
 	var parts []string
 	if a.Task != a.Goal {
 		parts = append(parts, "What you are asked to do:\n\n"+a.Task)

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Signed returns a connection whose calls carry the credentials, such as a bearer.Token. If as is nil, it returns conn.
-func Signed(conn grpc.ClientConnInterface, as credentials.PerRPCCredentials) grpc.ClientConnInterface {
-	if as == nil {
+// WithCredentials returns a connection whose calls carry the credentials, such as a bearer.Token. If as is nil, it returns conn.
+func WithCredentials(conn grpc.ClientConnInterface, creds credentials.PerRPCCredentials) grpc.ClientConnInterface {
+	if creds == nil {
 		return conn
 	}
-	return signed{conn, as}
+	return signed{conn, creds}
 }
 
 type signed struct {
