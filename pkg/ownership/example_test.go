@@ -8,7 +8,7 @@ import (
 )
 
 // The name of a key says which tier owns it. One that no rule names is the agent's.
-func ExampleOf() {
+func ExampleOwnerOf() {
 	for _, key := range []string{"user:name", "trace_id", "_cache", "visits"} {
 		owner, declared := ownership.OwnerOf(key)
 		fmt.Fprintln(os.Stdout, key, owner, declared)
