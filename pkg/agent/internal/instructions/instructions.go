@@ -166,7 +166,8 @@ type resolution struct {
 // value returns what replaces the placeholder of a key.
 func (r *resolution) value(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
-		return conversation.Transcript(slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" }))
+		trusted := slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" })
+		return conversation.Transcript(trusted)
 	}
 	m := r.turn.Memory()
 	value, err := lookup(ctx, m, key)
