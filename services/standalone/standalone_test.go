@@ -149,12 +149,12 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 // mesh when it stops.
 // Req: LC-23
 func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "hello-agent")
-	require.NoError(t, gobuild.Build("", program, "../../examples/hello-agent"))
+	programs, err := gobuild.Programs("", "../../examples/hello-agent")
+	require.NoError(t, err)
 	m := run(t, config(t))
 	require.Zero(t, m.readyInstances(t, "hello"))
 
-	hello := exec.Command(program, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	hello := exec.Command(filepath.Join(programs, "hello-agent"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
 	hello.Env = append(os.Environ(), "TROUPE_ETCD="+strings.Join(m.Etcd, ","), "TROUPE_MEMORY="+m.Memory, "TROUPE_TLS_DEV_CA="+m.DevCA)
 	var said strings.Builder
 	hello.Stderr = &said

@@ -4,7 +4,6 @@ package attack
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -24,11 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
-		goleak.Cleanup(func(code int) {
-			rig.Clean()
-			os.Exit(code)
-		}))
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start")) // started by the Gemini SDK
 }
 
 // patience bounds every wait, with room for a busy machine.

@@ -3,25 +3,67 @@ package gobuild
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"syscall"
 )
 
-// Build builds packages, seen from dir [the directory of the test], into output. It uses the race detector if
-// the test itself does, so both share the build cache. It strips the programs, as a release does, because
+// Programs builds the programs of packages, seen from dir (empty means the folder of the test), and returns the
+// folder that holds them, each under the last part of its import path. All tests of a module share this folder,
+// .tmp/programs, so a program is linked again only after a change. Concurrent callers wait for each other.
+//
+// The programs have the race detector if the test itself has it. They are stripped, as in a release, because
 // linking debug information would double the time.
-func Build(dir, output string, packages ...string) error {
-	args := []string{"build", "-ldflags", "-s -w", "-o", output}
+func Programs(dir string, packages ...string) (folder string, err error) {
+	root, err := moduleRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	folder = filepath.Join(root, ".tmp", "programs")
+	args := []string{"build", "-buildvcs=false", "-ldflags", "-s -w"}
 	if hasRaceDetector() {
+		folder += "-race"
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, packages...)...)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	unlock, err := lock(folder + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	cmd := exec.Command("go", append(append(args, "-o", folder+"/"), packages...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %v: %w\n%s", packages, err, out)
+		return "", fmt.Errorf("go build %v: %w\n%s", packages, err, out)
 	}
-	return nil
+	return folder, nil
+}
+
+// moduleRoot returns the folder of the go.mod that applies to dir.
+func moduleRoot(dir string) (string, error) {
+	cmd := exec.Command("go", "env", "GOMOD")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	return filepath.Dir(strings.TrimSpace(string(out))), err
+}
+
+// lock locks a file against other processes, until unlock.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return func() { _ = file.Close() }, nil
 }
 
 func hasRaceDetector() bool {

@@ -14,12 +14,15 @@ import (
 )
 
 // A program has the race detector exactly if its test has it.
-func TestBuild_FollowsTheRaceDetectorOfTheTest(t *testing.T) {
+func TestPrograms_FollowTheRaceDetectorOfTheTest(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module program\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
-	output := filepath.Join(dir, "program")
-	require.NoError(t, gobuild.Build(dir, output, "."))
+	folder, err := gobuild.Programs(dir, ".")
+	require.NoError(t, err)
+	output := filepath.Join(folder, "program")
+	first, err := os.Stat(output)
+	require.NoError(t, err)
 
 	race := debug.BuildSetting{Key: "-race", Value: "true"}
 	own, ok := debug.ReadBuildInfo()
@@ -28,5 +31,12 @@ func TestBuild_FollowsTheRaceDetectorOfTheTest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, slices.Contains(own.Settings, race), slices.Contains(built.Settings, race))
 
-	require.ErrorContains(t, gobuild.Build(dir, output, "./absent"), "go build [./absent]: ")
+	_, err = gobuild.Programs(dir, ".")
+	require.NoError(t, err)
+	second, err := os.Stat(output)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(first, second), "an unchanged program was linked again")
+
+	_, err = gobuild.Programs(dir, "./absent")
+	require.ErrorContains(t, err, "go build [./absent]: ")
 }

@@ -14,17 +14,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/troupe-dev/troupe/pkg/tool"
-	"github.com/troupe-dev/troupe/test/rig"
 )
 
 func TestMain(m *testing.M) {
 	// The Gemini SDK starts this goroutine with the process and never ends it.
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),
-		goleak.Cleanup(func(code int) {
-			rig.Clean()
-			os.Exit(code)
-		}))
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 // injection is a case of the corpus.

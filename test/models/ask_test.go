@@ -34,8 +34,9 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
 	folder := agentFolder(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
 
-	troupe := filepath.Join(t.TempDir(), "troupe")
-	require.NoError(t, gobuild.Build("", troupe, "github.com/troupe-dev/troupe/cmd/troupe"))
+	programs, err := gobuild.Programs("", "github.com/troupe-dev/troupe/cmd/troupe")
+	require.NoError(t, err)
+	troupe := filepath.Join(programs, "troupe")
 	dev := startProgram(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
 	address := dev.readUntil(regexp.MustCompile(`gRPC +(\S+)\s`))
 

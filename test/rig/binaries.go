@@ -28,23 +28,9 @@ func Binaries(t testing.TB, cfg Config) *Mesh {
 }
 
 // build builds the binaries of the services and of Programs, once for all tests of a process.
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "troupe-bin")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	return dir, gobuild.Build(repositoryRoot(), dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
+var build = sync.OnceValues(func() (folder string, err error) {
+	return gobuild.Programs(repositoryRoot(), "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
-
-var built string // folder of the binaries
-
-// Clean removes the binaries. A TestMain calls it at the end.
-func Clean() {
-	if built != "" {
-		_ = os.RemoveAll(built)
-	}
-}
 
 // process is a service in a process of its own.
 type process struct {

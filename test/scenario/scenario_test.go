@@ -4,7 +4,6 @@ package scenario
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,11 +23,7 @@ import (
 // limits how many. TestReplicas, TestDrain and TestSession measure durations, so they run alone.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"), // started by the Gemini SDK
-		goleak.Cleanup(func(code int) {
-			rig.Clean()
-			os.Exit(code)
-		}))
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start")) // started by the Gemini SDK
 }
 
 // scenarios run in this order on one mesh. Each leaves all parts running.

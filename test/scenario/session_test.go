@@ -21,6 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	service "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/test/gobuild"
 	"github.com/troupe-dev/troupe/test/redistest"
 	"github.com/troupe-dev/troupe/test/scenario/talker/talk"
 )
@@ -62,9 +63,9 @@ func (p *process) say(line string) string {
 //
 // Req: LP-9, LP-10, LP-10a
 func TestSession_SurvivesItsProcesses(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "talker")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./talker").CombinedOutput()
-	require.NoError(t, err, "%s", built)
+	programs, err := gobuild.Programs("", "./talker")
+	require.NoError(t, err)
+	program := filepath.Join(programs, "talker")
 	address, store := memoryOnRedis(t)
 	const id = "talk"
 

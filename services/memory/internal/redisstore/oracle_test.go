@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	differOps  = flag.Int("differ.ops", 20_000, "how many operations TestStore_BehavesLikeTheInMemoryStore compares")
+	differOps  = flag.Int("differ.ops", 8_000, "how many operations TestStore_BehavesLikeTheInMemoryStore compares")
 	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
 )
 

@@ -39,15 +39,6 @@ func openStore(t *testing.T, url string) *Store {
 	return s
 }
 
-// The suite names what each of its tests proves; this list is the sum for the shipped store.
-// Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
-func TestStore_OnRedis(t *testing.T) {
-	t.Parallel()
-	s := openStore(t, "redis://"+redistest.Start(t))
-	require.NoError(t, s.Durable(t.Context()))
-	memorytest.Run(t, func(*testing.T) memory.Store { return s })
-}
-
 func TestStore_OnMiniredis(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+miniredis.RunT(t).Addr())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/test/redistest"
@@ -23,30 +22,30 @@ import (
 func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
-	host, port, err := net.SplitHostPort(master.Addr)
-	require.NoError(t, err)
-	// The replica writes no append-only file, because the child process that writes it would outlive a kill.
-	replica := redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no")
+	replica := addReplica(t, master.Addr)
 	s, err := New(Config{
 		URL: "redis://" + master.Addr, Durability: redisconn.D2, ReplicaTime: patience,
 		MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s, replica
+}
+
+// addReplica runs a replica of a Redis, and returns once it is connected.
+func addReplica(t *testing.T, master string, flags ...string) *redistest.Server {
+	t.Helper()
+	host, port, err := net.SplitHostPort(master)
+	require.NoError(t, err)
+	// The replica writes no append-only file, because the child process that writes it would outlive a kill.
+	replica := redistest.New(t, append(flags, "--replicaof", host+" "+port, "--appendonly", "no")...)
 	node := redis.NewClient(&redis.Options{Addr: replica.Addr, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
 	eventually(t, func(ctx context.Context) bool {
 		info, err := node.InfoMap(ctx, "replication").Result()
 		return err == nil && info["Replication"]["master_link_status"] == "up"
 	})
-	return s, replica
-}
-
-func TestStore_OnRedisWithReplica(t *testing.T) {
-	t.Parallel()
-	s, _ := openReplicatedStore(t, 10*time.Second, "--min-replicas-to-write", "1")
-	require.NoError(t, s.Durable(t.Context()))
-	memorytest.Run(t, func(*testing.T) memory.Store { return s })
+	return replica
 }
 
 func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
