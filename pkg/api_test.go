@@ -18,9 +18,9 @@ import (
 
 const apiGolden = "testdata/api.golden"
 
-// TestAPI_IsTheGoldenFile compares the exported declarations of pkg/ with a file, so that a review sees each change of the
+// TestAPI_MatchesGoldenFile compares the exported declarations of pkg/ with a file, so that a review sees each change of the
 // public API. It reads the source alone. The command `make api` writes the file anew.
-func TestAPI_IsTheGoldenFile(t *testing.T) {
+func TestAPI_MatchesGoldenFile(t *testing.T) {
 	have := publicAPI(t)
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(apiGolden), 0o750); err != nil {

@@ -63,9 +63,9 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestContracts_KnowNoTechnology checks that no folder has both a contract and its adapter: a
+// TestContracts_ImportNoAdapterTechnology checks that no folder has both a contract and its adapter: a
 // package with a suite for its implementations imports none of the confined technologies.
-func TestContracts_KnowNoTechnology(t *testing.T) {
+func TestContracts_ImportNoAdapterTechnology(t *testing.T) {
 	imports := sources(t)
 	contracts := 0
 	for path := range imports {

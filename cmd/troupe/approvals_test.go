@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-func TestGetApprovals_ListsAllThatWaits(t *testing.T) {
+func TestGetApprovals_ListsPendingCalls(t *testing.T) {
 	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
 	d.Run(t, process.ExitOK, "", "ask", "--session", "s2", "hello")

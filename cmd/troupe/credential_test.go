@@ -9,7 +9,7 @@ import (
 )
 
 // The output for a call that lacks a credential names the credential and the command that supplies it.
-func TestAsk_ShowsWhichCredentialIsLacking(t *testing.T) {
+func TestAsk_PrintsMissingCredential(t *testing.T) {
 	d := newMesh(t)
 	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "fetch")
 	for _, says := range []string{

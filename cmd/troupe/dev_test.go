@@ -54,7 +54,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
 // The help texts say what a token permits and what an open port gives to callers.
-func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
+func TestHelp_ExplainsTokensAndOpenPorts(t *testing.T) {
 	for command, words := range map[string][]string{
 		"new token": {`--tenant="default"`, "pause, drain and quarantine agents, replay turns"},
 		"dev":       {"without any proof of who calls", "all that an admin may"},
@@ -67,7 +67,7 @@ func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
 	}
 }
 
-func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
+func TestDev_PrintsEndpointsAndReloadsAgents(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))

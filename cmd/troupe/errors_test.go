@@ -32,7 +32,7 @@ func (rejectingMesh) EraseUser(context.Context, *troupev1.EraseUserRequest) (*tr
 }
 
 // Error messages about a request name command line flags and arguments, not API fields.
-func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
+func TestErrors_NameFlagsInsteadOfAPIFields(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) {
 		troupev1.RegisterOrchestratorServiceServer(r, rejectingMesh{})
 		troupev1.RegisterSessionServiceServer(r, rejectingMesh{})
@@ -55,7 +55,7 @@ func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
 }
 
 // Erasing a user without data succeeds, and the receipt says that there was nothing to remove.
-func TestErase_SaysThatNothingWasLeft(t *testing.T) {
+func TestErase_UnknownUserPrintsEmptyReceipt(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, rejectingMesh{}) })
 	var told bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"erase", "user", "u1", "--yes", "--addr", addr}, console.Terminal{Out: &told, Err: &told}))
@@ -63,7 +63,7 @@ func TestErase_SaysThatNothingWasLeft(t *testing.T) {
 }
 
 // The error suggests `troupe dev` only when nothing listens at the default address.
-func TestServer_AdvisesAMeshOfItsOwnOnlyWhereThatWouldHelp(t *testing.T) {
+func TestServer_SuggestsDevOnlyForDefaultAddress(t *testing.T) {
 	refused := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
 	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))
 	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.Explain(refused), "cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")

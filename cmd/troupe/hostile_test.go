@@ -27,7 +27,7 @@ const (
 )
 
 // No text from the mesh, in any field, can move the cursor or look like a line that the command printed.
-func TestCommands_PrintNothingRaw(t *testing.T) {
+func TestCommands_EscapeText(t *testing.T) {
 	addr := hostileMesh(t)
 	for _, line := range []string{
 		"get agents", "get instances", "get workflows", "get traces", "get decisions", "get sessions", "get session s", "get approvals", "get artifacts s",
@@ -47,7 +47,7 @@ func TestCommands_PrintNothingRaw(t *testing.T) {
 }
 
 // `troupe audit` escapes its entries too, because they contain names and reasons that callers chose.
-func TestAudit_PrintsNothingRaw(t *testing.T) {
+func TestAudit_EscapesText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Name: "orchestrator", Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(t, err)

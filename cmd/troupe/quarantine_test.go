@@ -51,7 +51,7 @@ func (s *quarantinedMesh) DescribeInstance(context.Context, *troupev1.DescribeIn
 	return &troupev1.DescribeInstanceResponse{Instance: s.instance()}, nil
 }
 
-func TestQuarantine_IsAskedForAndShown(t *testing.T) {
+func TestQuarantine_IsSetAndPrinted(t *testing.T) {
 	s := &quarantinedMesh{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	told := func(want int, args ...string) string {

@@ -17,7 +17,7 @@ import (
 )
 
 // A user who trusts the wrong CA sees the TLS error without details of gRPC.
-func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
+func TestServer_ExplainsTLSErrors(t *testing.T) {
 	files := func() identity.Config {
 		ca, err := identity.OpenCA(t.TempDir())
 		require.NoError(t, err)

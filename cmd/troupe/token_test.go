@@ -28,7 +28,7 @@ func (s *tokenRecorder) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRe
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
-func TestServer_ShowsATokenFromAFileOrTheEnvironment(t *testing.T) {
+func TestServer_SendsTokenFromFileOrEnvironment(t *testing.T) {
 	s := &tokenRecorder{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
 	file := filepath.Join(t.TempDir(), "token")

@@ -25,8 +25,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ReasonRestarted is the reason of the warning that a remote agent begins again, because its worker was lost or its turn
-// failed and is repeated. The text deltas of its step so far are void.
+// ReasonRestarted is the reason of the warning that a remote agent starts again, because its worker was lost or
+// its failed turn is retried. The text deltas of its step so far are void.
 const ReasonRestarted = "REMOTE_STEP_BEGUN_AGAIN"
 
 // Agent returns an agent whose work is done by an agent or a workflow of the mesh: in a flow, as a tool, or alone. The
@@ -67,7 +67,7 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	}
 	config.Run = func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
-			r := &remote{target: target, branch: inv.Branch(), yield: yield, spent: new(spending.Tally)}
+			r := &remoteTurn{target: target, branch: inv.Branch(), yield: yield, spent: new(spending.Tally)}
 			if err := r.run(ctx, c, inv); err != nil {
 				yield(event.Event{}, err)
 			}
@@ -76,21 +76,21 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	return agent.New(config)
 }
 
-// remote is one turn of a remote agent.
-type remote struct {
+// remoteTurn is one turn of a remote agent.
+type remoteTurn struct {
 	target string
 	branch string // of the local agent
 	yield  func(event.Event, error) bool
 
 	spent      *spending.Tally // by the remote turn so far
-	before     budget.Amounts  // used by earlier remote turns that failed
+	earlierUse budget.Amounts  // used by earlier remote turns that failed
 	usage      execution.Usage // of those turns
 	trace      string          // of the remote turn, while it runs
 	readerGone bool            // the caller stopped reading events
 	result     execution.Result
 }
 
-func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error {
+func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) error {
 	if inv.Step.Agent == r.target {
 		return failure.Newf(failure.AgentLogic, "client.Agent", "agent %s would ask itself; ask another one", r.target)
 	}
@@ -107,32 +107,33 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 	if err != nil {
 		return err
 	}
-	defer func() { held.Settle(r.used()) }()
-	defer r.abandon(ctx, c, inv)
+	defer func() { held.Settle(r.budgetUse()) }()
+	defer r.cancelUnwanted(ctx, c, inv)
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	if inv.Stop != nil {
 		defer context.AfterFunc(inv.Stop, leave)()
 	}
-	req := r.request(ctx, inv)
+	req := r.newRequest(ctx, inv)
 	if inv.Step.Budget != nil {
 		req.Budget = wire.LimitsToProto(limits)
 	}
 	if inv.Step.TraceID != "" {
 		ctx = turnctx.Outgoing(turnctx.WithParentTrace(ctx, inv.Step.TraceID))
 	}
-	done, err := r.ask(ctx, c, inv, req)
+	done, err := r.runRequest(ctx, c, inv, req)
 	for n := 2; err == nil && isFailed(done) && n <= maxTurns(inv); n++ {
 		done, err = r.retry(ctx, c, inv, req, done, n)
 	}
 	if err != nil || done == nil {
 		return err
 	}
-	return r.finish(done, req.GetSessionId())
+	return r.yieldResult(done, req.GetSessionId())
 }
 
-// ask runs the remote turn of a request, or attaches to it, and returns its result (nil when the caller stopped reading).
-func (r *remote) ask(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
+// runRequest starts the remote turn of a request, or attaches to it, and returns its result (nil when the caller
+// stopped reading).
+func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
 		r.spent.Note(e)
@@ -154,44 +155,45 @@ func (r *remote) ask(ctx context.Context, c *Client, inv agent.Invocation, req *
 	return nil, nil
 }
 
-// used is what the remote turn used of the budget of the turn above: one turn, whatever it began
-// itself, and however often it was asked for.
-func (r *remote) used() budget.Amounts {
-	used := r.before.Add(r.spent.Used())
+// budgetUse returns how much of the parent turn's budget the remote turn has used. It counts as one turn, however
+// many turns it started and however often it was retried.
+func (r *remoteTurn) budgetUse() budget.Amounts {
+	used := r.earlierUse.Add(r.spent.Used())
 	used.FanOut = 1
 	return used
 }
 
-// cancelTime bounds the cancellation of a remote turn (AD-33).
-const cancelTime = 5 * time.Second
+// cancelTimeout bounds the cancellation of a remote turn (AD-33).
+const cancelTimeout = 5 * time.Second
 
-// abandon cancels a remote turn that has not ended, if its result is no longer wanted: the parent was stopped, or its turn
-// was cancelled. A context that ended for another reason may belong to a lost worker, whose successor attaches to the
-// remote turn. Without a journal there is no successor.
-func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
+// cancelUnwanted cancels a remote turn whose result is no longer wanted, because the parent was stopped or its
+// turn was cancelled. It leaves the remote turn alone if ctx ended for another reason: the worker may be lost, and
+// its successor attaches to the remote turn. Without a journal there is no successor.
+func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.Invocation) {
 	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
 	if r.trace == "" || !unwanted {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
-	// Whatever comes of it: the remote turn has a time of its own.
+	// An error is ignored, because the remote turn ends by its own timeout at the latest.
 	_, _ = c.CancelTrace(turnctx.Outgoing(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
 }
 
-// The limits of a turn's timeout.
+// Bounds of the timeout of a turn.
 const (
 	minTimeout = time.Second
 	maxTimeout = 10 * time.Minute
 )
 
-// maxTurnID is the length limit of Parent.turn_id, which holds the key of the call if the agent is a tool.
+// maxTurnID is the maximum length of Parent.turn_id. If the agent is called as a tool, the field holds the key of
+// the call.
 const maxTurnID = 64
 
-// request is the same in all attempts of the step, but for its timeout, its budget, its
-// credentials and its parent, which are no part of what it asks.
-func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
+// newRequest returns the request for the remote turn. All attempts of the step send the same one, except for the
+// timeout, the budget, the credentials and the parent.
+func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
 	auth, _ := execution.AuthFrom(ctx)
 	req := &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
@@ -203,7 +205,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	}
 	if inv.Step.SessionID != "" {
 		sum := sha256.Sum256([]byte(inv.Step.SessionID + "\x00" + r.branch))
-		req.SessionId = turnctx.ChildSessionPrefix(conversationOf(ctx, inv)) + hex.EncodeToString(sum[:16])
+		req.SessionId = turnctx.ChildSessionPrefix(conversationID(ctx, inv)) + hex.EncodeToString(sum[:16])
 	}
 	if inv.Step.TurnID != "" {
 		req.RequestId = "sub-" + inv.Key()
@@ -223,16 +225,17 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	return req
 }
 
-// conversationOf returns the session of the turn. The session id of an agent that is a tool is generated for the call.
-func conversationOf(ctx context.Context, inv agent.Invocation) string {
+// conversationID returns the id of the session of the parent turn. The session id in the step of an agent that is
+// a tool is generated for the call.
+func conversationID(ctx context.Context, inv agent.Invocation) string {
 	if c, ok := execution.ContextFrom(ctx); ok && c.Origin().SessionID != "" {
 		return c.Origin().SessionID
 	}
 	return inv.Step.SessionID
 }
 
-// forward yields an event, and reports whether the reader wants more.
-func (r *remote) forward(e *troupev1.Event) bool {
+// forward yields an event of the remote turn and reports whether the reader wants more.
+func (r *remoteTurn) forward(e *troupev1.Event) bool {
 	if begun := e.GetTurnStarted(); begun != nil {
 		return r.reportSubtask(e, begun)
 	}
@@ -248,20 +251,20 @@ func (r *remote) forward(e *troupev1.Event) bool {
 	if payload == nil {
 		return true
 	}
-	author, branch := r.originOf(e)
+	author, branch := r.authorAndBranch(e)
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Author: author, Branch: branch, Payload: payload}, nil)
 }
 
-// reportSubtask yields the event that names the remote turn.
-func (r *remote) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
+// reportSubtask yields the subtask_started event that names the remote turn.
+func (r *remoteTurn) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
 	s := event.SubtaskStarted{
 		Target: r.target, Session: e.GetSessionId(), Request: begun.GetRequestId(), Trace: e.GetTraceId(), Turn: begun.GetTurnId(),
 	}
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Payload: s}, nil)
 }
 
-// originOf returns the author and the branch of an event (empty for the remote agent itself).
-func (r *remote) originOf(e *troupev1.Event) (author, branch string) {
+// authorAndBranch returns the author and the branch of an event (empty for the remote agent itself).
+func (r *remoteTurn) authorAndBranch(e *troupev1.Event) (author, branch string) {
 	path := strings.Split(cmp.Or(e.GetBranch(), e.GetAgent()), ".")
 	if path[0] == r.target || path[0] == "" {
 		path = path[1:]
@@ -272,8 +275,8 @@ func (r *remote) originOf(e *troupev1.Event) (author, branch string) {
 	return path[len(path)-1], r.branch + "." + strings.Join(path, ".")
 }
 
-// finish yields the result of the remote turn.
-func (r *remote) finish(done *troupev1.TurnResult, session string) error {
+// yieldResult yields the result of the remote turn.
+func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := grpcfailure.FromProto(done.GetFailure())
@@ -298,12 +301,12 @@ func (r *remote) finish(done *troupev1.TurnResult, session string) error {
 	if !r.yield(event.Event{Payload: out}, nil) || failed == nil {
 		return nil
 	}
-	return r.asStepFailure(failed)
+	return r.toStepFailure(failed)
 }
 
-// asStepFailure returns the failure of the remote turn. A mode that would be mistaken for a failure of the parent's own step
-// becomes resource_tool.
-func (r *remote) asStepFailure(err *failure.Error) error {
+// toStepFailure converts the failure of the remote turn. A mode that would look like a failure of the parent's own
+// step becomes resource_tool.
+func (r *remoteTurn) toStepFailure(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
 		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
 		return err
@@ -311,7 +314,7 @@ func (r *remote) asStepFailure(err *failure.Error) error {
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)
 }
 
-// payloadFromProto returns the payload of an event. It is nil for events of the mesh and of other sessions.
+// payloadFromProto returns the payload of an event (nil for events of the mesh and of other sessions).
 func payloadFromProto(e *troupev1.Event) event.Payload {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta:
@@ -355,5 +358,5 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	}
 }
 
-// enumName is the name of a value of an enum, as package event writes it.
+// enumName returns the name of an enum value as package event writes it.
 func enumName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

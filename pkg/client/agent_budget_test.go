@@ -14,12 +14,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-func TestAgent_ItsTurnHasAShareOfWhatIsLeft(t *testing.T) {
+func TestAgent_RemoteTurnGetsShareOfBudget(t *testing.T) {
 	used := budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 4, Tokens: 5000, Cost: 6, FanOut: 7}
 	var meshes []*mesh
 	var remotes []*agent.Agent
 	for _, name := range []string{"one", "two"} {
-		m := &mesh{events: []*troupev1.Event{ended(&troupev1.TurnResult{
+		m := &mesh{events: []*troupev1.Event{turnResult(&troupev1.TurnResult{
 			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "Found.", Used: wire.UsedToProto(used),
 		})}}
 		remote, err := serveMesh(t, m).Agent("research", agent.Config{Name: name})
@@ -33,9 +33,9 @@ func TestAgent_ItsTurnHasAShareOfWhatIsLeft(t *testing.T) {
 	team, err := flow.Sequence(agent.Config{Name: "team"}, before, beside)
 	require.NoError(t, err)
 
-	inv := agent.Invocation{Step: step()}
+	inv := agent.Invocation{Step: newStep()}
 	inv.Step.Budget = budget.New(budget.Default(), 2)
-	_, _, err = drive(t.Context(), team, inv)
+	_, _, err = runAgent(t.Context(), team, inv)
 	require.NoError(t, err)
 	for _, m := range meshes {
 		require.Len(t, m.requests, 1)
@@ -49,9 +49,9 @@ func TestAgent_ItsTurnHasAShareOfWhatIsLeft(t *testing.T) {
 	require.Equal(t, budget.Amounts{Iterations: 5, ModelCalls: 7, ToolCalls: 8, Tokens: 10_000, Cost: 12, FanOut: 2}, inv.Step.Budget.Used())
 }
 
-// A turn that the budget forbids is not requested.
-func TestAgent_IsNotAskedBeyondTheBudget(t *testing.T) {
-	m := &mesh{events: research()}
+// If the budget of the parent turn leaves nothing, the remote agent is not called.
+func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	for kind, change := range map[budget.Kind]func(*budget.Limits){
@@ -61,26 +61,26 @@ func TestAgent_IsNotAskedBeyondTheBudget(t *testing.T) {
 	} {
 		limits := budget.Default()
 		change(&limits)
-		inv := agent.Invocation{Step: step()}
+		inv := agent.Invocation{Step: newStep()}
 		inv.Step.Budget = budget.New(limits, 0)
-		_, _, err := drive(t.Context(), remote, inv)
+		_, _, err := runAgent(t.Context(), remote, inv)
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 		require.ErrorContains(t, err, "limits."+string(kind))
 	}
 	require.Empty(t, m.requests)
 }
 
-// A remote turn of which no end was heard counts as far as it was told.
-func TestAgent_CountsWhatItsTurnTold(t *testing.T) {
-	events := research()
-	m := &mesh{events: append(events[:len(events)-1], ended(&troupev1.TurnResult{
+// A remote turn whose result has no usage counts with the usage in its events.
+func TestAgent_CountsUsageFromEvents(t *testing.T) {
+	events := researchEvents()
+	m := &mesh{events: append(events[:len(events)-1], turnResult(&troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "Found.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2},
 	}))}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
-	inv := agent.Invocation{Step: step()}
+	inv := agent.Invocation{Step: newStep()}
 	inv.Step.Budget = budget.New(budget.Default(), 0)
-	_, _, err = drive(t.Context(), remote, inv)
+	_, _, err = runAgent(t.Context(), remote, inv)
 	require.NoError(t, err)
 	require.Equal(t, budget.Amounts{Iterations: 2, ModelCalls: 1, ToolCalls: 1, Tokens: 3, FanOut: 1}, inv.Step.Budget.Used())
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// The handlers of a remote agent's local stand-in run before and after the request. They see the messages, may answer
-// instead so that nothing is requested, may reject the request, and may add to the answer.
-//
+// The handlers of a remote agent run before and after the request. They see the messages, may answer in place of
+// the remote agent, may reject the request, and may change the answer.
 // Req: AD-33
-func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
+func TestAgent_HandlersRunBeforeAndAfterTheRequest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before  func() (string, error)
 		asked   int
@@ -30,7 +29,7 @@ func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
 		"it is refused to those who asked": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: research()}
+			m := &mesh{events: researchEvents()}
 			var prompts []string
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{Handlers: []hook.Handler{
 				hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
@@ -42,7 +41,7 @@ func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
 			require.NoError(t, err)
 			var messages []string
 			var done event.TurnResult
-			for e, failed := range remote.Run(t.Context(), agent.Invocation{Step: step()}) {
+			for e, failed := range remote.Run(t.Context(), agent.Invocation{Step: newStep()}) {
 				if failed != nil {
 					err = failed
 					break

@@ -15,10 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A replay of a step requests nothing of remote agents. The result of a remote agent that is a tool is in the recording. The
-// result of one that is the agent of the step is not.
-func TestAgent_IsNotAskedInAReplay(t *testing.T) {
-	m := &mesh{events: research()}
+// A replay of a step calls no remote agent. The recording has the result of a remote agent that is called as a
+// tool. It lacks the result of a remote agent that is the agent of the step, so that replay fails.
+func TestAgent_NotCalledInReplay(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	asTool, err := flow.AsTool(remote, flow.AsToolConfig{})
@@ -28,29 +28,29 @@ func TestAgent_IsNotAskedInAReplay(t *testing.T) {
 		require.NoError(t, err)
 		return made
 	}
-	kept := newJournal()
-	inv := agent.Invocation{Step: step()}
-	inv.Step.Journal, inv.Step.Recorded = kept, true
-	_, was, err := drive(t.Context(), above(
+	recorder := newJournal()
+	inv := agent.Invocation{Step: newStep()}
+	inv.Step.Journal, inv.Step.Recorded = recorder, true
+	_, was, err := runAgent(t.Context(), above(
 		scripted.Call(conversation.ToolCall{ID: "c1", Name: "research", Arguments: `{"request":"Look it up."}`}), scripted.Say("Done.")), inv)
 	require.NoError(t, err)
 	require.Len(t, m.requests, 1)
 
 	var entries []execution.Entry
-	for _, phases := range kept.kept {
+	for _, phases := range recorder.entries {
 		for _, e := range phases {
 			entries = append(entries, e)
 		}
 	}
 	sealed := replay.New(entries, was.Result)
 	inv.Step.Journal = sealed
-	_, now, err := drive(t.Context(), above(), inv)
+	_, now, err := runAgent(t.Context(), above(), inv)
 	require.Nil(t, sealed.Compare(was.Result, now.Result, err))
 	require.Equal(t, "Done.", now.Result.Text)
 	require.Len(t, m.requests, 1)
 
 	inv.Step.Journal = replay.New(nil, execution.Result{})
-	_, _, err = drive(t.Context(), remote, inv)
+	_, _, err = runAgent(t.Context(), remote, inv)
 	require.True(t, stepjournal.IsUnrecorded(err), "%v", err)
 	require.Len(t, m.requests, 1)
 }

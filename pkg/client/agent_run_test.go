@@ -13,13 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// An agent that works in a run has its remote agent work in the same: also one below it, that a model
-// calls as a tool, and when the turn above is itself one that was asked for. The W3C trace goes with it.
-//
+// A remote turn belongs to the run of its parent. This holds for a remote agent called as a tool too, and when the
+// parent is itself a remote turn. The request carries the W3C trace of the parent.
 // Req: OC-10
-func TestAgent_AsksWithinItsRun(t *testing.T) {
+func TestAgent_RemoteTurnBelongsToTheRun(t *testing.T) {
 	const root = "33333333333333333333333333333333"
-	m := &mesh{events: research()}
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	below, err := flow.AsTool(remote, flow.AsToolConfig{})
@@ -31,14 +30,14 @@ func TestAgent_AsksWithinItsRun(t *testing.T) {
 	team, err := flow.Sequence(agent.Config{Name: "team"}, remote, boss)
 	require.NoError(t, err)
 
-	inv := agent.Invocation{Step: step()}
+	inv := agent.Invocation{Step: newStep()}
 	inv.Step.RootTraceID = root
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}})
-	_, _, err = drive(trace.ContextWithSpanContext(t.Context(), span), team, inv)
+	_, _, err = runAgent(trace.ContextWithSpanContext(t.Context(), span), team, inv)
 	require.NoError(t, err)
 	require.Len(t, m.requests, 2)
 	for i, req := range m.requests {
-		require.Equal(t, traceAbove, req.GetParent().GetTraceId())
+		require.Equal(t, parentTraceID, req.GetParent().GetTraceId())
 		require.Equal(t, root, req.GetParent().GetRootTraceId())
 		require.Equal(t, span.TraceID().String(), m.spans[i])
 	}

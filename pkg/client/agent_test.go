@@ -31,12 +31,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mesh answers every turn with the events of the test, once for each request.
+// mesh answers each request with the events of the test.
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	events []*troupev1.Event
-	hold   chan struct{}                                                 // nil: the last event comes at once
-	answer func(*troupev1.OrchestrateRequest) ([]*troupev1.Event, error) // in the place of events; nil: these
+	events   []*troupev1.Event
+	sendLast chan struct{}                                                 // nil: the last event comes at once
+	answer   func(*troupev1.OrchestrateRequest) ([]*troupev1.Event, error) // in the place of events; nil: these
 
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
@@ -65,9 +65,9 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 	}
 	sequence := uint64(0)
 	for _, e := range events {
-		if e.GetTurnResult() != nil && m.hold != nil {
+		if e.GetTurnResult() != nil && m.sendLast != nil {
 			select {
-			case <-m.hold:
+			case <-m.sendLast:
 			case <-stream.Context().Done():
 				return nil
 			}
@@ -84,7 +84,7 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 	return nil
 }
 
-// serveMesh runs the mesh until the test ends, and returns a client of it.
+// serveMesh serves the mesh until the test ends, and returns a client of it.
 func serveMesh(t testing.TB, m *mesh) *client.Client {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,64 +95,64 @@ func serveMesh(t testing.TB, m *mesh) *client.Client {
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, m)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	served := make(chan error, 1)
+	go func() { served <- server.Part(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
 		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, <-served)
 	})
 	return client.New(conn)
 }
 
-func of(name, branch string, e *troupev1.Event) *troupev1.Event {
+func fromAgent(name, branch string, e *troupev1.Event) *troupev1.Event {
 	e.Agent, e.Branch = name, branch
 	return e
 }
 
-func said(text string) *troupev1.Event {
+func textDelta(text string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
 }
 
-func ended(result *troupev1.TurnResult) *troupev1.Event {
+func turnResult(result *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}}
 }
 
-// research is what a remote agent does that is a flow itself.
-func research() []*troupev1.Event {
+// researchEvents returns the events of a remote agent that is a flow.
+func researchEvents() []*troupev1.Event {
 	return []*troupev1.Event{
 		{SessionId: "theirs", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "sub-1", TurnId: "t-1"}}},
-		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "0", Tool: "search", Message: "half"}}}),
-		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search", Arguments: "{}"}}}),
-		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "0", Tool: "search", Message: "half"}}}),
+		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search", Arguments: "{}"}}}),
+		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: "1", Tool: "search", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "found", Duration: durationpb.New(time.Second),
 		}}}),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "hm"}}}),
-		of("research", "", said("I fou")),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
-		of("research", "", said("I found it.")),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1}}}}),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "CAREFUL", Message: "…"}}}),
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "hm"}}}),
+		fromAgent("research", "", textDelta("I fou")),
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
+		fromAgent("research", "", textDelta("I found it.")),
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1}}}}),
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "CAREFUL", Message: "…"}}}),
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{
 			Iterations: 2, ToolsCalled: []string{"search"}, Observations: []string{"Used tool: search\nfound"},
 		}}}}),
-		ended(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "I found it.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2}}),
+		turnResult(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "I found it.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2}}),
 	}
 }
 
-// traceAbove is the trace that the remote agent is called from.
-const traceAbove = "11111111111111111111111111111111"
+// parentTraceID is the trace of the turn that calls the remote agent.
+const parentTraceID = "11111111111111111111111111111111"
 
-func step() execution.Step {
+func newStep() execution.Step {
 	return execution.Step{
-		TraceID: traceAbove, SessionID: "session-1", User: "alice", TurnID: "turn-1", Number: 1, Attempt: 1, Agent: "team",
+		TraceID: parentTraceID, SessionID: "session-1", User: "alice", TurnID: "turn-1", Number: 1, Attempt: 1, Agent: "team",
 		History: []conversation.Message{conversation.User("Where is it?")},
 	}
 }
 
-// drive runs an agent to its end: "author branch payload" of each event, and its result.
-func drive(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []string, done event.TurnResult, err error) {
+// runAgent runs an agent to its end. It returns "author branch payload" for each event, and the result.
+func runAgent(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
 			return told, done, failed
@@ -171,8 +171,8 @@ func drive(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []st
 }
 
 // Req: LP-18
-func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
-	m := &mesh{events: research()}
+func TestAgent_ForwardsEventsAndResultOfRemoteAgent(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	c := serveMesh(t, m)
 	remote, err := c.Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
@@ -183,9 +183,9 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	auth := execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
 
 	for attempt := 1; attempt <= 2; attempt++ { // the second belongs to a successor
-		inv := agent.Invocation{Step: step()}
+		inv := agent.Invocation{Step: newStep()}
 		inv.Step.Attempt = attempt
-		told, done, err := drive(execution.WithAuth(t.Context(), auth), team, inv)
+		told, done, err := runAgent(execution.WithAuth(t.Context(), auth), team, inv)
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			"research team.research {Target:research Session:theirs Request:sub-1 Trace:" + traceID + " Turn:t-1 CallID:}",
@@ -216,21 +216,21 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_ENQUEUE, first.GetOnBusy())
 	require.InDelta(t, agent.DefaultTimeout.Seconds(), first.GetTimeout().AsDuration().Seconds(), 30)
 	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{second.GetSessionId(), second.GetRequestId(), second.GetText()})
-	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: traceAbove, TurnId: "turn-1", Step: 1, Call: 2, RootTraceId: traceAbove}, first.GetParent(), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: parentTraceID, TurnId: "turn-1", Step: 1, Call: 2, RootTraceId: parentTraceID}, first.GetParent(), protocmp.Transform()))
 	require.Regexp(t, `^[A-Za-z0-9_-]{1,64}$`, first.GetSessionId())
 	require.NotEqual(t, "session-1", first.GetSessionId())
 }
 
-func TestAgent_RemembersFromTurnToTurnAndIsAskedOnceARound(t *testing.T) {
-	m := &mesh{events: research()}
+func TestAgent_KeepsSessionAcrossTurnsAndRunsOncePerRound(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	rounds, err := flow.Repeat(agent.Config{Name: "rounds"}, 2, remote)
 	require.NoError(t, err)
 	for _, turn := range []string{"turn-1", "turn-2"} {
-		inv := agent.Invocation{Step: step()}
+		inv := agent.Invocation{Step: newStep()}
 		inv.Step.TurnID = turn
-		_, _, err = drive(t.Context(), rounds, inv)
+		_, _, err = runAgent(t.Context(), rounds, inv)
 		require.NoError(t, err)
 	}
 	sessions, requests := map[string]bool{}, map[string]bool{}
@@ -241,7 +241,7 @@ func TestAgent_RemembersFromTurnToTurnAndIsAskedOnceARound(t *testing.T) {
 	require.Len(t, requests, 4)
 }
 
-func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
+func TestAgent_ReportsOutcomeOfRemoteTurn(t *testing.T) {
 	failed := func(mode troupev1.FailureMode) *troupev1.TurnResult {
 		return &troupev1.TurnResult{
 			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 1},
@@ -260,9 +260,9 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 		"its workers are lost":        {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
 	} {
 		t.Run(name, func(t *testing.T) {
-			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{ended(tc.result)}}).Agent("research", agent.Config{})
+			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{turnResult(tc.result)}}).Agent("research", agent.Config{})
 			require.NoError(t, err)
-			_, done, err := drive(t.Context(), remote, agent.Invocation{Step: step()})
+			_, done, err := runAgent(t.Context(), remote, agent.Invocation{Step: newStep()})
 			require.Equal(t, tc.mode != "", err != nil)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.reason, done.Reason)
@@ -273,18 +273,19 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 	}
 }
 
-// Calls that wait elsewhere are no calls of this step: they are answered where they are.
-func TestAgent_SaysWhereCallsThatWaitAreAnswered(t *testing.T) {
+// Pending calls of a remote session become a question that names the session. They are not pending calls of this
+// step, because they are answered in the remote session.
+func TestAgent_PendingCallsBecomeAQuestion(t *testing.T) {
 	m := &mesh{events: []*troupev1.Event{
-		of("research", "", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
-		ended(&troupev1.TurnResult{
+		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
+		turnResult(&troupev1.TurnResult{
 			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "send_mail waits for an approval.",
 			Pending: []*troupev1.PendingCall{{Id: "1-1-2", Tool: "send_mail"}},
 		}),
 	}}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
-	told, done, err := drive(t.Context(), remote, agent.Invocation{Step: step()})
+	told, done, err := runAgent(t.Context(), remote, agent.Invocation{Step: newStep()})
 	require.NoError(t, err)
 	require.Empty(t, told)
 	require.Equal(t, event.InputRequired, done.Reason)
@@ -293,7 +294,7 @@ func TestAgent_SaysWhereCallsThatWaitAreAnswered(t *testing.T) {
 	require.Equal(t, "send_mail waits for an approval. It is answered in session "+m.requests[0].GetSessionId()+".", done.Result.Text)
 }
 
-func TestAgent_RefusesWhatCannotBe(t *testing.T) {
+func TestAgent_RejectsInvalidNameAndSelfCall(t *testing.T) {
 	c := serveMesh(t, &mesh{})
 	_, err := c.Agent("", agent.Config{Name: "a"})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
@@ -301,19 +302,19 @@ func TestAgent_RefusesWhatCannotBe(t *testing.T) {
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	itself, err := c.Agent("team", agent.Config{Name: "other"})
 	require.NoError(t, err)
-	_, _, err = drive(t.Context(), itself, agent.Invocation{Step: step()})
+	_, _, err = runAgent(t.Context(), itself, agent.Invocation{Step: newStep()})
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 	require.ErrorContains(t, err, "would ask itself")
 }
 
-// A flow of an agent here and one that runs elsewhere in the mesh.
+// A flow of a local agent and a remote one.
 func ExampleClient_Agent() {
 	conn, err := rpc.Dial("127.0.0.1:7400", telemetry.Discard())
 	if err != nil {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	research, err := client.New(conn).Agent("research", agent.Config{Description: "Finds things."})
+	researchEvents, err := client.New(conn).Agent("research", agent.Config{Description: "Finds things."})
 	if err != nil {
 		return
 	}
@@ -321,7 +322,7 @@ func ExampleClient_Agent() {
 	if err != nil {
 		return
 	}
-	team, err := flow.Sequence(agent.Config{Name: "team"}, research, writer)
+	team, err := flow.Sequence(agent.Config{Name: "team"}, researchEvents, writer)
 	if err != nil {
 		return
 	}
@@ -329,9 +330,10 @@ func ExampleClient_Agent() {
 	// Output: team
 }
 
-// An agent that is a tool publishes no events of its own, but the remote turn that works for it is published, at any depth.
-func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
-	m := &mesh{events: research()}
+// An agent that is called as a tool publishes no events of its own. The remote turn that works for it is
+// published, at any depth.
+func TestAgent_CalledAsToolReportsSubtask(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	asTool := func(a *agent.Agent) []tool.Tool {
@@ -347,7 +349,7 @@ func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
 	team, err := agent.New(agent.Config{Name: "team", Model: scripted.New(call("outer", "aide"), scripted.Say("There.")), Tools: asTool(aide)})
 	require.NoError(t, err)
 	var subtasks []event.Event
-	_, err = team.Execute(t.Context(), agent.Invocation{Step: step()}, func(e event.Event) error {
+	_, err = team.Execute(t.Context(), agent.Invocation{Step: newStep()}, func(e event.Event) error {
 		if e.Kind() == (event.SubtaskStarted{}).Kind() {
 			subtasks = append(subtasks, e)
 		}
@@ -359,5 +361,5 @@ func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
 	require.Equal(t, event.SubtaskStarted{
 		Target: "research", Session: "theirs", Request: "sub-1", Trace: traceID, Turn: "t-1", CallID: "outer",
 	}, subtasks[0].Payload)
-	require.Equal(t, traceAbove, m.requests[0].GetParent().GetTraceId())
+	require.Equal(t, parentTraceID, m.requests[0].GetParent().GetTraceId())
 }

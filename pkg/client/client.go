@@ -1,4 +1,4 @@
-// Package client is the Go client of an orchestrator. Errors are failure.Errors, as the server returned them.
+// Package client is the Go client of an orchestrator. Its errors are failure.Errors, as the server returned them.
 package client
 
 import (
@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Client talks to the orchestrator at one address. It has the unary methods of the generated clients. It is safe for
-// concurrent use.
+// Client sends requests to the orchestrator at one address. It includes the unary methods of the generated
+// clients. It is safe for concurrent use.
 type Client struct {
 	troupev1.OrchestratorServiceClient
 	Sessions troupev1.SessionServiceClient
@@ -31,21 +31,22 @@ type Client struct {
 
 // New returns a client over a connection that the caller closes.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: patience}
+	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: defaultPatience}
 }
 
-// WithWaitNotice returns a client that calls tell before it waits because an orchestrator rejected a turn as overloaded. It passes
-// the rejection and the delay. Calls for one Turn do not overlap.
+// WithWaitNotice returns a client that calls notify before it waits because an orchestrator rejected a turn as
+// overloaded. It passes the rejection and the delay. The calls for one Turn do not overlap.
 func (c *Client) WithWaitNotice(notify func(rejection error, d time.Duration)) *Client {
 	other := *c
 	other.notifyWait = notify
 	return &other
 }
 
-// patience outlasts the restart of an orchestrator, and the lease of 30 s of an orchestrator that was killed.
-const patience = 45 * time.Second
+// defaultPatience outlasts the restart of an orchestrator, and the lease of 30 s that a killed orchestrator leaves
+// behind.
+const defaultPatience = 45 * time.Second
 
-// firstPatience is for an address that never answered, because it may be wrong.
+// firstPatience applies to an address that has never responded, because it may be wrong.
 const firstPatience = 3 * time.Second
 
 // Turn sends one user input, a text or answers to pending calls, and yields the events of its trace up to the turn result.
@@ -87,10 +88,10 @@ func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.S
 	return c.resumeStream(ctx, traceID, after, nil)
 }
 
-// stream is the receiving end of either call.
+// stream receives the next event of an Orchestrate or WatchTrace call.
 type stream func() (*troupev1.Event, error)
 
-// resumeStream opens a trace with open, and resumes it with WatchTrace once the trace is known.
+// resumeStream opens a trace with open. Once it knows the trace id, it resumes a broken stream with WatchTrace.
 func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -109,7 +110,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 			if done || err == nil && open == nil && after == from {
 				return // the trace has no events above after
 			}
-			_, stopped := errors.AsType[notOpenedError](err)
+			_, stopped := errors.AsType[streamOpenError](err)
 			if unsent = unsent && stopped; unsent && isCertificateRejected(err) {
 				yield(nil, failure.New(failure.PolicySecurity, "client", "the mesh is not trusted, or does not trust who calls; nothing was sent").Because(err))
 				return
@@ -117,7 +118,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
-			if after == from && refused < maxRefusals && c.waitToRetry(ctx, err) {
+			if after == from && refused < maxRetries && c.waitToRetry(ctx, err) {
 				refused++
 				broken = time.Time{}
 				continue
@@ -144,24 +145,25 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 	}
 }
 
-// notOpenedError is the error of a stream that could not be opened, so the server has not seen the request.
-type notOpenedError struct{ error }
+// streamOpenError is the error of a stream that could not be opened. The server has not seen the request.
+type streamOpenError struct{ error }
 
-// Unwrap returns the error of gRPC.
-func (u notOpenedError) Unwrap() error { return u.error }
+// Unwrap returns the gRPC error.
+func (u streamOpenError) Unwrap() error { return u.error }
 
-// isCertificateRejected reports whether no connection was made because one side rejected the certificate of the other.
+// isCertificateRejected reports whether the TLS handshake failed because one side rejected the certificate of the
+// other.
 func isCertificateRejected(err error) bool {
 	kind, reason := grpcfailure.ClassifyDial(err)
 	return (kind == grpcfailure.DialUntrusted || kind == grpcfailure.DialRejected) && strings.Contains(reason, "tls: ")
 }
 
-// maxRefusals bounds how often a rejected request is repeated, so that an overloaded mesh does not spend its time on
-// rejections.
-const maxRefusals = 3
+// maxRetries bounds how often the client repeats a rejected request, so that an overloaded mesh does not spend its
+// time on rejections.
+const maxRetries = 3
 
-// waitToRetry waits for the delay that a rejection asks for. It is false when err asks for none, or when ctx ends before
-// the next try.
+// waitToRetry waits for the delay that a rejection asks for. It returns false if err asks for none, or if ctx ends
+// before the next try.
 func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	after, ok := failure.RetryAfter(err)
 	if !ok || !failure.Is(err, failure.Overloaded, failure.PolicyRateLimit) {
@@ -185,8 +187,8 @@ func (c *Client) watch(ctx context.Context, traceID string, after uint64) (strea
 	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
 }
 
-// forwardStream yields the events of one stream. Done means that the turn result was yielded, or that the consumer
-// stopped. Without an error the stream ended by itself.
+// forwardStream yields the events of one stream. It returns done if it yielded the turn result or the consumer
+// stopped. It returns no error if the server ended the stream.
 func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64,
 	yield func(*troupev1.Event, error) bool,
 ) (progress, done bool, _ error) {
@@ -194,7 +196,7 @@ func forwardStream(ctx context.Context, connect func(context.Context) (stream, e
 	defer cancel()
 	recv, err := connect(ctx)
 	if err != nil {
-		return false, false, grpcfailure.FromStatus("client", notOpenedError{err})
+		return false, false, grpcfailure.FromStatus("client", streamOpenError{err})
 	}
 	for err == nil {
 		var e *troupev1.Event

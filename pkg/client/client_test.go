@@ -27,17 +27,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const traceID = "0af7651916cd43dd8448eb211c80319c"
 
-// last is the sequence of the turn result of the trace that the orchestrator tells.
-const last = 6
+// lastSequence is the sequence of the turn result in the trace that the orchestrator sends.
+const lastSequence = 6
 
-// whole is the trace: six events, with a text delta before each but the first.
-func whole() (all []*troupev1.Event) {
-	for s := uint64(1); s <= last; s++ {
+// allEvents returns the events of the trace: six stored events, with a text delta before each except the first.
+func allEvents() (all []*troupev1.Event) {
+	for s := uint64(1); s <= lastSequence; s++ {
 		if s > 1 {
 			all = append(all, &troupev1.Event{TraceId: traceID, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "…"}}})
 		}
 		e := &troupev1.Event{TraceId: traceID, Sequence: s, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Message: fmt.Sprint(s)}}}
-		if s == last {
+		if s == lastSequence {
 			e.Payload = &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "answer"}}
 		}
 		all = append(all, e)
@@ -45,12 +45,12 @@ func whole() (all []*troupev1.Event) {
 	return all
 }
 
-// orchestrator tells the trace, and breaks its streams off as the test says.
+// orchestrator sends the events of one trace and breaks its streams as the test says.
 type orchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	conns *conns
-	// script is asked for each stream, from 1: after how many items it breaks off, and with
-	// what. Items below zero: it does not break off.
+	listener *cutListener
+	// script says for each stream, numbered from 1, after how many items it breaks and with which error. A
+	// negative number means that it does not break.
 	script func(stream int) (items int, with error)
 
 	mu       sync.Mutex
@@ -63,7 +63,7 @@ func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	o.mu.Lock()
 	o.requests = append(o.requests, req)
 	o.mu.Unlock()
-	return o.tell(stream.Context(), whole(), func(e *troupev1.Event) error {
+	return o.sendEvents(stream.Context(), allEvents(), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
 	})
 }
@@ -73,20 +73,20 @@ func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 	o.watches = append(o.watches, req.GetAfterSequence())
 	o.mu.Unlock()
 	var left []*troupev1.Event
-	for i, e := range whole() {
+	for i, e := range allEvents() {
 		if e.GetSequence() == req.GetAfterSequence() {
-			left = whole()[i+1:]
+			left = allEvents()[i+1:]
 		}
 	}
 	if req.GetAfterSequence() == 0 {
-		left = whole()
+		left = allEvents()
 	}
-	return o.tell(stream.Context(), left, func(e *troupev1.Event) error {
+	return o.sendEvents(stream.Context(), left, func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
 }
 
-func (o *orchestrator) tell(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
+func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
 	o.mu.Lock()
 	o.streams++
 	items, with := o.script(o.streams)
@@ -105,7 +105,7 @@ func (o *orchestrator) tell(ctx context.Context, events []*troupev1.Event, send 
 	switch {
 	case errors.Is(with, errCut):
 		if items == 0 {
-			o.conns.cut()
+			o.listener.cut()
 		}
 		<-ctx.Done()
 	case errors.Is(with, errHang):
@@ -114,23 +114,23 @@ func (o *orchestrator) tell(ctx context.Context, events []*troupev1.Event, send 
 	return with
 }
 
-// The ways in which a stream can end beside those that the mesh names.
+// Ways to end a stream that are not errors of the mesh.
 var (
 	errCut  = errors.New("with its connection, once the items have arrived")
 	errHang = errors.New("when the caller has had enough")
 )
 
-// calls are how many streams were opened.
-func (o *orchestrator) calls() int {
+// streamCount returns how many streams were opened.
+func (o *orchestrator) streamCount() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams
 }
 
-// never breaks off.
-func never(int) (int, error) { return -1, nil }
+// neverBreak is a script that breaks no stream.
+func neverBreak(int) (int, error) { return -1, nil }
 
-// serve runs the orchestrator until the test ends, and returns a client of it.
+// serve serves the orchestrator until the test ends, and returns a client of it.
 func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,13 +142,13 @@ func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.
 
 func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(int) (int, error)) (*orchestrator, *client.Client) {
 	t.Helper()
-	o := &orchestrator{conns: &conns{Listener: lis}, script: script}
+	o := &orchestrator{listener: &cutListener{Listener: lis}, script: script}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, o)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(o.conns, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.Part(o.listener, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
 		cancel()
@@ -157,14 +157,14 @@ func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(
 	return o, client.New(conn)
 }
 
-// conns is a listener that can cut its connections.
-type conns struct {
+// cutListener is a listener that can cut its connections.
+type cutListener struct {
 	net.Listener
 	mu   sync.Mutex
 	open []net.Conn
 }
 
-func (c *conns) Accept() (net.Conn, error) {
+func (c *cutListener) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *conns) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *conns) cut() {
+func (c *cutListener) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {
@@ -183,13 +183,13 @@ func (c *conns) cut() {
 	c.open = nil
 }
 
-// question has ids of its own when the caller gives none.
-func question() *troupev1.OrchestrateRequest {
+// newRequest returns a request without ids, for which the client makes its own.
+func newRequest() *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"}}
 }
 
-// collect reads a stream of events, whose last item is the error. It calls arrived after each event.
-func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, last error) {
+// collect reads a stream of events to its end, which may be an error. It calls arrived after each event.
+func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
 	for e, err := range events {
 		for _, tell := range arrived {
 			tell()
@@ -204,11 +204,11 @@ func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (store
 	return stored, nil
 }
 
-// complete checks that every stored event came once and in order.
-func complete(t *testing.T, got []*troupev1.Event, after uint64) {
+// requireComplete requires that every stored event after the given sequence arrived once and in order.
+func requireComplete(t *testing.T, got []*troupev1.Event, after uint64) {
 	t.Helper()
 	var want []*troupev1.Event
-	for _, e := range whole() {
+	for _, e := range allEvents() {
 		if e.GetSequence() > after {
 			want = append(want, e)
 		}
@@ -217,18 +217,19 @@ func complete(t *testing.T, got []*troupev1.Event, after uint64) {
 }
 
 func TestTurn_YieldsTheWholeTrace(t *testing.T) {
-	o, c := serve(t, never)
+	o, c := serve(t, neverBreak)
 	var all []*troupev1.Event
-	for e, err := range c.Turn(t.Context(), question()) {
+	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
 		all = append(all, e)
 	}
-	require.Empty(t, cmp.Diff(whole(), all, protocmp.Transform()), "text deltas too")
-	require.Equal(t, 1, o.calls())
+	require.Empty(t, cmp.Diff(allEvents(), all, protocmp.Transform()), "text deltas too")
+	require.Equal(t, 1, o.streamCount())
 }
 
-// Wherever the stream breaks off, and however, nothing is missing and nothing comes twice.
-func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
+// A stream may break at any item and in any way: the client resumes it, loses no stored event, and yields none
+// twice.
+func TestTurn_ResumesBrokenStream(t *testing.T) {
 	breaks := map[string]error{
 		"cut":     errCut,
 		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
@@ -237,7 +238,7 @@ func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
 		"ended":   nil,
 	}
 	for how, with := range breaks {
-		for items := range len(whole()) {
+		for items := range len(allEvents()) {
 			t.Run(fmt.Sprintf("%s after %d items", how, items), func(t *testing.T) {
 				o, c := serve(t, func(stream int) (int, error) {
 					switch {
@@ -250,13 +251,13 @@ func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
 					}
 				})
 				left := items
-				got, err := collect(c.Turn(t.Context(), question()), func() {
+				got, err := collect(c.Turn(t.Context(), newRequest()), func() {
 					if left--; left == 0 && errors.Is(with, errCut) {
-						o.conns.cut()
+						o.listener.cut()
 					}
 				})
 				require.NoError(t, err)
-				complete(t, got, 0)
+				requireComplete(t, got, 0)
 				for _, r := range o.requests { // before it knows the trace it sends the request again
 					require.NotEmpty(t, r.GetSessionId())
 					require.Equal(t, o.requests[0].GetSessionId(), r.GetSessionId())
@@ -268,26 +269,26 @@ func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
 	}
 }
 
-func TestTurn_GoesOnAsLongAsThereIsProgress(t *testing.T) {
+func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
 	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // one stored event of each stream
 	items := 0
-	got, err := collect(c.Turn(t.Context(), question()), func() {
+	got, err := collect(c.Turn(t.Context(), newRequest()), func() {
 		if items++; items%2 == 0 {
-			o.conns.cut()
+			o.listener.cut()
 		}
 	})
 	require.NoError(t, err)
-	complete(t, got, 0)
+	requireComplete(t, got, 0)
 	require.Equal(t, []uint64{1, 2, 3, 4, 5}, o.watches)
 }
 
-// A trace that ended where the caller is has no more events, which is no error.
-func TestWatch_OfATraceThatIsKnownToItsEndEnds(t *testing.T) {
-	o, c := serve(t, never)
-	got, err := collect(c.Watch(t.Context(), traceID, last))
+// Watching a trace from its last event on ends without events and without an error.
+func TestWatch_EndsAfterLastEvent(t *testing.T) {
+	o, c := serve(t, neverBreak)
+	got, err := collect(c.Watch(t.Context(), traceID, lastSequence))
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.Equal(t, 1, o.calls())
+	require.Equal(t, 1, o.streamCount())
 }
 
 func TestTurn_GivesUpWithoutProgress(t *testing.T) {
@@ -300,19 +301,19 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 				}
 				return 0, away
 			})
-			c.SetPatience(impatience)
+			c.SetPatience(shortPatience)
 			began := time.Now()
-			got, err := collect(c.Turn(t.Context(), question()))
+			got, err := collect(c.Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "the store is away")
 			require.Len(t, got, min(items, 2))
-			require.Greater(t, o.calls(), 1)
-			require.GreaterOrEqual(t, time.Since(began), impatience)
+			require.Greater(t, o.streamCount(), 1)
+			require.GreaterOrEqual(t, time.Since(began), shortPatience)
 		})
 	}
 }
 
-// A stream that ends well and without a result is no answer.
+// A stream that ends normally but without a turn result is an error.
 func TestTurn_WithoutAResultIsAnError(t *testing.T) {
 	_, c := serve(t, func(stream int) (int, error) {
 		if stream == 1 {
@@ -320,31 +321,31 @@ func TestTurn_WithoutAResultIsAnError(t *testing.T) {
 		}
 		return 0, nil
 	})
-	c.SetPatience(impatience)
-	_, err := collect(c.Turn(t.Context(), question()))
+	c.SetPatience(shortPatience)
+	_, err := collect(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the stream ended before the turn did")
 }
 
-func TestTurn_DoesNotRepeatWhatWasRefused(t *testing.T) {
+func TestTurn_DoesNotRetryRejectedRequest(t *testing.T) {
 	for _, mode := range []failure.Mode{
 		failure.SessionBusy, failure.KeyReused, failure.NotFound, failure.UserInvalidInput,
 		failure.SessionFull, failure.SystemTimeout, failure.Unknown,
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			o, c := serve(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
-			got, err := collect(c.Turn(t.Context(), question()))
+			got, err := collect(c.Turn(t.Context(), newRequest()))
 			require.Empty(t, got)
 			require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no")
-			require.Equal(t, 1, o.calls())
+			require.Equal(t, 1, o.streamCount())
 		})
 	}
 }
 
-func TestTurn_KeepsTheCallersIds(t *testing.T) {
-	o, c := serve(t, never)
-	req := question()
+func TestTurn_KeepsIDsOfCaller(t *testing.T) {
+	o, c := serve(t, neverBreak)
+	req := newRequest()
 	req.SessionId, req.RequestId = "s1", "r1"
 	_, err := collect(c.Turn(t.Context(), req))
 	require.NoError(t, err)
@@ -352,8 +353,8 @@ func TestTurn_KeepsTheCallersIds(t *testing.T) {
 	require.Equal(t, "r1", o.requests[0].GetRequestId())
 }
 
-func TestWatch_GoesOnFromWhereOneLikes(t *testing.T) {
-	for after := range uint64(last) {
+func TestWatch_StartsAfterAnySequence(t *testing.T) {
+	for after := range uint64(lastSequence) {
 		o, c := serve(t, func(stream int) (int, error) {
 			if stream == 1 {
 				return 0, errCut
@@ -362,15 +363,15 @@ func TestWatch_GoesOnFromWhereOneLikes(t *testing.T) {
 		})
 		got, err := collect(c.Watch(t.Context(), traceID, after))
 		require.NoError(t, err)
-		complete(t, got, after)
+		requireComplete(t, got, after)
 		require.Equal(t, after, o.watches[0])
 	}
 }
 
-// The consumer decides how long a stream is held.
-func TestTurn_EndsWithItsConsumerAndItsContext(t *testing.T) {
+// A turn stops when its consumer stops reading or its context ends, even if the server keeps the stream open.
+func TestTurn_StopsWithConsumerOrContext(t *testing.T) {
 	o, c := serve(t, func(int) (int, error) { return 1, errHang })
-	for e, err := range c.Turn(t.Context(), question()) {
+	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, e.GetSequence())
 		break
@@ -378,10 +379,10 @@ func TestTurn_EndsWithItsConsumerAndItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var ended error
-	for _, err := range c.Turn(ctx, question()) {
+	for _, err := range c.Turn(ctx, newRequest()) {
 		cancel()
 		ended = err
 	}
 	require.Equal(t, failure.UserCancelled, failure.ModeOf(ended), "%v", ended)
-	require.Equal(t, 2, o.calls())
+	require.Equal(t, 2, o.streamCount())
 }

@@ -7,25 +7,26 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// WithCredentials returns a connection whose calls carry the credentials, such as a bearer.Token. If as is nil, it returns conn.
+// WithCredentials returns a connection whose calls carry the credentials, such as a bearer.Token. It returns conn
+// itself if creds is nil.
 func WithCredentials(conn grpc.ClientConnInterface, creds credentials.PerRPCCredentials) grpc.ClientConnInterface {
 	if creds == nil {
 		return conn
 	}
-	return signed{conn, creds}
+	return credentialConn{conn, creds}
 }
 
-type signed struct {
+type credentialConn struct {
 	grpc.ClientConnInterface
-	as credentials.PerRPCCredentials
+	creds credentials.PerRPCCredentials
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (s signed) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return s.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(s.as))...)
+func (s credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return s.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(s.creds))...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (s signed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return s.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(s.as))...)
+func (s credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return s.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(s.creds))...)
 }

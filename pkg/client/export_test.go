@@ -2,5 +2,5 @@ package client
 
 import "time"
 
-// SetPatience makes a client give up sooner.
+// SetPatience sets how long a client waits for progress before it gives up.
 func (c *Client) SetPatience(d time.Duration) { c.patience = d }

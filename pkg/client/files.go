@@ -15,16 +15,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Files reads files for the parts of an OrchestrateRequest: each under the last element of its
-// path, with the media type that its ending names, or else its content: at most 8 files, 1 MiB
-// each and 3 MiB together. Modes: user_invalid_input.
+// Files reads files into the parts of an OrchestrateRequest. A part has the last element of the path as its name.
+// Its media type follows from the file name extension, or else from the content. At most 8 files are allowed, with
+// 1 MiB each and 3 MiB together. Modes: user_invalid_input.
 func Files(paths ...string) ([]*troupev1.Part, error) {
 	const op = "client.Files"
 	files, total := make([]conversation.Attachment, len(paths)), 0
 	for i, path := range paths {
-		data, err := read(path)
+		data, err := readLimited(path)
 		if err != nil {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "file %s cannot be read: %s", path, reason(err)).Because(err)
+			return nil, failure.Newf(failure.UserInvalidInput, op, "file %s cannot be read: %s", path, errorWithoutPath(err)).Because(err)
 		}
 		if len(data) > conversation.MaxAttachmentBytes {
 			return nil, failure.Newf(failure.UserInvalidInput, op,
@@ -45,8 +45,9 @@ func Files(paths ...string) ([]*troupev1.Part, error) {
 	return wire.PartsToProto(files), nil
 }
 
-// read is the content of a file, as far as it shows whether there is too much of it.
-func read(path string) ([]byte, error) {
+// readLimited returns the content of a file. It stops one byte after the limit, which shows that the file is too
+// large.
+func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names what it sends
 	if err != nil {
 		return nil, err
@@ -55,8 +56,8 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, conversation.MaxAttachmentBytes+1))
 }
 
-// reason is why a file cannot be read, without its path.
-func reason(err error) string {
+// errorWithoutPath returns why a file cannot be read, without its path.
+func errorWithoutPath(err error) string {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path.Err.Error()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func TestFiles_AreNamedAndTypedByTheirPathsOrContents(t *testing.T) {
+func TestFiles_SetsNameAndMediaType(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, size int, head string) string {
 		path := filepath.Join(dir, name)

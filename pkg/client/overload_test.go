@@ -11,8 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Who is refused asks again when it was told to, under the same ids, and not for ever.
-func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
+// An overloaded orchestrator names a delay. The client retries after it with the same ids, and gives up after
+// three retries or when its deadline comes first.
+func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 	const after = 4 * time.Second
 	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(after)
 	for name, c := range map[string]struct {
@@ -29,7 +30,7 @@ func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, client := inside(t, func(stream int) (int, error) {
+				o, client := serveInMemory(t, func(stream int) (int, error) {
 					if stream <= c.refusals {
 						return 0, full
 					}
@@ -45,8 +46,8 @@ func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
 				got, err := collect(client.WithWaitNotice(func(refusal error, d time.Duration) {
 					require.ErrorContains(t, refusal, "full")
 					waits = append(waits, d)
-				}).Turn(ctx, question()))
-				require.Equal(t, c.tries, o.calls())
+				}).Turn(ctx, newRequest()))
+				require.Equal(t, c.tries, o.streamCount())
 				require.Len(t, waits, c.tries-1)
 				total := time.Duration(0)
 				for _, d := range waits {
@@ -63,16 +64,16 @@ func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				complete(t, got, 0)
+				requireComplete(t, got, 0)
 			})
 		})
 	}
 }
 
-// One that says nothing of when to ask again is not asked again.
-func TestTurn_DoesNotGuessWhenToAskAgain(t *testing.T) {
+// A rejection without a delay is not retried.
+func TestTurn_DoesNotRetryOverloadWithoutDelay(t *testing.T) {
 	o, c := serve(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
-	_, err := collect(c.Turn(t.Context(), question()))
+	_, err := collect(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
-	require.Equal(t, 1, o.calls())
+	require.Equal(t, 1, o.streamCount())
 }

@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// inside is serve without a network, for a test whose time is not the real one.
-func inside(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+// serveInMemory works like serve without a network, so that synctest can control the time.
+func serveInMemory(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	conn, err := grpc.NewClient("passthrough:inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -29,11 +29,11 @@ func inside(t *testing.T, script func(int) (int, error)) (*orchestrator, *client
 	return serveAt(t, lis, conn, script)
 }
 
-// impatience is how long a client in these tests waits before it gives up.
-const impatience = 300 * time.Millisecond
+// shortPatience is how long a client in these tests waits for progress before it gives up.
+const shortPatience = 300 * time.Millisecond
 
-// An orchestrator that is restarted is away for seconds, at an address that refuses.
-func TestTurn_OutlastsTheRestartOfItsOrchestrator(t *testing.T) {
+// The client outlasts the restart of an orchestrator, during which its address rejects connections for seconds.
+func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 	for name, c := range map[string]struct {
 		items int
 		away  time.Duration
@@ -41,7 +41,7 @@ func TestTurn_OutlastsTheRestartOfItsOrchestrator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				o, client := inside(t, func(stream int) (int, error) {
+				o, client := serveInMemory(t, func(stream int) (int, error) {
 					switch {
 					case stream == 1:
 						return c.items, failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping")
@@ -51,44 +51,44 @@ func TestTurn_OutlastsTheRestartOfItsOrchestrator(t *testing.T) {
 						return -1, nil
 					}
 				})
-				got, err := collect(client.Turn(t.Context(), question()))
+				got, err := collect(client.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
-				complete(t, got, 0)
-				require.Less(t, o.calls(), 60, "at a pace")
+				requireComplete(t, got, 0)
+				require.Less(t, o.streamCount(), 60, "at a pace")
 			})
 		})
 	}
 }
 
-// A mistyped address fails soon.
-func TestTurn_AnAddressThatNeverAnsweredIsGivenUpSoon(t *testing.T) {
+// The client gives up soon at an address that never responds, because it may be mistyped.
+func TestTurn_GivesUpSoonIfAddressNeverResponds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := inside(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
+		_, c := serveInMemory(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
 		began := time.Now()
-		_, err := collect(c.Turn(t.Context(), question()))
+		_, err := collect(c.Turn(t.Context(), newRequest()))
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 		require.Less(t, time.Since(began), 6*time.Second)
 	})
 }
 
-// The turn of an orchestrator that was killed is taken over by the same request, once its
-// lease has run out; a watching client cannot take it over.
-func TestTurn_SendsTheRequestAgainWhenTheTurnIsOrphaned(t *testing.T) {
+// After an orchestrator was killed and its lease has expired, the same request makes another orchestrator take the
+// turn over. A client that only watches cannot cause a takeover.
+func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				orphaned := failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it").With("retry_after", lease.String())
-				o, c := inside(t, func(int) (int, error) {
+				o, c := serveInMemory(t, func(int) (int, error) {
 					if time.Since(began) < lease {
 						return items, orphaned
 					}
 					return -1, nil
 				})
-				got, err := collect(c.Turn(t.Context(), question()))
+				got, err := collect(c.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
-				complete(t, got, 0)
+				requireComplete(t, got, 0)
 				require.Empty(t, o.watches)
 				require.Greater(t, len(o.requests), 1)
 				for _, r := range o.requests {
@@ -102,11 +102,11 @@ func TestTurn_SendsTheRequestAgainWhenTheTurnIsOrphaned(t *testing.T) {
 	})
 	_, err := collect(c.Watch(t.Context(), traceID, 1))
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
-	require.Equal(t, 1, o.calls())
+	require.Equal(t, 1, o.streamCount())
 }
 
-// Answers are sent again as a text is: whole, and under the same ids.
-func TestTurn_SendsAnswersAgain(t *testing.T) {
+// A request with answers is repeated as a whole and with the same ids, like a request with a text.
+func TestTurn_RepeatsRequestWithAnswers(t *testing.T) {
 	o, c := serve(t, func(stream int) (int, error) {
 		if stream == 1 {
 			return 3, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
@@ -119,7 +119,7 @@ func TestTurn_SendsAnswersAgain(t *testing.T) {
 		}},
 	}))
 	require.NoError(t, err)
-	complete(t, got, 0)
+	requireComplete(t, got, 0)
 	require.Len(t, o.requests, 2)
 	require.Empty(t, cmp.Diff(o.requests[0], o.requests[1], protocmp.Transform()))
 	require.Len(t, o.requests[1].GetAnswers().GetAnswers(), 1)

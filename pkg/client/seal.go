@@ -7,10 +7,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Seal is the answer to a call of a session that lacks a credential (LP-37): it lets the call
-// run, with the credential sealed to the key that the call shows. Only the worker that asked can
-// open it, for this call, and until the key expires. Modes: user_invalid_input when the call
-// waits for something else, or the credential is empty, longer than 16 KiB or no UTF-8.
+// Seal returns the answer to a pending call that needs a credential (LP-37). It approves the call and seals the
+// credential to the public key of the call. Only the worker that asked can open it, only for this call, and only
+// until the key expires. Modes: user_invalid_input when the call waits for something else, or when the credential
+// is empty, longer than 16 KiB or not UTF-8.
 func Seal(sessionID string, call *troupev1.PendingCall, credential secret.Value) (*troupev1.CallAnswer, error) {
 	auth := call.GetAuth()
 	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_AUTH || auth == nil {

@@ -2,16 +2,16 @@ package conversation
 
 import "slices"
 
-// Limits of what one message brings (AD-25). All of it and the text fit into one message of the
-// wire, rpc.MaxMessageBytes.
+// Limits of the attachments of one message (AD-25). Together with the text they fit into one gRPC message
+// (rpc.MaxMessageBytes).
 const (
 	MaxAttachments     = 8
 	MaxAttachmentBytes = 1 << 20 // of one
 	MaxAttachedBytes   = 3 << 20 // of all
 )
 
-// Attachment is a file beside the text of a message (AD-25). What it holds is an artifact of
-// the session; a message that is stored only names it.
+// Attachment is a file that accompanies the text of a message (AD-25). The content is an artifact of the session.
+// A stored message refers to it by name and version.
 type Attachment struct {
 	Name      string // of the artifact
 	MediaType string
@@ -20,7 +20,7 @@ type Attachment struct {
 	Data      []byte // only on the way to the store, or to a model; not to be changed
 }
 
-// References are attachments as they are stored: without their bytes.
+// References returns the attachments without their content, as a store keeps them.
 func References(attachments []Attachment) []Attachment {
 	refs := slices.Clone(attachments)
 	for i := range refs {
@@ -29,7 +29,7 @@ func References(attachments []Attachment) []Attachment {
 	return refs
 }
 
-// WithoutData returns a message as a store keeps it: without the bytes of its attachments.
+// WithoutData returns the message without the content of its attachments, as a store keeps it.
 func (m Message) WithoutData() Message {
 	m.Attachments = References(m.Attachments)
 	return m

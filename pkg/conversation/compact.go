@@ -24,19 +24,21 @@ type Compaction struct {
 	Summary     string
 }
 
-// groupSize is the number of messages of one summary of Hierarchical.
+// groupSize is the number of messages in one line of a Hierarchical summary.
 const groupSize = 10
 
-// excerpt is the number of characters that a summary by rule quotes of a message.
-const excerpt = 160
+// excerptLength is the number of characters that the default summary quotes of a message.
+const excerptLength = 160
 
-// Compact decides which messages to remove so that about keep messages stay, and returns their summary of at most limit
-// bytes. More messages stay if a tool call would be separated from its result. given is a summary that a model made. If it
-// is empty, a rule makes one: a short line for each message, from the end backwards as far as limit allows. An earlier
-// summary, which has RoleSummary, is part of the new one, except with SlidingWindow. A summary of untrusted words names
-// their source, so that it is untrusted itself (S14).
+// Compact decides which messages to remove so that about keep messages stay. It returns a summary of the removed
+// ones, of at most limit bytes. More messages stay if a tool call would be separated from its result.
+//
+// A model may have written the summary in given. If given is empty, Compact writes one itself, with a short line
+// for each message. It begins with the latest message and stops at limit. An earlier summary, which has
+// RoleSummary, becomes part of the new one, except with SlidingWindow. If the removed messages have untrusted
+// words, the summary names their source and so counts as untrusted too (S14).
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
-	cut := opening(messages, max(0, len(messages)-max(keep, 1)))
+	cut := roundStart(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]
 	source := UntrustedSource(gone)
 	var before string
@@ -53,16 +55,16 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	if c.Summary == "" {
 		c.Summary = summarize(before, gone, strategy, limit)
 	}
-	c.Summary = mark(c.Summary, source, limit)
+	c.Summary = appendMark(c.Summary, source, limit)
 	c.TokensSaved = max(0, c.TokensSaved+Tokens(Message{Text: before})-Tokens(Message{Text: c.Summary}))
 	return c
 }
 
-// head is the prefix of a summary by rule. The next summary recognizes it by this prefix.
-const head = "Messages up to "
+// summaryPrefix begins each default summary. Compact recognizes an earlier default summary by it.
+const summaryPrefix = "Messages up to "
 
 func summarize(before string, gone []Message, strategy Strategy, limit int) string {
-	head := fmt.Sprintf(head+"%d are left out.", gone[len(gone)-1].Sequence)
+	head := fmt.Sprintf(summaryPrefix+"%d are left out.", gone[len(gone)-1].Sequence)
 	if strategy == SlidingWindow {
 		return head
 	}
@@ -70,12 +72,12 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	if strategy == Hierarchical {
 		for len(gone) > 0 {
 			n := min(groupSize, len(gone))
-			lines = append(lines, group(gone[:n]))
+			lines = append(lines, groupLine(gone[:n]))
 			gone = gone[n:]
 		}
 	} else {
 		for _, m := range gone {
-			lines = append(lines, said(m, excerpt)...)
+			lines = append(lines, messageLines(m, excerptLength)...)
 		}
 	}
 	size := len(head)
@@ -87,9 +89,9 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	return strings.Join(append([]string{head}, lines[from:]...), "\n")
 }
 
-// summaryLines returns the lines of an earlier summary without its head.
+// summaryLines returns the lines of an earlier summary without its first line.
 func summaryLines(summary string) []string {
-	if first, rest, more := strings.Cut(summary, "\n"); strings.HasPrefix(first, head) {
+	if first, rest, more := strings.Cut(summary, "\n"); strings.HasPrefix(first, summaryPrefix) {
 		if !more {
 			return nil
 		}
@@ -101,11 +103,11 @@ func summaryLines(summary string) []string {
 	return strings.Split(summary, "\n")
 }
 
-// group returns one line about some messages, which quotes the first and the last one.
-func group(messages []Message) string {
+// groupLine returns one line about a group of messages. It quotes the first and the last one.
+func groupLine(messages []Message) string {
 	var all []string
 	for _, m := range messages {
-		all = append(all, said(m, excerpt/2)...)
+		all = append(all, messageLines(m, excerptLength/2)...)
 	}
 	span := fmt.Sprintf("%d to %d: ", messages[0].Sequence, messages[len(messages)-1].Sequence)
 	if len(all) > 2 {
@@ -114,8 +116,9 @@ func group(messages []Message) string {
 	return span + strings.Join(all, " … ")
 }
 
-// said returns the line of a summary about one message. Tool results have none, because answers are based on them.
-func said(m Message, characters int) []string {
+// messageLines returns the line of a summary about one message. Tool results have no line, because the answers
+// already use them.
+func messageLines(m Message, characters int) []string {
 	text := Brief(m.Text, characters)
 	switch {
 	case text == "" || m.Role == RoleTool:

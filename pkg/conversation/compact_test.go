@@ -13,7 +13,7 @@ import (
 var strategies = rapid.SampledFrom([]Strategy{SlidingWindow, Summarize, Hierarchical, ""})
 
 // Req: LP-26
-func TestCompact_KeepsTheEndWhole(t *testing.T) {
+func TestCompact_KeepsLatestMessagesAndWholeRounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := conversations.Draw(t, "conversation")
 		keep := rapid.IntRange(0, 20).Draw(t, "keep")
@@ -26,13 +26,13 @@ func TestCompact_KeepsTheEndWhole(t *testing.T) {
 		}
 		if c.Messages == 0 {
 			require.Equal(t, Compaction{}, c)
-			require.LessOrEqual(t, opening(all, max(0, len(all)-max(1, keep))), len(all)-len(messages), "there was nothing to do")
+			require.LessOrEqual(t, roundStart(all, max(0, len(all)-max(1, keep))), len(all)-len(messages), "there was nothing to do")
 			return
 		}
 		gone, left := messages[:c.Messages], messages[c.Messages:]
 		require.Equal(t, gone[0].Sequence, c.First)
 		require.Equal(t, gone[len(gone)-1].Sequence, c.Last)
-		requireWhole(t, left)
+		requireWholeRounds(t, left)
 		require.GreaterOrEqual(t, len(left), max(1, keep))
 		if len(left) > max(1, keep) {
 			require.NotEmpty(t, left[0].ToolCalls, "more stay only for a round")
@@ -41,15 +41,15 @@ func TestCompact_KeepsTheEndWhole(t *testing.T) {
 		require.LessOrEqual(t, len(c.Summary), limit)
 		require.True(t, utf8.ValidString(c.Summary))
 		require.GreaterOrEqual(t, c.TokensSaved, int64(0))
-		require.LessOrEqual(t, c.TokensSaved, tokens(all))
+		require.LessOrEqual(t, c.TokensSaved, countTokens(all))
 		if given != "" {
 			require.Equal(t, given, c.Summary)
 		}
 	})
 }
 
-// talk are turns of a question and an answer.
-func talk(turns int) []Message {
+// newConversation returns turns that each have a question and an answer.
+func newConversation(turns int) []Message {
 	var all []Message
 	for i := range turns {
 		all = append(all, User(fmt.Sprintf("question %d", i)), Assistant("echo", fmt.Sprintf("answer\n%d", i)))
@@ -60,8 +60,8 @@ func talk(turns int) []Message {
 	return all
 }
 
-func TestCompact_TellsWhoSaidWhat(t *testing.T) {
-	all := append(talk(2), Message{Role: RoleAssistant, Text: "without an author", Sequence: 5}, Message{Role: RoleAssistant, Sequence: 6, ToolCalls: []ToolCall{{ID: "1"}}},
+func TestCompact_SummaryNamesAuthors(t *testing.T) {
+	all := append(newConversation(2), Message{Role: RoleAssistant, Text: "without an author", Sequence: 5}, Message{Role: RoleAssistant, Sequence: 6, ToolCalls: []ToolCall{{ID: "1"}}},
 		Message{Role: RoleTool, Text: "found", Sequence: 7}, User("last"))
 	require.Equal(t, "Messages up to 7 are left out.\nUser: question 0\necho: answer 0\nUser: question 1\necho: answer 1\nAI: without an author",
 		Compact(all, Summarize, 1, "", 1000).Summary)
@@ -70,8 +70,8 @@ func TestCompact_TellsWhoSaidWhat(t *testing.T) {
 }
 
 // Req: LP-26
-func TestCompact_HierarchicalIsInGroupsOfTen(t *testing.T) {
-	lines := strings.Split(Compact(talk(14), Hierarchical, 4, "", 1000).Summary, "\n")
+func TestCompact_HierarchicalGroupsTenMessages(t *testing.T) {
+	lines := strings.Split(Compact(newConversation(14), Hierarchical, 4, "", 1000).Summary, "\n")
 	require.Equal(t, []string{
 		"Messages up to 24 are left out.",
 		"1 to 10: User: question 0 … echo: answer 4",
@@ -80,21 +80,21 @@ func TestCompact_HierarchicalIsInGroupsOfTen(t *testing.T) {
 	}, lines)
 }
 
-func TestCompact_OfLongConversationsTellsTheEnd(t *testing.T) {
-	c := Compact(talk(100), Summarize, 1, "", 120)
+func TestCompact_LongSummaryKeepsLatestMessages(t *testing.T) {
+	c := Compact(newConversation(100), Summarize, 1, "", 120)
 	require.LessOrEqual(t, len(c.Summary), 120)
 	require.True(t, strings.HasPrefix(c.Summary, "Messages up to 199 are left out.\n"))
 	require.True(t, strings.HasSuffix(c.Summary, "\nUser: question 99"))
 }
 
-func TestCompact_GoesOnWithTheSummaryOfBefore(t *testing.T) {
+func TestCompact_ExtendsEarlierSummary(t *testing.T) {
 	for before, want := range map[string][]string{
 		"They spoke of the sea.\nAnd of sand.":             {"They spoke of the sea.", "And of sand."}, // of a model
 		"Messages up to 2 are left out.\nUser: of the sea": {"User: of the sea"},
 		"Messages up to 2 are left out.":                   nil, // of a window
 		"":                                                 nil,
 	} {
-		all := append([]Message{{Role: RoleSummary, Sequence: 2, Text: before}}, talk(2)[2:]...)
+		all := append([]Message{{Role: RoleSummary, Sequence: 2, Text: before}}, newConversation(2)[2:]...)
 		lines := strings.Split(Compact(all, Summarize, 1, "", 1000).Summary, "\n")
 		require.Equal(t, append([]string{"Messages up to 3 are left out."}, append(want, "User: question 1")...), lines)
 	}

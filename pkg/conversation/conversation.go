@@ -40,8 +40,9 @@ type Message struct {
 
 	Attachments []Attachment // files of a user's message
 
-	// Untrusted names the first source of words in it that neither the user nor the author of the agent wrote, such as "tool
-	// http_fetch", in at most MaxSource bytes. It is empty if there are none, or only sources that Source finds (S14, S15).
+	// Untrusted names the first source of words in the message that neither the user nor the author of the agent
+	// wrote, such as "tool http_fetch". It has at most MaxSource bytes. It is empty if there is no such source, or
+	// if UntrustedSource finds it elsewhere in the message (S14, S15).
 	Untrusted string `json:",omitempty"`
 }
 
@@ -61,7 +62,8 @@ func Assistant(author, text string) Message {
 	return Message{Role: RoleAssistant, Author: author, Text: text}
 }
 
-// CountFitting returns how many of the first messages have at most the given bytes of text together, but at least 1 if there are any.
+// CountFitting returns how many messages, from the first one on, have at most the given bytes of text together. It
+// returns at least 1 if there are any.
 func CountFitting(messages iter.Seq[Message], bytes int) int {
 	n := 0
 	for m := range messages {

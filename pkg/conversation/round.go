@@ -2,9 +2,8 @@ package conversation
 
 import "fmt"
 
-// CheckRounds returns why messages are not a conversation that a model takes: each call of
-// an assistant message is answered by one tool message, in the order of the calls, and
-// nothing stands between them (CO-33).
+// CheckRounds returns an error if a model would reject the messages (CO-33). Each call of an assistant message
+// must be answered by one tool message. These must follow at once and in the order of the calls.
 func CheckRounds(messages []Message) error {
 	for i := 0; i < len(messages); i++ {
 		m := messages[i]

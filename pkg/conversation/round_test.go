@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spell makes a conversation of a text: u is a user, a an assistant, A one that calls tool 1, B
-// one that calls 1 and 2, a digit the result of that call.
-func spell(text string) []Message {
+// parseConversation makes one message of each letter: u is a user, a an assistant, A an assistant that calls tool
+// 1, B one that calls tools 1 and 2. A digit is the result of that call.
+func parseConversation(text string) []Message {
 	var all []Message
 	for _, c := range text {
 		switch c {
@@ -32,7 +32,7 @@ func spell(text string) []Message {
 }
 
 // Req: CO-33
-func TestCheckRounds_WantsOneResultPerCallInOrder(t *testing.T) {
+func TestCheckRounds_RequiresOneResultPerCallInOrder(t *testing.T) {
 	for text, wrong := range map[string]string{
 		"":         "",
 		"ua":       "",
@@ -50,7 +50,7 @@ func TestCheckRounds_WantsOneResultPerCallInOrder(t *testing.T) {
 		"uB21":     `message 3 is the result of call "2"; want the result of call "1"`,
 	} {
 		t.Run(text, func(t *testing.T) {
-			err := CheckRounds(spell(text))
+			err := CheckRounds(parseConversation(text))
 			if wrong == "" {
 				require.NoError(t, err)
 				return
@@ -60,8 +60,8 @@ func TestCheckRounds_WantsOneResultPerCallInOrder(t *testing.T) {
 	}
 }
 
-// What is right stays right when its rounds are put together, and is wrong when a message of
-// a round is taken out, put elsewhere or doubled.
+// Valid conversations stay valid when they are joined. They become invalid when a message of a tool round is
+// removed, moved or doubled.
 func FuzzCheckRounds(f *testing.F) {
 	for _, text := range []string{"", "ua", "uA1a", "uB12aB12", "uB1u2", "uA", "1", "uB21", "uBA112"} {
 		f.Add([]byte(text), 1)
@@ -71,7 +71,7 @@ func FuzzCheckRounds(f *testing.F) {
 		for i, c := range text {
 			text[i] = "uaAB123"[int(c)%7]
 		}
-		messages := spell(string(text))
+		messages := parseConversation(string(text))
 		if CheckRounds(messages) != nil {
 			return
 		}

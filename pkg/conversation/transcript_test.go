@@ -9,7 +9,7 @@ import (
 )
 
 // Req: RA-22
-func TestTranscript_HasALineForEachWhoSpoke(t *testing.T) {
+func TestTranscript_HasALinePerMessage(t *testing.T) {
 	require.Equal(t, "No previous conversation.", conversation.Transcript(nil))
 	called := conversation.Assistant("research", "I look.")
 	called.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "search"}}

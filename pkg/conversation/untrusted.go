@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// MaxSource is the limit of the name of a source of untrusted words, in bytes.
+// MaxSource is the maximum length of the name of an untrusted source, in bytes.
 const MaxSource = 128
 
 // SourceName returns the name of a source of untrusted words, such as "tool http_fetch".
@@ -13,9 +13,7 @@ func SourceName(kind, name string) string {
 	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
 
-// UntrustedSource names the source of words in a message that neither the user nor the author of the agent wrote (empty if there are
-// none). A file that the user attaches is such a source, because its author is unknown. So is a summary of messages that
-// had one.
+// UntrustedSource returns the gravest source of untrusted words in the messages ("" for none).
 func (m Message) UntrustedSource() string {
 	switch {
 	case m.Untrusted != "":
@@ -23,17 +21,18 @@ func (m Message) UntrustedSource() string {
 	case len(m.Attachments) > 0:
 		return SourceName("file", m.Attachments[0].Name)
 	case m.Role == RoleSummary:
-		return marked(m.Text)
+		return markedSource(m.Text)
 	default:
 		return ""
 	}
 }
 
-// PartyPrefix is the prefix of a source that is a party. A party wrote the descriptions of its own tools, and these
-// descriptions may cause calls of these tools only.
+// PartyPrefix is the prefix of a source that is a party, such as a tool server. A party wrote the descriptions of
+// its own tools, so its words may cause calls of these tools and of no others.
 const PartyPrefix = "MCP server "
 
-// GravestSource returns the source that represents all of them: the first that is no party, otherwise the first ("" for none).
+// GravestSource returns the source that restricts the most: the first one that is not a party, or else the first
+// one ("" for none).
 func GravestSource(sources ...string) string {
 	gravest := ""
 	for _, source := range sources {
@@ -53,9 +52,10 @@ func UntrustedSource(messages []Message) string {
 	return gravest
 }
 
-// MarkUntrusted returns a window of a conversation in which source was read before. If the window shows neither the source nor one
-// that is no party, Behind marks its first message with the source, or for two parties the first message without a source.
-// So a source still counts when the window no longer shows it (S14).
+// MarkUntrusted returns a window of a conversation in which source was read before, so that the source still
+// counts when the window no longer shows its words (S14). It changes nothing if the window shows the source itself
+// or a source that is not a party. Otherwise it marks the first message with the source. If window and source name
+// two parties, it marks the first message without a source.
 func MarkUntrusted(source string, window []Message) []Message {
 	shown := UntrustedSource(window)
 	if len(window) == 0 || source == "" || shown == source || shown != "" && !strings.HasPrefix(shown, PartyPrefix) {
@@ -70,7 +70,7 @@ func MarkUntrusted(source string, window []Message) []Message {
 	return window
 }
 
-// ReaderRole returns the role in which a model reads a message. Untrusted words never have the role of the system (S14).
+// ReaderRole returns the role that the message has for a model. Untrusted words never have the system role (S14).
 func (m Message) ReaderRole() Role {
 	if m.Role == RoleSystem && m.UntrustedSource() != "" {
 		return RoleUser
@@ -78,15 +78,15 @@ func (m Message) ReaderRole() Role {
 	return m.Role
 }
 
-// markBegins and markEnds enclose the source in the last line of a summary.
+// markBegins and markEnds enclose the name of the source in the last line of a summary.
 const (
 	markBegins = "\n(Some of it comes from "
 	markEnds   = ".)"
 )
 
-// mark appends the source of untrusted words to a summary, within limit bytes. The mark is the last line, so that no text of
-// the conversation can remove it.
-func mark(summary, source string, limit int) string {
+// appendMark appends the source of untrusted words to a summary, within limit bytes. The mark is the last line, so
+// that no text of the conversation can remove it.
+func appendMark(summary, source string, limit int) string {
 	if source == "" {
 		return Cut(summary, limit)
 	}
@@ -94,8 +94,8 @@ func mark(summary, source string, limit int) string {
 	return Cut(summary, max(0, limit-len(line))) + line
 }
 
-// marked returns the source that a summary names ("" for none).
-func marked(summary string) string {
+// markedSource returns the source that the mark of a summary names ("" for none).
+func markedSource(summary string) string {
 	at := strings.LastIndex(summary, markBegins)
 	if at < 0 || !strings.HasSuffix(summary, markEnds) {
 		return ""

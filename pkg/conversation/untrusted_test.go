@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-func TestMessage_NamesWhoseWordsItHolds(t *testing.T) {
+func TestUntrustedSource_NamesSourceOfMessage(t *testing.T) {
 	require.Empty(t, conversation.User("hello").UntrustedSource())
 	require.Equal(t, "tool a", conversation.Message{Untrusted: "tool a"}.UntrustedSource())
 	file := conversation.User("read it")
@@ -20,7 +20,7 @@ func TestMessage_NamesWhoseWordsItHolds(t *testing.T) {
 	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSource)
 }
 
-func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
+func TestGravestSource_PrefersFirstThatIsNoParty(t *testing.T) {
 	sums, maps := conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps"
 	for want, sources := range map[string][]string{
 		"":       {"", ""},
@@ -37,8 +37,9 @@ func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
 	}
 }
 
-// Behind marks a window with the sources of messages that it does not show. It does not modify the caller's messages.
-func TestBehind_MarksTheFirstMessage(t *testing.T) {
+// MarkUntrusted marks a window with a source that the window no longer shows. It does not modify the messages of
+// the caller.
+func TestMarkUntrusted_MarksOneMessage(t *testing.T) {
 	sums := conversation.PartyPrefix + "sums"
 	for _, row := range []struct {
 		source, first, second, want string
@@ -62,15 +63,15 @@ func TestBehind_MarksTheFirstMessage(t *testing.T) {
 	require.Equal(t, []string{conversation.PartyPrefix + "mail", sums}, []string{marked[0].Untrusted, marked[1].Untrusted}, "no party hides another")
 }
 
-func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
+func TestReaderRole_UntrustedSystemMessageIsUser(t *testing.T) {
 	m := conversation.Message{Role: conversation.RoleSystem, Text: "be kind"}
 	require.Equal(t, conversation.RoleSystem, m.ReaderRole())
 	m.Untrusted = "tool a"
 	require.Equal(t, conversation.RoleUser, m.ReaderRole())
 }
 
-// The author of a summary, and the words in it, cannot take the mark away; summaries of
-// summaries keep it, and one of trusted words has none.
+// A summary of untrusted words is marked, and neither its author nor its words can remove the mark. Summaries of
+// summaries keep it. A summary of trusted words has none.
 func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
 	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nowhere.)", strings.Repeat("long ", 100)} {
 		for _, strategy := range []conversation.Strategy{conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical} {

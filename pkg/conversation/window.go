@@ -2,14 +2,14 @@ package conversation
 
 import "slices"
 
-// bytesPerToken estimates the size of a token, because the model's own count is unknown (LP-25).
+// bytesPerToken is a rough size of a token, because the token count of the model is unknown (LP-25).
 const bytesPerToken = 4
 
 // Tokens estimates the tokens of a message: a quarter of its bytes, rounded up.
 func Tokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
 
-// Size returns the bytes of text of a message, tool calls included. Only the name and media type of an attachment count,
-// because its content is no part of the message.
+// Size returns the bytes of a message's text and tool calls. Only the name and media type of an attachment count,
+// because its content is stored separately.
 func Size(m Message) int {
 	n := len(m.Text)
 	for _, c := range m.ToolCalls {
@@ -21,9 +21,10 @@ func Size(m Message) int {
 	return n
 }
 
-// Window returns the end of a conversation, oldest first, with at most limit messages and about tokens tokens (0 means no
-// bound). It returns at least one message if there are any. It does not begin inside a tool round: results without their
-// call are left out. If the conversation ends in results, their whole round stays, even beyond the bounds.
+// Window returns the latest messages, oldest first, with at most limit messages and about the given tokens (0
+// means no bound). It returns at least one message if there are any. It never begins inside a tool round: results
+// without their call are left out. If the conversation ends in tool results, the whole round stays, even beyond
+// the bounds.
 func Window(messages []Message, limit int, tokens int64) []Message {
 	from, spent := len(messages), int64(0)
 	for i, m := range slices.Backward(messages) {
@@ -38,11 +39,11 @@ func Window(messages []Message, limit int, tokens int64) []Message {
 			return messages[from+i:]
 		}
 	}
-	return messages[opening(messages, from):]
+	return messages[roundStart(messages, from):]
 }
 
-// opening returns the given index, or the index of the tool call to which the results there belong.
-func opening(messages []Message, at int) int {
+// roundStart returns at, or the index of the assistant message whose tool results are at this index.
+func roundStart(messages []Message, at int) int {
 	for at > 0 && at < len(messages) && messages[at].Role == RoleTool {
 		at--
 	}

@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conversations are what sessions hold: turns of the user, answers, and tool rounds whose
-// results stand behind their call. Some end in the middle of a turn, and some were
-// compacted before.
+// conversations generates what sessions hold: user messages, answers, and tool rounds. Some conversations end in
+// the middle of a turn, and some begin with a summary.
 var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	var all []Message
 	add := func(m Message) {
@@ -41,14 +40,14 @@ var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	return all
 })
 
-// requireWhole fails when messages begin inside a tool round.
-func requireWhole(t require.TestingT, messages []Message) {
+// requireWholeRounds fails if the messages begin inside a tool round.
+func requireWholeRounds(t require.TestingT, messages []Message) {
 	if len(messages) > 0 {
 		require.NotEqual(t, RoleTool, messages[0].Role, "begins inside a tool round")
 	}
 }
 
-func tokens(messages []Message) int64 {
+func countTokens(messages []Message) int64 {
 	var n int64
 	for _, m := range messages {
 		n += Tokens(m)
@@ -57,7 +56,7 @@ func tokens(messages []Message) int64 {
 }
 
 // Req: LP-25, LP-26
-func TestWindow_IsAnEndWithinItsBounds(t *testing.T) {
+func TestWindow_ReturnsLatestMessagesWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := conversations.Draw(t, "conversation")
 		limit := rapid.IntRange(0, 20).Draw(t, "limit")
@@ -67,7 +66,7 @@ func TestWindow_IsAnEndWithinItsBounds(t *testing.T) {
 		require.LessOrEqual(t, len(window), len(all))
 		require.Equal(t, all[len(all)-len(window):], window, "it is the end")
 		require.Equal(t, len(all) == 0, len(window) == 0, "it is empty only when there is nothing")
-		requireWhole(t, window)
+		requireWholeRounds(t, window)
 		if limit == 0 && budget == 0 {
 			require.Len(t, window, len(all))
 		}
@@ -76,19 +75,18 @@ func TestWindow_IsAnEndWithinItsBounds(t *testing.T) {
 				require.LessOrEqual(t, len(window), limit)
 			}
 			if budget > 0 && len(window) > 1 {
-				require.LessOrEqual(t, tokens(window), budget)
+				require.LessOrEqual(t, countTokens(window), budget)
 			}
 		}
-		// It could not be longer: with the message in front of it, and the round to which
-		// that one belongs, it breaks a bound.
-		if more := opening(all, len(all)-len(window)-1); more >= 0 && len(window) < len(all) {
+		// The window is as long as possible: one more message, with its tool round, would break a bound.
+		if more := roundStart(all, len(all)-len(window)-1); more >= 0 && len(window) < len(all) {
 			longer := all[more:]
-			require.True(t, limit > 0 && len(longer) > limit || budget > 0 && tokens(longer) > budget, "it could hold %d", len(longer))
+			require.True(t, limit > 0 && len(longer) > limit || budget > 0 && countTokens(longer) > budget, "it could hold %d", len(longer))
 		}
 	})
 }
 
-func TestWindow_ThatEndsInResultsKeepsTheirRound(t *testing.T) {
+func TestWindow_KeepsLastToolRoundWhole(t *testing.T) {
 	all := []Message{
 		{Role: RoleUser}, {Role: RoleAssistant, ToolCalls: []ToolCall{{ID: "1"}, {ID: "2"}}}, {Role: RoleTool}, {Role: RoleTool},
 	}
@@ -99,7 +97,7 @@ func TestWindow_ThatEndsInResultsKeepsTheirRound(t *testing.T) {
 	require.Equal(t, all[2:], Window(all[2:], 1, 0), "results without a call are better than nothing")
 }
 
-func TestTokens_AreAQuarterOfTheBytes(t *testing.T) {
+func TestTokens_IsAQuarterOfTheBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "a": 1, "abcd": 1, "abcde": 2, "äöü": 2} {
 		require.Equal(t, want, Tokens(User(text)), text)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// header has the fields that all entries of a trace begin with.
+// header has the fields with which every trace entry begins.
 type header struct {
 	ID     string    `json:"id"`
 	Type   string    `json:"type"`
@@ -18,7 +18,7 @@ type header struct {
 	Branch string    `json:"branch,omitempty"`
 }
 
-// The fields of an entry by the kind of its event, under the names in traces and logs (CO-43 to CO-49).
+// The other fields of a trace entry, by the kind of the event, with their JSON names (CO-43 to CO-49).
 type (
 	userInputEntry struct {
 		Turn   int    `json:"turn,omitempty"`
@@ -112,10 +112,10 @@ type usage struct {
 	Cost   *float64 `json:"cost,omitempty"` // US dollars (absent when unknown)
 }
 
-// MarshalJSON writes the event as an entry of a trace: the header, then the fields of its kind.
+// MarshalJSON encodes the event as a trace entry: the header and then the fields of its kind.
 func (e Event) MarshalJSON() ([]byte, error) {
 	out, err := json.Marshal(header{ID: e.ID(), Type: e.Kind(), Time: e.Time.UTC(), Author: e.Author, Branch: e.Branch})
-	fields := entryOf(e.Payload)
+	fields := toEntry(e.Payload)
 	if err != nil || fields == nil {
 		return out, err
 	}
@@ -126,8 +126,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return append(append(out[:len(out)-1], ','), more[1:]...), nil
 }
 
-// entryOf returns the fields of an entry besides its header (nil when it has none).
-func entryOf(payload Payload) any {
+// toEntry returns the fields of a trace entry without its header (nil when it has none).
+func toEntry(payload Payload) any {
 	switch p := payload.(type) {
 	case UserInput:
 		return userInputEntry(p)
@@ -135,26 +135,26 @@ func entryOf(payload Payload) any {
 		return textEntry{Text: p.Text}
 	case ModelCall:
 		return modelCallEntry{
-			Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: usageOf(p.Usage),
+			Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: toUsage(p.Usage),
 			Duration: p.Duration.Milliseconds(), Finish: p.Finish,
 		}
 	case ToolStarted:
-		return callEntry{p.Tool, p.CallID, object(p.Arguments)}
+		return callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}
 	case ToolFinished:
-		return toolFinished(p)
+		return toolFinishedFields(p)
 	case ToolProgress:
 		return toolProgressEntry{Tool: p.Tool, CallID: p.CallID, Fraction: p.Fraction, Message: p.Message}
 	case SubtaskStarted:
 		return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
 	case ToolPending:
 		return toolPendingEntry{
-			callEntry: callEntry{p.Tool, p.CallID, object(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
+			callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
 			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
 		}
 	case Appended:
 		return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
 	case Message:
-		return messageEntry{Text: p.Text, State: delta(p.State), Files: p.Artifacts}
+		return messageEntry{Text: p.Text, State: stateChanges(p.State), Files: p.Artifacts}
 	case Thinking:
 		return thinkingEntry{Text: p.Text, Topic: p.Topic}
 	case Warning:
@@ -166,16 +166,16 @@ func entryOf(payload Payload) any {
 	case TurnResult:
 		out := turnResultEntry{Turn: p.Turn, Duration: p.Duration.Milliseconds(), ErrorType: p.ErrorType, Reason: string(p.Reason)}
 		if p.Usage != nil {
-			out.Usage = usageOf(*p.Usage)
+			out.Usage = toUsage(*p.Usage)
 		}
 		return out
 	}
 	return nil
 }
 
-func toolFinished(p ToolFinished) toolFinishedEntry {
+func toolFinishedFields(p ToolFinished) toolFinishedEntry {
 	out := toolFinishedEntry{
-		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, object(p.Arguments)},
+		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)},
 		Status: p.Status, Result: p.Result, Timing: p.Duration.Milliseconds(),
 	}
 	if p.Status != ToolSuccess {
@@ -184,7 +184,7 @@ func toolFinished(p ToolFinished) toolFinishedEntry {
 	return out
 }
 
-func usageOf(u execution.Usage) *usage {
+func toUsage(u execution.Usage) *usage {
 	out := &usage{Input: u.InputTokens, Output: u.OutputTokens}
 	if u.CostMicros > 0 {
 		dollars := float64(u.CostMicros) / 1e6
@@ -193,8 +193,8 @@ func usageOf(u execution.Usage) *usage {
 	return out
 }
 
-// delta returns changes of state with null for each removed key.
-func delta(state map[string]json.RawMessage) map[string]json.RawMessage {
+// stateChanges returns changes of state as JSON, with null for each removed key.
+func stateChanges(state map[string]json.RawMessage) map[string]json.RawMessage {
 	out := maps.Clone(state)
 	for key, value := range out {
 		if len(value) == 0 {
@@ -204,8 +204,8 @@ func delta(state map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
-// object returns valid JSON unchanged, and other text as a JSON string.
-func object(text string) json.RawMessage {
+// toJSON returns valid JSON unchanged and any other text as a JSON string.
+func toJSON(text string) json.RawMessage {
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)
 	}

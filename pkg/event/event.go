@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Event is one thing that happened in an invocation of an agent. Its payload says what.
+// Event is one thing that happened while an agent ran. Its payload says what.
 type Event struct {
 	Invocation string // the turn in which it happened; with Step and Sequence the identity of the event (AD-22, CO-47)
 	Step       int    // in the turn, from 1
@@ -23,7 +23,7 @@ func (e Event) ID() string {
 	return e.Invocation + "/" + strconv.Itoa(e.Step) + "/" + strconv.Itoa(e.Sequence)
 }
 
-// Payload says what happened.
+// Payload is the content of an event.
 type Payload interface {
 	// Kind returns the name in traces and logs (CO-43 to CO-48). Kinds that begin
 	// with "internal:" are not for clients (LP-24).
@@ -33,8 +33,8 @@ type Payload interface {
 // Internal is the prefix of the kinds that are not for clients.
 const Internal = "internal:"
 
-// Final reports whether an event is part of the answer: it has text of the agent. An event that only changes state is not
-// (AD-14).
+// Final reports whether an event is part of the answer, which means that it has text of the agent. An event that
+// only changes state is not (AD-14).
 func (e Event) Final() bool {
 	switch p := e.Payload.(type) {
 	case Message:

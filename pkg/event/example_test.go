@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// An event is written as an entry of a trace.
+// An event encodes as a trace entry in JSON.
 func ExampleEvent_MarshalJSON() {
 	e := event.Event{
 		Invocation: "turn-1", Sequence: 2, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Author: "clerk",
@@ -39,7 +39,7 @@ func ExampleEvent_MarshalJSON() {
 	// }
 }
 
-// Text is part of the answer, a change of state alone is not.
+// A message with text is part of the answer. A message that only changes state is not.
 func ExampleEvent_Final() {
 	said := event.Event{Payload: event.Message{Text: "Hello."}}
 	changed := event.Event{Payload: event.Message{State: map[string]json.RawMessage{"city": json.RawMessage(`"Oslo"`)}}}

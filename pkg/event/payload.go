@@ -20,7 +20,7 @@ type UserInput struct {
 // TextDelta is a piece of text as the model produces it. It is not stored.
 type TextDelta struct{ Text string }
 
-// ModelCall is one finished call of a model (CO-44).
+// ModelCall reports a finished model call (CO-44).
 type ModelCall struct {
 	Model     string
 	Iteration int // within the step, from 1 (0 for a call of a handler)
@@ -31,10 +31,10 @@ type ModelCall struct {
 	Finish    Finish // why the model stopped (empty when unknown or replayed)
 }
 
-// Finish says why a model stopped (LP-29).
+// Finish is the reason why a model stopped (LP-29).
 type Finish string
 
-// The reasons.
+// The reasons. A turn that ended for one of the first four has an answer.
 const (
 	FinishStop   Finish = "stop"           // it had nothing more to say
 	FinishLength Finish = "length"         // it reached its limit of output tokens
@@ -49,10 +49,10 @@ type ToolStarted struct {
 	Arguments string // a JSON object
 }
 
-// ToolStatus says how a tool call ended.
+// ToolStatus is the result status of a tool call.
 type ToolStatus string
 
-// The statuses of a tool call (CO-45, CO-47). The last one is for calls of a lost worker.
+// The statuses of a tool call (CO-45, CO-47). ToolUnknownOutcome is for calls of a lost worker.
 const (
 	ToolSuccess        ToolStatus = "success"
 	ToolError          ToolStatus = "error"
@@ -66,8 +66,8 @@ const (
 // MaxSummary is the maximum length of ToolFinished.Summary in characters (CO-47).
 const MaxSummary = 240
 
-// ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one. A call that an earlier attempt
-// reported has one without a ToolStarted.
+// ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one ToolFinished. For a call
+// that an earlier attempt reported, there is a ToolFinished without a ToolStarted.
 type ToolFinished struct {
 	CallID    string
 	Tool      string
@@ -89,7 +89,7 @@ type ToolProgress struct {
 	Fraction *float64 // the completed part, 0 to 1 (nil when unknown)
 }
 
-// SubtaskStarted reports that a remote turn began, in which another agent of the mesh works for this one (LP-29).
+// SubtaskStarted reports that a remote agent began to work for this one in a turn of its own (LP-29).
 type SubtaskStarted struct {
 	Target  string // agent or workflow
 	Session string
@@ -109,15 +109,15 @@ func IsTransient(p Payload) bool {
 	}
 }
 
-// ToolPending reports that a tool call waits for an answer from outside the turn, which ends the turn. There is neither a
-// ToolStarted nor a ToolFinished until it is answered.
+// ToolPending reports a tool call that waits for an answer from outside the turn, which ends the turn. The call
+// has neither a ToolStarted nor a ToolFinished until it is answered.
 type ToolPending struct{ execution.Pending }
 
 // Appended is a message that was added to the agent's copy of the conversation (CO-28, CO-33).
 type Appended struct{ Message conversation.Message }
 
-// Message is what an agent says or changes besides the output of its model: the reply of a callback (AD-4, AD-12), and
-// changes of state and artifacts by handlers and tools (AD-6).
+// Message reports text or changes that did not come from the model of the agent: the reply of a callback (AD-4,
+// AD-12), and changes of state and artifacts by handlers and tools (AD-6).
 type Message struct {
 	Text      string
 	State     map[string]json.RawMessage // an empty value removes the key
@@ -125,7 +125,7 @@ type Message struct {
 	Escalate  bool                       // stops the nearest enclosing Repeat after this agent (AD-22); for agents that yield their own events
 }
 
-// Thinking is a plan or a reflection of an agent, or the reasoning of its model (CO-48).
+// Thinking reports a plan or a reflection of an agent, or the reasoning of its model (CO-48).
 type Thinking struct {
 	Topic Topic
 	Text  string
@@ -141,15 +141,15 @@ const (
 	Reasoning  Topic = "reasoning" // of the model before an answer, as the provider sends it
 )
 
-// Warning is something that a person should know. The turn continues.
+// Warning reports a problem that a person should know about. The turn continues.
 type Warning struct {
 	Reason  string // UPPER_SNAKE, for programs
 	Message string // one sentence, for a person
 	Tool    string // the tool that the guard warns of (empty in all other warnings)
 }
 
-// OwnershipViolation reports a rejected write to state of another owner (SO-6, SO-7). It changed nothing, and the turn
-// continues unless the writer ends it.
+// OwnershipViolation reports a rejected write to state of another owner (SO-6, SO-7). The write changed nothing,
+// and the turn continues unless the writer ends it.
 type OwnershipViolation struct {
 	Key       string
 	Owner     ownership.Owner
@@ -157,7 +157,7 @@ type OwnershipViolation struct {
 	Operation string // the rejected operation, such as "ownership.set"
 }
 
-// ViolationOf returns the ownership violation that an error reports. It is false for other errors.
+// ViolationOf returns the ownership violation that an error reports (false for other errors).
 func ViolationOf(err error) (OwnershipViolation, bool) {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !e.IsViolation() {
@@ -168,7 +168,7 @@ func ViolationOf(err error) (OwnershipViolation, bool) {
 	}, true
 }
 
-// Reason says why a turn ended (CO-49).
+// Reason is the reason why a turn ended (CO-49).
 type Reason string
 
 // The reasons. A turn that ends by one of the first four has an answer.
@@ -181,18 +181,18 @@ const (
 	Failed        Reason = "error"
 )
 
-// Answer is the last event of a loop that did not fail.
+// Answer is the last event of a model loop that did not fail.
 type Answer struct {
 	Text       string
 	Reason     Reason
 	Iterations int
 	Pending    []execution.Pending // calls that wait; only with InputRequired
-	// Tasks are the tasks that a planning step requests next (none for a loop).
+	// Tasks are the next tasks that a planning step requests (none for a model loop).
 	Tasks []execution.PlannedTask
 }
 
-// TurnResult is the last event of every turn, including failed ones (CO-49). The error, if there is one,
-// follows it.
+// TurnResult is the last event of every turn, even of a failed one (CO-49). If the turn failed, the error follows
+// it.
 type TurnResult struct {
 	Turn      int
 	Reason    Reason

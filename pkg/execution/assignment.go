@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Assignment is what a step is asked to do (contract OC-28). The zero Assignment belongs to an agent that is run by hand: it does
-// what the conversation wants.
+// Assignment says what a step must do (contract OC-28). An agent that runs outside of a workflow has the zero
+// Assignment and answers the conversation.
 type Assignment struct {
 	Goal           string // what the user wants of the turn, cut to 200 characters
 	Task           string // what this step is asked to do (the goal unless a planner asked for something else)
@@ -18,8 +18,8 @@ type Assignment struct {
 	Plan           *PlanRequest  // asks the step for tasks (nil means that it does not plan)
 }
 
-// Brief returns the part of the request that the conversation does not contain: the task, the constraints and the
-// expected output. It is empty when there is none.
+// Brief returns the part of the assignment that the conversation does not contain: the task, the constraints and
+// the expected output (empty if there is none).
 func (a Assignment) Brief() string {
 	var parts []string
 	if a.Task != a.Goal {
@@ -34,20 +34,20 @@ func (a Assignment) Brief() string {
 	return strings.Join(parts, "\n\n")
 }
 
-// PlanRequest asks for tasks. The orchestrator rejects tasks for other agents, and more than Max of them.
+// PlanRequest asks a step to plan tasks. The orchestrator rejects tasks for other agents, and more than Max tasks.
 type PlanRequest struct {
 	Agents   []PlanAgent // the agents that may get tasks
 	Max      int         // 1 to MaxTasks
 	Parallel bool        // the tasks run at once, so none may depend on another
 }
 
-// PlanAgent is an agent that may get tasks.
+// PlanAgent is an agent that a planner may give tasks to.
 type PlanAgent struct {
 	Name        string
 	Description string // one line from its author (may be empty)
 }
 
-// Names returns the names of the agents that may get tasks, in order.
+// Names returns the names of the agents that may get tasks, in their order.
 func (p PlanRequest) Names() []string {
 	var all []string
 	for _, a := range p.Agents {

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Auth says in whose name a turn acts, and with which credentials. It lasts as long as the turn (LP-18). Keep it in RAM,
-// and never write it.
+// Auth says on whose behalf a turn acts and with which credentials. It lives as long as the turn (LP-18). Keep it
+// in RAM and never write it to a store or a log.
 type Auth struct {
 	Actor       string                  // person or program, at most 256 bytes; empty when none is named
 	Credentials map[string]secret.Value // by name, at most 16
@@ -26,28 +26,29 @@ func (Auth) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(secret.Redacted)
 // MarshalText returns the redacted text, for logs, JSON and YAML.
 func (Auth) MarshalText() ([]byte, error) { return []byte(secret.Redacted), nil }
 
-// Wipe overwrites the credentials, also in copies of this Auth (guarantee S8). The process that received them calls it
-// when the step or the turn has ended.
+// Wipe overwrites the credentials in all copies of this Auth (guarantee S8). The process that received them calls
+// it at the end of the step or turn.
 func (a Auth) Wipe() {
 	for _, v := range a.Credentials {
 		v.Wipe()
 	}
 }
 
-// Login is a credential that a tool lacks, and how a person gets it.
+// Login names a credential that a tool needs, and says how a person obtains it.
 type Login struct {
 	Name   string // of the credential, as Credential finds it
 	Prompt string // one sentence for the person; at most 1 KiB
 	URL    string // where the person gets it (may be empty)
 }
 
-// CredentialBroker lets tools ask a person for a credential (LP-37). The person seals it to a key that the broker
-// made, so that nothing on the way can read it.
+// CredentialBroker lets tools ask a person for a credential (LP-37). The person seals it to a public key of the
+// broker, so that only the broker can read it.
 type CredentialBroker interface {
-	// Ask makes a key for the credential of a name. Modes: resource_quota when too many keys live.
+	// Ask creates a key for the named credential. Modes: resource_quota when too many keys exist.
 	Ask(name string) (PendingAuth, error)
-	// Open opens a credential that was sealed to the key of an id, and returns the name that it was asked for. Modes:
-	// not_found when the key is gone, user_invalid_input when the credential was sealed to another key.
+	// Open decrypts a credential that was sealed to the key with the id, and returns the name that was asked for.
+	// Modes: not_found when the key no longer exists, user_invalid_input when the credential was sealed to another
+	// key.
 	Open(id string, sealed []byte) (name string, credential secret.Value, err error)
 }
 
@@ -56,7 +57,8 @@ type (
 	holderKey struct{}
 )
 
-// turnAuth is the auth of a turn while it runs, with the credentials that single tools were lent, or lost.
+// turnAuth is the Auth of a running turn, with the credentials that were lent to single tools or withdrawn from
+// them.
 type turnAuth struct {
 	mu    sync.Mutex
 	auth  Auth
@@ -75,9 +77,9 @@ func WithAuth(ctx context.Context, auth Auth) context.Context {
 	return context.WithValue(ctx, authKey{}, h)
 }
 
-// AuthFrom returns the auth of the turn. Tools and models of the running step call it with the context that they were
-// called with. A tool also finds the credentials that were lent to it alone. It is false when there is none, and once the
-// step has ended.
+// AuthFrom returns the Auth of the turn. Tools and models of the running step pass the context that they were
+// called with. A tool also finds the credentials that were lent to it alone. It returns false if there is no Auth,
+// or if the step has ended.
 func AuthFrom(ctx context.Context) (Auth, bool) {
 	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	if !ok {
@@ -102,21 +104,21 @@ func AuthFrom(ctx context.Context) (Auth, bool) {
 	return auth, !auth.IsZero()
 }
 
-// Credential returns a credential of the turn by name, under the conditions of AuthFrom. It is false when there is none.
+// Credential returns a credential of the turn by name, as AuthFrom finds it. It returns false if there is none.
 func Credential(ctx context.Context, name string) (secret.Value, bool) {
 	auth, _ := AuthFrom(ctx)
 	v, ok := auth.Credentials[name]
 	return v, ok
 }
 
-// WithHolder returns a context for a tool, in which AuthFrom also finds the credentials that were lent to the holder
+// WithHolder returns a context for a tool, in which AuthFrom also finds the credentials lent to this holder
 // (LP-37). It is for code that calls tools.
 func WithHolder(ctx context.Context, holder string) context.Context {
 	return context.WithValue(ctx, holderKey{}, holder)
 }
 
-// LendCredential gives a credential to the holder of ctx alone, for as long as the auth of the turn lasts.
-// Without such an auth nothing is given.
+// LendCredential gives a credential to the holder of ctx alone, until the turn ends. It does nothing if ctx has no
+// Auth.
 func LendCredential(ctx context.Context, name string, v secret.Value) {
 	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	holder, named := ctx.Value(holderKey{}).(string)
@@ -137,6 +139,6 @@ func LendCredential(ctx context.Context, name string, v secret.Value) {
 	h.lent[holder][name] = v
 }
 
-// WithdrawCredential takes a credential away from the holder of ctx for the rest of the turn, even one that came with
-// the turn.
+// WithdrawCredential removes a credential from the holder of ctx for the rest of the turn, even one that the turn
+// came with.
 func WithdrawCredential(ctx context.Context, name string) { LendCredential(ctx, name, secret.Value{}) }

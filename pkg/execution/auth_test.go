@@ -15,7 +15,7 @@ import (
 
 var alice = execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
 
-func TestAuthFrom_FindsTheAuthOfItsContext(t *testing.T) {
+func TestAuthFrom_ReturnsAuthOfContext(t *testing.T) {
 	ctx := execution.WithAuth(t.Context(), alice)
 	auth, ok := execution.AuthFrom(ctx)
 	require.True(t, ok)
@@ -40,7 +40,7 @@ func TestAuthFrom_IsFalseWithoutAuth(t *testing.T) {
 	}
 }
 
-// A tool that continues after its step finds no auth.
+// A tool that still runs after its step has ended finds no Auth.
 func TestAuthFrom_IsFalseAfterTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func TestAuthFrom_IsFalseAfterTheStep(t *testing.T) {
 	})
 }
 
-// No other tool finds a lent credential, and it lasts only as long as the turn.
+// Only the tool that a credential was lent to finds it, and only until the turn ends.
 func TestLendCredential_LendsToOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestLendCredential_LendsToOneHolder(t *testing.T) {
 	})
 }
 
-func TestLendCredential_WorksWithoutOtherAuth(t *testing.T) {
+func TestLendCredential_WorksWithoutCredentialsOfTheTurn(t *testing.T) {
 	ctx := execution.WithHolder(execution.WithAuth(t.Context(), execution.Auth{}), "clerk/mail")
 	execution.LendCredential(ctx, "mailbox", secret.New("hunter2"))
 	auth, ok := execution.AuthFrom(ctx)
@@ -100,8 +100,8 @@ func TestLendCredential_WorksWithoutOtherAuth(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v %#v", auth, auth), "hunter2")
 }
 
-// Printing or encoding an Auth, or a panic with it, reveals neither the actor (LP-18) nor the credentials.
-func TestAuth_IsNotPrinted(t *testing.T) {
+// Printing or encoding an Auth, or a panic with one, reveals neither the actor (LP-18) nor the credentials.
+func TestAuth_PrintsRedacted(t *testing.T) {
 	encoded, err := json.Marshal(map[string]any{"auth": alice, "at": &alice})
 	require.NoError(t, err)
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %d %x %q", alice, alice, alice, alice, alice, &alice, []execution.Auth{alice}), string(encoded)} {

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Origin has the fields of a Context (contract OC-7). Put no secrets into Metadata: it is stored with the trace, and every
-// agent and tool reads it. Credentials belong into Auth.
+// Origin has the fields of a Context (contract OC-7). Put no secrets into Metadata, because it is stored with the
+// trace and every agent and tool reads it. Credentials belong in Auth.
 type Origin struct {
 	TraceID        string // of the turn (required)
 	RootTraceID    string // the trace with which the run began (empty means TraceID)
@@ -27,10 +27,10 @@ type Origin struct {
 	Created        time.Time // zero means now
 }
 
-// Context says for whom a run acts, in which trace, and how. It never changes: methods that change a field return a new
-// Context, and maps are copied.
+// Context says on whose behalf a run acts and in which trace. It is immutable: methods that change a field return
+// a new Context, and maps are copied.
 type Context struct {
-	o         Origin
+	origin    Origin
 	parent    *Context
 	hasParent bool // also when the parent is in another process
 }
@@ -50,7 +50,7 @@ func NewContext(o Origin) (Context, error) {
 		o.Created = time.Now()
 	}
 	o.Metadata = maps.Clone(o.Metadata)
-	return Context{o: o}, nil
+	return Context{origin: o}, nil
 }
 
 var (
@@ -58,7 +58,7 @@ var (
 	scope   = regexp.MustCompile(`^(user|session|conv):.+$`)
 )
 
-// check applies the rules of OC-9.
+// check returns an error if a field breaks the rules of OC-9.
 func (o Origin) check() error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "execution.NewContext", format, args...)
@@ -87,25 +87,25 @@ func (o Origin) check() error {
 
 // Origin returns a copy of the fields of the context.
 func (c Context) Origin() Origin {
-	o := c.o
+	o := c.origin
 	o.Metadata = maps.Clone(o.Metadata)
 	return o
 }
 
-// TraceID returns the trace of the turn. Contexts made from this one have the same.
-func (c Context) TraceID() string { return c.o.TraceID }
+// TraceID returns the trace of the turn. Contexts derived from this one have the same.
+func (c Context) TraceID() string { return c.origin.TraceID }
 
-// RootTraceID returns the trace with which the run began. It is the same in all turns of the run, remote agents, answers
-// and resumed turns included (contract OC-10).
-func (c Context) RootTraceID() string { return c.o.RootTraceID }
+// RootTraceID returns the trace with which the run began. All turns of the run have the same, including remote
+// agents, answers and resumed turns (contract OC-10).
+func (c Context) RootTraceID() string { return c.origin.RootTraceID }
 
-// Profile returns the name of the way in which the run is handled.
-func (c Context) Profile() string { return c.o.Profile }
+// Profile returns the name of the profile under which the run is handled.
+func (c Context) Profile() string { return c.origin.Profile }
 
-// Metadata returns a label of the caller, or "".
-func (c Context) Metadata(key string) string { return c.o.Metadata[key] }
+// Metadata returns the value of a caller's label (empty if it is not set).
+func (c Context) Metadata(key string) string { return c.origin.Metadata[key] }
 
-// Parent returns the context that this one was made from by WithUserIntent. It is false when there is none, or when it
+// Parent returns the context from which WithUserIntent made this one. It returns false if there is none, or if it
 // is in another process.
 func (c Context) Parent() (Context, bool) {
 	if c.parent == nil {
@@ -114,40 +114,42 @@ func (c Context) Parent() (Context, bool) {
 	return *c.parent, true
 }
 
-// HasParent reports whether there is a parent, also in another process.
+// HasParent reports whether the context has a parent, even one in another process.
 func (c Context) HasParent() bool { return c.hasParent }
 
 // IsZero reports whether c is the zero Context.
-func (c Context) IsZero() bool { return c.o.TraceID == "" }
+func (c Context) IsZero() bool { return c.origin.TraceID == "" }
 
-// WithMetadata returns the context with more labels, which replace those of the same name. The parent stays the same.
-// Modes: as of NewContext.
+// WithMetadata returns the context with more labels. They replace labels of the same name. Modes: see NewContext.
 func (c Context) WithMetadata(more map[string]string) (Context, error) {
-	merged := maps.Clone(c.o.Metadata)
+	merged := maps.Clone(c.origin.Metadata)
 	if merged == nil {
 		merged = map[string]string{}
 	}
 	maps.Copy(merged, more)
-	c.o.Metadata = merged
-	return c, c.o.check()
+	c.origin.Metadata = merged
+	return c, c.origin.check()
 }
 
-// WithUserIntent returns a child of the context, created now, for a part of the run with a task of its own.
+// WithUserIntent returns a child of the context, created now, for a part of the run with another intent.
 func (c Context) WithUserIntent(intent string) Context {
 	child := c
 	child.parent, child.hasParent = &c, true
-	child.o.UserIntent, child.o.Created = intent, time.Now()
+	child.origin.UserIntent, child.origin.Created = intent, time.Now()
 	return child
 }
 
 // WithRequestID returns the context with another request id.
-func (c Context) WithRequestID(id string) Context { c.o.RequestID = id; return c }
+func (c Context) WithRequestID(id string) Context { c.origin.RequestID = id; return c }
 
-// WithProfile returns the context with another profile. Modes: as of NewContext.
-func (c Context) WithProfile(name string) (Context, error) { c.o.Profile = name; return c, c.o.check() }
+// WithProfile returns the context with another profile. Modes: see NewContext.
+func (c Context) WithProfile(name string) (Context, error) {
+	c.origin.Profile = name
+	return c, c.origin.check()
+}
 
-// document is a context as JSON, without its parent.
-type document struct {
+// contextJSON is the JSON form of a context, without its parent.
+type contextJSON struct {
 	TraceID        string            `json:"trace_id"`
 	RootTraceID    string            `json:"root_trace_id,omitempty"`
 	RequestID      string            `json:"request_id,omitempty"`
@@ -161,24 +163,24 @@ type document struct {
 	Created        time.Time         `json:"created_at"`
 }
 
-// MarshalJSON writes the context, with has_parent in place of the parent (OC-9).
+// MarshalJSON encodes the context, with has_parent in place of the parent (OC-9).
 func (c Context) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		document
+		contextJSON
 		HasParent bool `json:"has_parent"`
-	}{document(c.o), c.hasParent})
+	}{contextJSON(c.origin), c.hasParent})
 }
 
-// UnmarshalJSON reads a context. Modes: as of NewContext.
+// UnmarshalJSON decodes a context. Modes: see NewContext.
 func (c *Context) UnmarshalJSON(text []byte) error {
 	var read struct {
-		document
+		contextJSON
 		HasParent bool `json:"has_parent"`
 	}
 	if err := json.Unmarshal(text, &read); err != nil {
 		return failure.New(failure.UserInvalidInput, "execution.NewContext", "the context cannot be read").Because(err)
 	}
-	made, err := NewContext(Origin(read.document))
+	made, err := NewContext(Origin(read.contextJSON))
 	if err != nil {
 		return err
 	}
@@ -194,8 +196,8 @@ func WithContext(ctx context.Context, c Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// ContextFrom returns the Context of the running step. Handlers, models and tools call it with the context that they
-// were called with. It is false when there is none.
+// ContextFrom returns the Context of the running step. Handlers, models and tools pass the context that they were
+// called with. It returns false if there is none.
 func ContextFrom(ctx context.Context) (Context, bool) {
 	c, ok := ctx.Value(contextKey{}).(Context)
 	return c, ok

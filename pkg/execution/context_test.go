@@ -18,7 +18,7 @@ const (
 	rootID  = "11111111111111111111111111111111"
 )
 
-func origin() execution.Origin {
+func newOrigin() execution.Origin {
 	return execution.Origin{
 		TraceID: traceID, RootTraceID: rootID, RequestID: "r-1", Profile: "fast", UserIntent: "What may an agent write?", UserID: "ann",
 		MemoryScope: "user:ann", ConversationID: "s-1", SessionID: "s-1", Metadata: map[string]string{"team": "blue"},
@@ -26,7 +26,7 @@ func origin() execution.Origin {
 	}
 }
 
-func made(t *testing.T, o execution.Origin) execution.Context {
+func newContext(t *testing.T, o execution.Origin) execution.Context {
 	t.Helper()
 	c, err := execution.NewContext(o)
 	require.NoError(t, err)
@@ -34,12 +34,12 @@ func made(t *testing.T, o execution.Origin) execution.Context {
 }
 
 // Req: OC-7
-func TestContext_NeverChanges(t *testing.T) {
+func TestContext_IsImmutable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := origin()
-		c := made(t, o)
+		o := newOrigin()
+		c := newContext(t, o)
 		before := c.Origin()
-		require.Equal(t, origin(), before)
+		require.Equal(t, newOrigin(), before)
 		_, ok := c.Parent()
 		require.False(t, ok)
 
@@ -56,7 +56,7 @@ func TestContext_NeverChanges(t *testing.T) {
 		require.Equal(t, before, c.Origin())
 		require.Equal(t, "blue", c.Metadata("team"))
 
-		least := made(t, execution.Origin{TraceID: traceID})
+		least := newContext(t, execution.Origin{TraceID: traceID})
 		require.Equal(t, execution.Origin{TraceID: traceID, RootTraceID: traceID, Profile: "default", Created: time.Now()}, least.Origin())
 		require.Equal(t, "default", least.Profile())
 	})
@@ -65,12 +65,12 @@ func TestContext_NeverChanges(t *testing.T) {
 // Req: OC-8
 func TestContext_DerivedContextsKeepTheTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := made(t, origin())
+		c := newContext(t, newOrigin())
 		child := c.WithUserIntent("find the rules")
 		parent, ok := child.Parent()
 		require.True(t, ok)
 		require.Equal(t, c, parent)
-		want := origin()
+		want := newOrigin()
 		want.UserIntent, want.Created = "find the rules", time.Now()
 		require.Equal(t, want, child.Origin(), "created anew, with the same trace")
 
@@ -82,23 +82,23 @@ func TestContext_DerivedContextsKeepTheTrace(t *testing.T) {
 		require.Equal(t, c, kept)
 
 		again := c.WithRequestID("r-2")
-		want = origin()
+		want = newOrigin()
 		want.RequestID = "r-2"
 		require.Equal(t, want, again.Origin())
 		slow, err := c.WithProfile("slow")
 		require.NoError(t, err)
-		want = origin()
+		want = newOrigin()
 		want.Profile = "slow"
 		require.Equal(t, want, slow.Origin())
-		for _, made := range []execution.Context{child, labelled, again, slow} {
-			require.Equal(t, traceID, made.TraceID())
+		for _, newContext := range []execution.Context{child, labelled, again, slow} {
+			require.Equal(t, traceID, newContext.TraceID())
 		}
-		require.Equal(t, origin(), c.Origin(), "the original is as it was")
+		require.Equal(t, newOrigin(), c.Origin(), "the original is as it was")
 	})
 }
 
 // Req: OC-9
-func TestContext_IsCheckedAndEncoded(t *testing.T) {
+func TestContext_ValidatesAndEncodesFields(t *testing.T) {
 	for says, change := range map[string]func(*execution.Origin){
 		"trace_id is empty":                        func(o *execution.Origin) { o.TraceID = " " },
 		`memory_scope "user:ann" needs a user_id`:  func(o *execution.Origin) { o.UserID = "" },
@@ -107,13 +107,13 @@ func TestContext_IsCheckedAndEncoded(t *testing.T) {
 		`profile "Fast": use a to z`:               func(o *execution.Origin) { o.Profile = "Fast" },
 		`metadata "note": a key has 1 to 64 bytes`: func(o *execution.Origin) { o.Metadata = map[string]string{"note": strings.Repeat("a", 1025)} },
 	} {
-		o := origin()
+		o := newOrigin()
 		change(&o)
 		_, err := execution.NewContext(o)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), says)
 		require.ErrorContains(t, err, says)
 	}
-	child := made(t, origin()).WithUserIntent("find the rules")
+	child := newContext(t, newOrigin()).WithUserIntent("find the rules")
 	text, err := json.Marshal(child)
 	require.NoError(t, err)
 	var fields map[string]any
@@ -133,7 +133,7 @@ func TestContext_IsCheckedAndEncoded(t *testing.T) {
 	require.Equal(t, want, read.Origin())
 	require.Contains(t, string(text), `"has_parent":true`)
 
-	text, err = json.Marshal(made(t, origin()))
+	text, err = json.Marshal(newContext(t, newOrigin()))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"has_parent":false`)
 	require.Error(t, json.Unmarshal([]byte(strings.Replace(string(text), traceID, "", 1)), &read), "what is read is checked")

@@ -1,5 +1,5 @@
-// Package execution describes one execution of an agent inside a turn: what the agent is given, and what it returns.
-// Values are immutable once they are handed over.
+// Package execution describes one execution of an agent inside a turn: its input and its result. Values are
+// immutable once they are passed on.
 package execution
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Step is everything that an agent is given for one execution. The agent keeps nothing of it afterwards (RA-1).
+// Step is the complete input of one execution of an agent. The agent keeps nothing of it afterwards (RA-1).
 //
-// It has more fields than other structs because it is the request of a worker as a value: the fields are those of
-// ExecuteStepRequest, and no code computes with all of them.
+// It has more fields than other structs because it is the Go form of ExecuteStepRequest. No code computes with all
+// of them.
 type Step struct {
 	TraceID     string // the same in all steps of the turn
 	RootTraceID string // the trace with which the run began (empty means TraceID)
@@ -42,8 +42,8 @@ type Step struct {
 	Budget   *budget.Ledger   // of this attempt, shared by all agents of the step (nil means unlimited)
 }
 
-// CallTurn returns the turn whose id idempotency keys are made of. A turn that resumes a failed one keeps the keys of the
-// failed turn, so that tools recognize repeated calls.
+// CallTurn returns the turn id from which idempotency keys are derived. A turn that resumes a failed turn keeps
+// the keys of that turn, so that tools recognize repeated calls.
 func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
 
 // Observations returns the observations of the earlier steps, in order.
@@ -55,9 +55,9 @@ func (s Step) Observations() []string {
 	return all
 }
 
-// Result is what a step led to. It is stored with the turn.
+// Result is the result of a step. It is stored with the turn.
 //
-// It has more fields than other structs because it is a stored record: the fields are those of StepResult.
+// It has more fields than other structs because it is the Go form of the stored StepResult.
 type Result struct {
 	Step          int
 	Agent         string
@@ -81,7 +81,7 @@ type Result struct {
 	Untrusted string          // first untrusted source that the step has read, as in conversation.Message (empty means none)
 }
 
-// Usage is the consumption of model calls.
+// Usage counts the tokens, calls and costs of models.
 type Usage struct {
 	InputTokens  int64 // including cached ones
 	OutputTokens int64
@@ -92,7 +92,7 @@ type Usage struct {
 	CacheWriteTokens int64 // part of the input that the provider wrote to its cache
 }
 
-// Add returns the sum of two usages. Calls with an unknown cost count as 0.
+// Add returns the sum of two usages. A call with an unknown cost counts as 0.
 func (u Usage) Add(o Usage) Usage {
 	return Usage{
 		InputTokens:  u.InputTokens + o.InputTokens,

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStep_ResumedTurnKeepsTheCallKeysOfTheFailedTurn(t *testing.T) {
+func TestStep_ResumedTurnKeepsCallKeys(t *testing.T) {
 	require.Equal(t, "t1", Step{TurnID: "t1"}.CallTurn())
 	require.Equal(t, "t1", Step{TurnID: "t2", Origin: "t1"}.CallTurn())
 }

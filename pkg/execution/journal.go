@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// Effect says what running a tool again would do (guarantees 2.8).
+// Effect says whether running a tool again does harm (guarantees 2.8).
 type Effect string
 
 // The effects. The zero Effect counts as AtMostOnce.
@@ -16,17 +16,17 @@ const (
 	AtMostOnce Effect = "at_most_once" // it may do harm, so it does not run again when the outcome is in doubt
 )
 
-// Phase is the part of a call that an entry of the journal records.
+// Phase is the part of a call that a journal entry records.
 type Phase string
 
-// The phases. A model call has only Done, because asking a model again does no harm.
+// The phases. A model call has only Done, because repeating it does no harm.
 const (
 	Intent Phase = "intent" // the call is about to begin
 	Done   Phase = "done"   // the call has ended
 )
 
-// Entry is one thing that happened inside a step. Each model call and each tool call of a step has its own number,
-// from 1 in the order in which they happen. Each phase of a number is written once and never changes.
+// Entry is one entry in the journal of a step. Model calls and tool calls share one sequence of numbers, from 1 in
+// the order in which they happen. Each phase of a number is written once and never changes.
 type Entry struct {
 	Number int
 	Phase  Phase
@@ -48,14 +48,14 @@ type Entry struct {
 	Late bool // no other attempt needs it, so it may be written with the next entry or the commit; it is not stored
 }
 
-// Journal records what happens in a step, and replays what earlier attempts of the step recorded. It is safe for
-// concurrent use: agents of a parallel flow share one.
+// Journal records the calls of a step and replays those that earlier attempts recorded. It is safe for concurrent
+// use, because agents of a parallel flow share one.
 type Journal interface {
-	// Replay finds an entry of an earlier attempt.
+	// Replay returns the entry that an earlier attempt recorded.
 	Replay(number int, phase Phase) (Entry, bool)
-	// Record adds an entry. It may become durable later, but in order.
+	// Record adds an entry. The entry may become durable later, but entries become durable in order.
 	Record(e Entry)
-	// Sync returns once all recorded entries are durable. Modes: fenced when another attempt has the step,
+	// Sync blocks until all recorded entries are durable. Modes: fenced when another attempt owns the step,
 	// nondeterminism when an entry differs from the stored one.
 	Sync(ctx context.Context) error
 }

@@ -1,6 +1,6 @@
 package execution
 
-// Limits and defaults of steps, as on the wire.
+// Limits and defaults of steps. The gRPC API has the same.
 const (
 	DefaultPriority = 5 // when a request sets none (contract OC-28); priorities are 0 to MaxPriority
 	MaxPriority     = 10

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Pending is a tool call that waits for an answer from outside the turn: from a person who allows it, or from a client
-// that runs it (LP-16, AD-32). The turn has ended with it. The turn that brings the answer continues in its place and
-// repeats nothing that was done.
+// Pending is a tool call that waits for an answer from outside the turn. A person must allow it, or a client must
+// run it (LP-16, AD-32). The turn has ended with this call. The turn that brings the answer continues the step and
+// repeats no finished call.
 type Pending struct {
 	ID        string // unique in the session; a call that keeps waiting gets another one in the next turn
 	Agent     string // the agent of the step
@@ -22,7 +22,7 @@ type Pending struct {
 	Auth      *PendingAuth // only with NeedAuth
 }
 
-// PendingAuth is the credential that a call lacks, and the key to seal it to (LP-37).
+// PendingAuth names the credential that a call needs and the key to seal it to (LP-37).
 type PendingAuth struct {
 	Login
 	ID      string // of the key
@@ -30,9 +30,9 @@ type PendingAuth struct {
 	Expires time.Time
 }
 
-// callPlace returns the parts of a pending call's id that stay the same in every turn that continues with it: all but
-// the number of the turn.
-func callPlace(id string) (step, number string) {
+// stepAndCall returns the step and the call number in the id of a pending call. Only the turn number in the id
+// changes when a later turn continues the call.
+func stepAndCall(id string) (step, number string) {
 	_, rest, _ := strings.Cut(id, "-")
 	step, number, _ = strings.Cut(rest, "-")
 	return step, number
@@ -56,27 +56,27 @@ type Answer struct {
 	By      string // who answers, as the turn's Auth names the actor (may be empty)
 	Late    bool   // it came after Pending.Until, so the call is denied whatever the verdict is
 
-	// Agent, Digest and AuthID come from the Pending and say what was answered: the agent, the digest of the tool with
-	// the arguments that were shown, and the key that was shown. An answer counts for nothing else.
+	// Agent, Digest and AuthID repeat what the Pending showed: the agent, the digest of the tool with its
+	// arguments, and the key. The answer is ignored if the call has changed.
 	Agent  string
 	Digest string
 	AuthID string
 
-	// Sealed is the sealed credential for a call with NeedAuth, only with Approve. Without it the turn's Auth may
-	// have the credential.
+	// Sealed is the sealed credential for a call with NeedAuth. It is only used with Approve. Without it the Auth
+	// of the turn may hold the credential.
 	Sealed string
 }
 
-// IsFor reports whether a answers the call that has the given id in a later turn.
+// IsFor reports whether a answers this call. The id of the call may come from a later turn.
 func (a Answer) IsFor(id string) bool {
-	step, number := callPlace(a.ID)
-	nowStep, nowNumber := callPlace(id)
+	step, number := stepAndCall(a.ID)
+	nowStep, nowNumber := stepAndCall(id)
 	return a.ID != "" && step == nowStep && number == nowNumber
 }
 
-// Step returns the number of the step whose call is answered (0 when the id is not one of a pending call).
+// Step returns the number of the step whose call is answered (0 if the id is not valid).
 func (a Answer) Step() int {
-	step, _ := callPlace(a.ID)
+	step, _ := stepAndCall(a.ID)
 	number, _ := strconv.Atoi(step)
 	return number
 }
@@ -84,7 +84,7 @@ func (a Answer) Step() int {
 // Verdict is the decision about a pending call.
 type Verdict string
 
-// The verdicts. The first three answer NeedApproval and NeedAuth, the other two NeedResult.
+// The verdicts. The first three answer NeedApproval and NeedAuth. The other two answer NeedResult.
 const (
 	Approve Verdict = "approve" // the tool runs
 	Deny    Verdict = "deny"    // the tool does not run; the model reads that, and the turn continues

@@ -1,7 +1,7 @@
 package execution
 
-// Tools lists the tools of its agent that a step may use (nil means all). The orchestrator decides that (contract OC-13);
-// the call of a model is only a request.
+// Tools lists the tools of its agent that a step may use (nil means all). The orchestrator decides this (contract
+// OC-13). A tool call of a model is only a request.
 type Tools struct {
 	Names []string // the most fitting first
 }

@@ -1,7 +1,7 @@
-// Package failure gives every error a mode, which says what went wrong and whether to try again.
+// Package failure gives every error a mode, which says what went wrong and whether to retry.
 //
-// An Error has two texts. Message is one sentence for the caller and may be sent over the network.
-// Cause is what happened underneath and belongs in the log only.
+// An Error has two texts. Message is one sentence for the caller and may be sent over the network. Cause is the
+// underlying error and belongs in the log only.
 package failure
 
 import (
@@ -12,7 +12,7 @@ import (
 	"slices"
 )
 
-// Error is a failure with a mode. It is immutable: With, Because and their kind return copies.
+// Error is a failure with a mode. It is immutable: methods such as With and Because return copies.
 type Error struct {
 	Mode    Mode
 	Op      string            // what was being done, such as "memory.CommitStep"
@@ -21,7 +21,7 @@ type Error struct {
 	Cause   error             // for the log; never sent
 }
 
-// New returns an error of the given mode with a message for the caller.
+// New returns an error with a mode and a message for the caller.
 func New(mode Mode, op, message string) *Error {
 	return &Error{Mode: mode, Op: op, Message: message}
 }
@@ -31,7 +31,7 @@ func Newf(mode Mode, op, format string, args ...any) *Error {
 	return New(mode, op, fmt.Sprintf(format, args...))
 }
 
-// With returns a copy of e that also has the given fact.
+// With returns a copy of e with one more fact.
 func (e *Error) With(key, value string) *Error {
 	c := *e
 	c.Facts = maps.Clone(e.Facts)
@@ -49,8 +49,8 @@ func (e *Error) Because(cause error) *Error {
 	return &c
 }
 
-// Error returns the text for logs: operation, mode, message and cause. A failure of a run also
-// names its stage and its trace.
+// Error returns the text for logs: operation, mode, message and cause. For a failed run it adds the stage and the
+// trace.
 func (e *Error) Error() string {
 	text := e.Op + ": "
 	if e.Mode != Unknown {
@@ -66,9 +66,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// FromError returns the outermost Error in err's chain. An error without one becomes an Error whose
-// message discloses nothing of it: a cancelled context has the mode user_cancelled, an expired one
-// system_timeout, and every other error Unknown.
+// FromError returns the outermost Error in err's chain. For an error without one it returns an Error whose message
+// reveals nothing of the original: user_cancelled for a cancelled context, system_timeout for an expired one, and
+// Unknown otherwise.
 func FromError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

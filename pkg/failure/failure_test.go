@@ -11,7 +11,7 @@ import (
 )
 
 // Req: OC-24
-func TestTable_RetryableAndTerminalAreAsTheContractSays(t *testing.T) {
+func TestMode_RetryableAndTerminalFollowTheContract(t *testing.T) {
 	retryable := []Mode{
 		SystemNetwork, SystemTimeout, ResourceTool, ResourceAPI, ResourceCircuit, PolicyRateLimit, AgentTimeout,
 		PartialToolFailures, PartialStepFailures, PartialTimeout,
@@ -38,7 +38,7 @@ func TestError_IsImmutable(t *testing.T) {
 	require.Equal(t, "op: not_found: no", e.Error())
 }
 
-func TestRetryAfter_IsFalseForErrorsThatAskForNoDelay(t *testing.T) {
+func TestRetryAfter_IsFalseWithoutDelay(t *testing.T) {
 	full := New(Overloaded, "test", "full")
 	after, ok := RetryAfter(full.WithRetryAfter(1500 * time.Millisecond))
 	require.True(t, ok)

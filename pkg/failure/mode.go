@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Mode names a way in which work can fail. It is the name of a troupe.v1.FailureMode in lower case
-// and without its prefix. In upper case it is the reason of a google.rpc.ErrorInfo.
+// Mode names a kind of failure. In upper case it is the reason of a google.rpc.ErrorInfo. With the prefix
+// FAILURE_MODE_ it is also a troupe.v1.FailureMode.
 type Mode string
 
 // The modes of contract OC-23.
@@ -41,7 +41,7 @@ const (
 	PartialTimeout      Mode = "partial_timeout"
 )
 
-// The modes that running on a mesh adds.
+// Modes that only occur in a mesh.
 const (
 	NotFound         Mode = "not_found"
 	KeyReused        Mode = "key_reused"
@@ -67,8 +67,8 @@ const (
 	Overloaded        Mode = "overloaded"
 )
 
-// traits are what follows from a mode. Retryable: the same call may succeed later or elsewhere.
-// Terminal: it must not be tried again, whatever a retry policy says.
+// traits are the properties of a mode. Retryable means that the same call may succeed later or elsewhere. Terminal
+// means that the call must not be retried, even if a retry policy would allow it.
 type traits struct {
 	retryable bool
 	terminal  bool
@@ -139,7 +139,7 @@ func (m Mode) Retryable() bool { return table[m].retryable }
 // Terminal reports whether the call must not be tried again.
 func (m Mode) Terminal() bool { return table[m].terminal }
 
-// Partial reports whether work that was done before the failure may still be of use.
+// Partial reports whether the work done before the failure may still be useful.
 func (m Mode) Partial() bool {
 	switch m {
 	case PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota:
@@ -149,5 +149,5 @@ func (m Mode) Partial() bool {
 	}
 }
 
-// Reason returns the mode as google.rpc.ErrorInfo names it, for example SESSION_BUSY.
+// Reason returns the mode as the reason of a google.rpc.ErrorInfo, for example SESSION_BUSY.
 func (m Mode) Reason() string { return strings.ToUpper(string(m)) }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// factRetryAfter is the delay before the same call may succeed, as time.Duration prints it.
+// factRetryAfter names the fact with the delay before a retry, in the format of time.Duration.
 const factRetryAfter = "retry_after"
 
-// WithRetryAfter returns a copy of e that asks the caller to wait for d before the next try.
+// WithRetryAfter returns a copy of e that asks the caller to wait for d before a retry.
 func (e *Error) WithRetryAfter(d time.Duration) *Error { return e.With(factRetryAfter, d.String()) }
 
-// RetryAfter returns the delay that err asks for. It is false when err asks for none.
+// RetryAfter returns the delay that err asks for (false if it asks for none).
 func RetryAfter(err error) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {

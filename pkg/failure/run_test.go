@@ -15,7 +15,7 @@ const run = "0af7651916cd43dd8448eb211c80319c"
 // recoverable.
 //
 // Req: OC-20
-func TestWithRun_IsTheFailureOfARun(t *testing.T) {
+func TestWithRun_AddsStageAndTrace(t *testing.T) {
 	disk := fmt.Errorf("write: %w", io.ErrShortWrite)
 	cause := New(ResourceAPI, "llm.Generate", "the model is down").With("provider", "test").Because(disk)
 	err := error(WithRun("execute", run, fmt.Errorf("step 2: %w", cause)))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFromCause_SaysWhyAContextEnded(t *testing.T) {
+func TestFromCause_ReturnsErrorOfCancelledContext(t *testing.T) {
 	broken := errors.New("the stream is gone")
 	require.Equal(t, broken, FromCause(t.Context(), broken))
 

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func delta(pairs ...string) map[string]json.RawMessage {
+func newDelta(pairs ...string) map[string]json.RawMessage {
 	d := map[string]json.RawMessage{}
 	for i := 0; i < len(pairs); i += 2 {
 		d[pairs[i]] = json.RawMessage(pairs[i+1])
@@ -22,7 +22,7 @@ func delta(pairs ...string) map[string]json.RawMessage {
 }
 
 // Req: SO-12
-func TestCheckDelta_RefusesWhatCannotBeStored(t *testing.T) {
+func TestCheckDelta_RejectsInvalidKeysAndValues(t *testing.T) {
 	long := func(n int) string { return `"` + strings.Repeat("a", n-2) + `"` }
 	for key, row := range map[string]struct {
 		value string
@@ -41,19 +41,19 @@ func TestCheckDelta_RefusesWhatCannotBeStored(t *testing.T) {
 		"d":                                {"\"\xff\"", failure.UserInvalidInput},
 		"\xff":                             {"1", failure.UserInvalidInput},
 	} {
-		err := CheckDelta("op", delta("fine", "1", key, row.value))
+		err := CheckDelta("op", newDelta("fine", "1", key, row.value))
 		require.True(t, failure.Is(err, row.mode), "%q: %v", key, err)
 		e := err.(*failure.Error) //nolint:errorlint // it is one, or the line above fails
 		require.Equal(t, key, e.Facts["key"])
 		require.Equal(t, "op", e.Op)
 	}
 	require.NoError(t, CheckDelta("op", nil))
-	require.NoError(t, CheckDelta("op", delta(
+	require.NoError(t, CheckDelta("op", newDelta(
 		"a", "null", "app:b", `{"c":[1,2.5,"x"]}`, "user:d", "", "facts", "[]", "history", "{}",
 		strings.Repeat("k", MaxStateKey), long(MaxStateValue))))
 }
 
-func TestCheckDelta_RefusesTooManyKeys(t *testing.T) {
+func TestCheckDelta_RejectsTooManyKeys(t *testing.T) {
 	d := map[string]json.RawMessage{}
 	for i := range MaxDelta {
 		d[fmt.Sprint(i)] = json.RawMessage("1")
@@ -64,17 +64,17 @@ func TestCheckDelta_RefusesTooManyKeys(t *testing.T) {
 }
 
 // Req: AD-19
-func TestOneScope_IsThatOfAllKeys(t *testing.T) {
+func TestDeltaScope_ReturnsScopeOfAllKeys(t *testing.T) {
 	for want, d := range map[Scope]map[string]json.RawMessage{
-		ScopeSession: delta("a", "1", "application", "2", "user", "3", "apps:x", "4"),
-		ScopeUser:    delta("user:a", "1", "user:", "2"),
-		ScopeApp:     delta("app:a", "1", "app:user:b", "2"),
+		ScopeSession: newDelta("a", "1", "application", "2", "user", "3", "apps:x", "4"),
+		ScopeUser:    newDelta("user:a", "1", "user:", "2"),
+		ScopeApp:     newDelta("app:a", "1", "app:user:b", "2"),
 	} {
 		scope, err := DeltaScope("op", d)
 		require.NoError(t, err)
 		require.Equal(t, want, scope)
 	}
-	for _, d := range []map[string]json.RawMessage{nil, delta("a", "1", "app:a", "1"), delta("app:a", "1", "user:a", "1")} {
+	for _, d := range []map[string]json.RawMessage{nil, newDelta("a", "1", "app:a", "1"), newDelta("app:a", "1", "user:a", "1")} {
 		_, err := DeltaScope("op", d)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}
@@ -93,7 +93,7 @@ func TestQuery_ScoresTheShareOfItsWords(t *testing.T) {
 }
 
 // Req: LP-17
-func TestPartialOf_IsWhatTheModelSaid(t *testing.T) {
+func TestPartialMessage_JoinsModelReplies(t *testing.T) {
 	reply := func(author, text string) execution.Entry {
 		return execution.Entry{Phase: execution.Done, Reply: conversation.Assistant(author, text)}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
+func TestCheckArtifactName_ErrorSuggestsValidName(t *testing.T) {
 	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", "user:a", strings.Repeat("n", memory.MaxArtifactName)} {
 		require.NoError(t, memory.CheckArtifactName("test", name))
 	}

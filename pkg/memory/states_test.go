@@ -21,31 +21,31 @@ import (
 // be started, or resumed after a pause.
 //
 // Req: LP-40, C-1
-func TestStates_AreThoseOfLaterVersionsByOurNames(t *testing.T) {
+func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	for _, row := range []struct {
 		theirs string
 		ours   session.State
 		taken  bool // it takes a turn
-		reach  func(s *sessionOf)
+		reach  func(s *testSession)
 	}{
-		{"created", session.Created, true, func(s *sessionOf) { s.update(memory.SessionUpdate{Create: true}) }},
-		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCompleted) }},
-		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCancelled) }},
-		{"busy", session.Busy, false, func(s *sessionOf) { s.turn(session.OutcomeOpen) }},
-		{"waiting-input", session.InputRequired, true, func(s *sessionOf) { s.turn(session.OutcomeInputRequired) }},
-		{"waiting-auth", session.AuthRequired, true, func(s *sessionOf) { s.turn(session.OutcomeAuthRequired) }},
-		{"shutdown", session.Closed, false, func(s *sessionOf) {
+		{"created", session.Created, true, func(s *testSession) { s.update(memory.SessionUpdate{Create: true}) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCompleted) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCancelled) }},
+		{"busy", session.Busy, false, func(s *testSession) { s.turn(session.OutcomeOpen) }},
+		{"waiting-input", session.InputRequired, true, func(s *testSession) { s.turn(session.OutcomeInputRequired) }},
+		{"waiting-auth", session.AuthRequired, true, func(s *testSession) { s.turn(session.OutcomeAuthRequired) }},
+		{"shutdown", session.Closed, false, func(s *testSession) {
 			s.turn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Close})
 		}},
-		{"error", session.Failed, true, func(s *sessionOf) { s.turn(session.OutcomeFailed) }},
-		{"", session.Paused, true, func(s *sessionOf) {
+		{"error", session.Failed, true, func(s *testSession) { s.turn(session.OutcomeFailed) }},
+		{"", session.Paused, true, func(s *testSession) {
 			s.turn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Pause})
 		}},
 	} {
 		t.Run(fmt.Sprintf("%s is %s", row.theirs, row.ours), func(t *testing.T) {
-			s := &sessionOf{t: t, store: inmem.New(inmem.Config{}), ref: session.Ref{Tenant: "default", Session: "s1"}}
+			s := &testSession{t: t, store: inmem.New(inmem.Config{}), ref: session.Ref{Tenant: "default", Session: "s1"}}
 			row.reach(s)
 			require.Equal(t, row.ours, s.state())
 			_, err := s.begin()
@@ -60,29 +60,29 @@ func TestStates_AreThoseOfLaterVersionsByOurNames(t *testing.T) {
 	}
 }
 
-// sessionOf is a session of a store.
-type sessionOf struct {
+// testSession is a session of a store.
+type testSession struct {
 	t     *testing.T
 	store memory.Store
 	ref   session.Ref
 	turns int
 }
 
-func (s *sessionOf) state() session.State {
+func (s *testSession) state() session.State {
 	s.t.Helper()
 	got, err := s.store.GetSession(s.t.Context(), s.ref)
 	require.NoError(s.t, err)
 	return got.State
 }
 
-func (s *sessionOf) update(u memory.SessionUpdate) {
+func (s *testSession) update(u memory.SessionUpdate) {
 	s.t.Helper()
 	u.Ref = s.ref
 	_, err := s.store.UpdateSession(s.t.Context(), u)
 	require.NoError(s.t, err)
 }
 
-func (s *sessionOf) begin() (memory.BeginResult, error) {
+func (s *testSession) begin() (memory.BeginResult, error) {
 	s.turns++
 	return s.store.BeginTurn(s.t.Context(), memory.Begin{
 		Ref: s.ref, TurnID: fmt.Sprintf("t%d", s.turns), TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
@@ -91,7 +91,7 @@ func (s *sessionOf) begin() (memory.BeginResult, error) {
 }
 
 // turn is one that ends so.
-func (s *sessionOf) turn(outcome session.Outcome) {
+func (s *testSession) turn(outcome session.Outcome) {
 	s.t.Helper()
 	begun, err := s.begin()
 	require.NoError(s.t, err)

@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config is the configuration of an agent in the RAM of one instance. It belongs to the SHARED tier: all may read it, and
-// the agent that declared itself its owner writes it (SO-11). Changes stay in this instance until Save is called or
-// the agent shuts down. Safe for concurrent use.
+// Config is the configuration of an agent in the RAM of one instance. It belongs to the SHARED tier: every agent
+// may read it, and only the agent that declares a protocol may write it (SO-11). Changes stay in this instance
+// until Save is called or the agent shuts down. It is safe for concurrent use.
 type Config struct {
-	*configured
+	*configData
 	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// configured is shared by all views of a configuration.
-type configured struct {
+// configData is the data that all views of a configuration share.
+type configData struct {
 	agent    string
 	protocol Protocol
 	saving   sync.Mutex // held during a Save or Reload
@@ -32,24 +32,25 @@ type configured struct {
 	changes map[string]json.RawMessage // an empty value removes
 }
 
-// ConfigStore keeps configurations.
+// ConfigStore stores configurations.
 type ConfigStore interface {
 	// Load returns the configuration of an agent with its version.
 	Load(ctx context.Context, agent string) (version int64, values map[string]json.RawMessage, err error)
 	// Save applies changes to a version of the agent's own configuration and returns the result. Modes:
-	// revision_mismatch when others changed it meanwhile and the protocol does not merge.
+	// revision_mismatch if another writer changed it meanwhile and the protocol cannot merge the changes.
 	Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (version int64, values map[string]json.RawMessage, err error)
 }
 
-// NewConfig returns the configuration of an agent, which is empty until Reload. An agent without a protocol does not own
-// its configuration and can only read it.
+// NewConfig returns the configuration of an agent. It is empty until Reload. An agent without a protocol does not
+// own its configuration and can only read it.
 func NewConfig(agent string, p Protocol) *Config {
-	return &Config{configured: &configured{agent: agent, protocol: p}}
+	return &Config{configData: &configData{agent: agent, protocol: p}}
 }
 
-// WithRejectionHandler returns a view of the configuration that calls refused with each rejected write.
+// WithRejectionHandler returns a view of the configuration that calls onRejected with the error of each rejected
+// write.
 func (c *Config) WithRejectionHandler(onRejected func(*failure.Error)) *Config {
-	return &Config{configured: c.configured, onRejected: onRejected}
+	return &Config{configData: c.configData, onRejected: onRejected}
 }
 
 // Protocol returns the protocol that the agent declared (empty when it owns no configuration).
@@ -69,7 +70,7 @@ func (c *Config) Version() int64 {
 	return c.version
 }
 
-// Get returns the JSON of a key, and whether it is set.
+// Get returns the JSON value of a key and whether the key is set.
 func (c *Config) Get(key string) (json.RawMessage, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -93,8 +94,8 @@ func (c *Config) Keys() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Set sets a key to a value, which must encode as JSON. Modes: state_violation for an agent that does not own its
-// configuration, user_invalid_input for a value that does not encode.
+// Set sets a key to a value that encodes as JSON. Modes: state_violation if the agent does not own its
+// configuration, user_invalid_input if the value does not encode.
 func (c *Config) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -123,11 +124,12 @@ func (c *Config) change(op, key string, value json.RawMessage) error {
 	return nil
 }
 
-// Reload reads the configuration again and drops unsaved changes. Modes: agent_state without a memory service.
+// Reload reads the configuration from the store and drops unsaved changes. Modes: agent_state without a memory
+// service.
 func (c *Config) Reload(ctx context.Context) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	store, err := c.kept()
+	store, err := c.storeOrError()
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func (c *Config) Reload(ctx context.Context) error {
 
 // Of returns the stored configuration of another agent. Modes: agent_state without a memory service.
 func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
-	store, err := c.kept()
+	store, err := c.storeOrError()
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +153,9 @@ func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessa
 	return values, err
 }
 
-// Save stores the changes of this instance, all or none, and reads the changes of others. Modes: revision_mismatch when
-// others changed the configuration and the protocol does not merge; the changes then stay until Reload. agent_state
-// without a memory service.
+// Save stores the changes of this instance, all or none, and reads the changes of others. Modes: revision_mismatch
+// if another writer changed the configuration and the protocol cannot merge the changes. The changes then stay
+// until Reload. agent_state without a memory service.
 func (c *Config) Save(ctx context.Context) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -163,7 +165,7 @@ func (c *Config) Save(ctx context.Context) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	store, err := c.kept()
+	store, err := c.storeOrError()
 	if err != nil {
 		return err
 	}
@@ -181,7 +183,7 @@ func (c *Config) Save(ctx context.Context) error {
 	return nil
 }
 
-func (c *Config) kept() (ConfigStore, error) {
+func (c *Config) storeOrError() (ConfigStore, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.store == nil {

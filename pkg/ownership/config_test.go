@@ -12,22 +12,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// shelf holds the configurations of a test.
-type shelf struct {
+// fakeStore is a ConfigStore in memory. Save fails with broken if it is set.
+type fakeStore struct {
 	version int64
 	values  map[string]json.RawMessage
 	broken  error
 	saves   int
 }
 
-func (s *shelf) Load(_ context.Context, agent string) (int64, map[string]json.RawMessage, error) {
+func (s *fakeStore) Load(_ context.Context, agent string) (int64, map[string]json.RawMessage, error) {
 	if agent != "clerk" {
 		return 0, nil, s.broken
 	}
 	return s.version, maps.Clone(s.values), s.broken
 }
 
-func (s *shelf) Save(_ context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
+func (s *fakeStore) Save(_ context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
 	s.saves++
 	if s.broken != nil {
 		return 0, nil, s.broken
@@ -47,8 +47,8 @@ func (s *shelf) Save(_ context.Context, base int64, changes map[string]json.RawM
 }
 
 // Req: SO-11
-func TestConfig_IsChangedInRAMAndSavedAsAWhole(t *testing.T) {
-	store := &shelf{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
+func TestConfig_ChangesInRAMAndSavesAllAtOnce(t *testing.T) {
+	store := &fakeStore{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
 	c := NewConfig("clerk", Reject)
 	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "it lasts nowhere")
 	c.SetStore(store)
@@ -70,8 +70,8 @@ func TestConfig_IsChangedInRAMAndSavedAsAWhole(t *testing.T) {
 }
 
 // Req: SO-11
-func TestConfig_WhatMetAnotherIsKeptUntilItIsDropped(t *testing.T) {
-	store := &shelf{version: 1, values: map[string]json.RawMessage{}}
+func TestConfig_ConflictingChangesStayUntilReload(t *testing.T) {
+	store := &fakeStore{version: 1, values: map[string]json.RawMessage{}}
 	c := NewConfig("clerk", Reject)
 	c.SetStore(store)
 	require.NoError(t, c.Reload(t.Context()))
@@ -93,7 +93,7 @@ func TestConfig_WhatMetAnotherIsKeptUntilItIsDropped(t *testing.T) {
 }
 
 // Req: SO-11
-func TestConfig_OnlyAnOwnerWrites(t *testing.T) {
+func TestConfig_RejectsWritesWithoutProtocol(t *testing.T) {
 	var told []error
 	c := NewConfig("clerk", "").WithRejectionHandler(func(err *failure.Error) { told = append(told, err) })
 	for _, err := range []error{c.Set("tone", "kind"), c.Delete("tone")} {

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// The name of a key says which tier owns it. One that no rule names is the agent's.
+// The name of a key decides which tier owns it. The agent owns keys that no rule covers.
 func ExampleOwnerOf() {
 	for _, key := range []string{"user:name", "trace_id", "_cache", "visits"} {
 		owner, declared := ownership.OwnerOf(key)
@@ -20,7 +20,7 @@ func ExampleOwnerOf() {
 	// visits agent false
 }
 
-// An agent writes its own keys, and no others.
+// An agent can write its own keys. Writes to other keys are rejected.
 func ExampleAgentState() {
 	state := ownership.NewAgentState("clerk", map[string]ownership.Owner{"ledger": ownership.Agent}, nil)
 	fmt.Fprintln(os.Stdout, state.Set("ledger", []int{1, 2}))
@@ -33,7 +33,7 @@ func ExampleAgentState() {
 	// [1 2] [ledger]
 }
 
-// The trace can be read, and there is no method that writes it.
+// A TraceView can be read, and it has no methods to write.
 func ExampleTraceView() {
 	trace := ownership.NewTraceView(map[string]string{"trace_id": "4bf92f35"})
 	id, known := trace.Get("trace_id")

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every key has an owner, and an agent changes only its own keys.
+// Every key has an owner, and an agent can change only keys that it owns.
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{"", "_", "_x", "temp:", "temp:x", "app:x", "user:x", "history", "History", "config", "trace_id", "routing", " routing", "context\x00", "\xff"} {
 		f.Add(key)

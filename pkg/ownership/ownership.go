@@ -1,6 +1,6 @@
-// Package ownership says which tier owns a key of state. Only the owner writes it: an agent
-// its own, the memory service what outlives a request, the orchestrator what belongs to a
-// trace (contract SO-1).
+// Package ownership says which tier owns a key of state. Only the owner writes it (contract SO-1). An agent owns
+// its working state, the memory service owns what outlives a request, and the orchestrator owns what belongs to a
+// trace.
 package ownership
 
 import "strings"
@@ -25,16 +25,18 @@ var names = map[string]Owner{
 	"config": Shared,
 }
 
-// prefixes are the rules for families of keys. They apply first, so the agent owns "_trace_id" (SO-4).
+// prefixes maps prefixes of keys to their owners. They apply before names, so the agent owns "_trace_id" (SO-4).
 var prefixes = []struct {
 	prefix string
 	owner  Owner
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
 
-// OwnerOf returns the owner of a key, and whether a rule names the key. The agent owns keys without a rule (SO-5).
+// OwnerOf returns the owner of a key, and whether a rule covers the key. The agent owns keys without a rule
+// (SO-5).
 func OwnerOf(key string) (owner Owner, declared bool) { return ownerWithDeclared(key, nil) }
 
-// ownerWithDeclared is Of with additional declared keys. Rules for families come first, then the declared keys.
+// ownerWithDeclared works like OwnerOf with additional declared keys. Prefix rules apply first, then the declared
+// keys, then the rules for single keys.
 func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared bool) {
 	for _, p := range prefixes {
 		if strings.HasPrefix(key, p.prefix) {

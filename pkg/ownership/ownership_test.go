@@ -7,7 +7,7 @@ import (
 )
 
 // Req: SO-2, SO-3, SO-4
-func TestOf_FollowsTheRulesInOrder(t *testing.T) {
+func TestOwnerOf_AppliesRulesInOrder(t *testing.T) {
 	for key, want := range map[string]Owner{
 		"_scratch": Agent, "_trace_id": Agent, "temp:x": Agent,
 		"history": Memory, "user_history": Memory, "embeddings": Memory, "facts": Memory, "learned_facts": Memory,

@@ -12,7 +12,7 @@ import (
 
 var tiers = []Owner{Agent, Memory, Orchestrator, Shared}
 
-// anyKey returns a key of a rule, of a family, or of neither.
+// anyKey returns a key that a rule names, a key with a prefix of a rule, or a key without a rule.
 func anyKey(r *rand.Rand) string {
 	known := []string{
 		"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory",
@@ -29,10 +29,10 @@ func anyKey(r *rand.Rand) string {
 	}
 }
 
-// Whatever agents declare, each key has one owner, the same at every lookup, and an agent can write exactly its
-// own keys.
+// Each key has exactly one owner, whatever keys an agent declares. Every lookup returns the same owner, and an
+// agent can write exactly its own keys.
 // Req: SO-1
-func TestOwner_IsExactlyOneForEachKey(t *testing.T) {
+func TestOwner_EachKeyHasExactlyOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := map[Owner]int{}
 	for range 500 {

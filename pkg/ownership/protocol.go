@@ -1,15 +1,15 @@
 package ownership
 
-// Protocol says what happens to a change of SHARED configuration that others changed meanwhile (SO-11). There is no
-// protocol in which the last writer wins.
+// Protocol decides what happens to a change of the SHARED configuration if another writer changed it meanwhile
+// (SO-11). No protocol lets the last writer win.
 type Protocol string
 
 // The protocols.
 const (
 	// Reject rejects the change.
 	Reject Protocol = "reject"
-	// Merge applies the change if no other writer changed the same keys, and rejects it otherwise. It needs to be the
-	// protocol of the previous writer as well.
+	// Merge applies the change if no other writer changed the same keys, and rejects it otherwise. The previous
+	// writer must use Merge too.
 	Merge Protocol = "merge"
 )
 

@@ -8,41 +8,42 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Violation returns the error for a write to state of another owner (SO-6, SO-7). Such a write changes nothing.
+// Violation returns the error for a rejected write to state of another owner (SO-6, SO-7).
 func Violation(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
 		WithOwner(key, string(owner), actor)
 }
 
-// AgentState is the AGENT tier of one worker: what an agent keeps in RAM from its startup to its shutdown (SO-9). It holds
-// any Go values and does not copy them, so values that are changed in place must be safe for that. Safe for
-// concurrent use.
+// AgentState is the AGENT tier of one worker: the values that an agent keeps in RAM from its startup to its
+// shutdown (SO-9). It holds Go values and does not copy them, so values that change in place must synchronize
+// themselves. It is safe for concurrent use.
 type AgentState struct {
-	*agentKeys
+	*agentData
 	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// agentKeys holds the values and the declared owners of keys.
-type agentKeys struct {
+// agentData holds the values and the declared owners of keys, which all views of an AgentState share.
+type agentData struct {
 	actor    string
 	declared map[string]Owner
 	unknown  func(key string)
 
-	mu     sync.RWMutex
-	values map[string]any
-	seen   map[string]bool
+	mu       sync.RWMutex
+	values   map[string]any
+	reported map[string]bool
 }
 
-// NewAgentState returns the empty state of an agent, the actor. The agent may declare more keys, which come before all rules
-// but those for prefixes (SO-5). The first write to an undeclared key calls unknown, if it is not nil.
+// NewAgentState returns the empty state of an agent, the actor. The agent may declare owners of more keys.
+// Declared keys apply before all rules except prefixes (SO-5). The first write to each undeclared key calls
+// unknown, unless it is nil.
 func NewAgentState(actor string, declared map[string]Owner, unknown func(key string)) *AgentState {
-	return &AgentState{agentKeys: &agentKeys{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, seen: map[string]bool{}}}
+	return &AgentState{agentData: &agentData{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, reported: map[string]bool{}}}
 }
 
-// WithRejectionHandler returns a view of the state that calls refused with each rejected write, even if the writer ignores the error.
-// It may call refused from any goroutine.
+// WithRejectionHandler returns a view of the state that calls onRejected with the error of each rejected write,
+// even if the writer ignores the error. It may call onRejected from any goroutine.
 func (s *AgentState) WithRejectionHandler(onRejected func(*failure.Error)) *AgentState {
-	return &AgentState{agentKeys: s.agentKeys, onRejected: onRejected}
+	return &AgentState{agentData: s.agentData, onRejected: onRejected}
 }
 
 // Get returns the value of a key, and whether it is set.
@@ -60,9 +61,9 @@ func (s *AgentState) Set(key string, value any) error {
 		return err
 	}
 	s.mu.Lock()
-	first := !known && !s.seen[key]
+	first := !known && !s.reported[key]
 	if first {
-		s.seen[key] = true
+		s.reported[key] = true
 	}
 	s.values[key] = value
 	s.mu.Unlock()
@@ -95,10 +96,10 @@ func (s *AgentState) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.values)
-	clear(s.seen)
+	clear(s.reported)
 }
 
-// Owner returns the owner of a key for this agent, and whether a rule names the key.
+// Owner returns the owner of a key for this agent, and whether a rule or a declaration covers the key.
 func (s *AgentState) Owner(key string) (owner Owner, declared bool) {
 	return ownerWithDeclared(key, s.declared)
 }
@@ -115,7 +116,7 @@ func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	return declared, nil
 }
 
-// TraceView is the ORCHESTRATOR tier as an agent sees it. It has no method to write.
+// TraceView is the ORCHESTRATOR tier as an agent sees it. It has no methods to write.
 type TraceView struct{ values map[string]string }
 
 // NewTraceView returns a view of a copy of values.

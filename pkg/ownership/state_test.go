@@ -13,7 +13,7 @@ import (
 )
 
 // Req: SO-6, SO-7
-func TestAgentState_RefusesTheKeysOfOtherTiers(t *testing.T) {
+func TestAgentState_RejectsKeysOfOtherTiers(t *testing.T) {
 	s := NewAgentState("researcher", nil, nil)
 	for key, owner := range map[string]Owner{
 		"history": Memory, "facts": Memory, "app:theme": Memory, "user:name": Memory,
@@ -33,7 +33,7 @@ func TestAgentState_RefusesTheKeysOfOtherTiers(t *testing.T) {
 }
 
 // Req: SO-5
-func TestAgentState_TakesWhatIsItsOwnAndWarnsOnceOfWhatNobodyDeclared(t *testing.T) {
+func TestAgentState_ReportsUndeclaredKeysOnce(t *testing.T) {
 	var unknown []string
 	s := NewAgentState("researcher", map[string]Owner{"counter": Agent, "history": Agent, "ledger": Memory}, func(key string) { unknown = append(unknown, key) })
 	for range 2 {
@@ -82,7 +82,7 @@ func TestAgentState_IsSafeForConcurrentUse(t *testing.T) {
 	beside.Wait()
 }
 
-func TestTraceView_DoesNotChange(t *testing.T) {
+func TestTraceView_IsACopy(t *testing.T) {
 	values := map[string]string{"trace_id": "t-1", "routing": "x"}
 	v := NewTraceView(values)
 	values["trace_id"] = "mine"

@@ -1,4 +1,4 @@
 package secret
 
-// Bytes lets a test inspect the memory of the text.
-func Bytes(v Value) []byte { return (*v.at).text }
+// Bytes returns the memory that holds the text, so that a test can inspect it.
+func Bytes(v Value) []byte { return (*v.content).text }

@@ -1,4 +1,4 @@
-// Package secret keeps texts from leaking by accident: printing, logging or encoding a secret gives a placeholder
+// Package secret keeps texts from leaking by accident. Printing, logging or encoding a secret gives a placeholder
 // (guarantee S8).
 package secret
 
@@ -10,30 +10,28 @@ import (
 	"sync"
 )
 
-// Redacted is what is shown instead of a secret.
+// Redacted is shown in place of a secret.
 const Redacted = "[REDACTED]"
 
-// Value is a text that only Reveal gives away. Printing it with package fmt, encoding it as
-// JSON, YAML or text, and logging it with slog or zap all show Redacted, whether or not it
-// holds anything, and in whatever it is contained. The zero Value holds the empty text. Safe
-// for concurrent use.
+// Value is a text that only Reveal returns. Printing it with package fmt, encoding it as JSON, YAML or text, and
+// logging it with slog or zap all give Redacted. This holds for an empty Value too, and for a Value inside other
+// values. The zero Value holds the empty text. It is safe for concurrent use.
 //
-// It cannot be read back from what it was encoded to: there is no way to decode one.
+// An encoded Value cannot be decoded again.
 type Value struct {
-	// A pointer: where a Value is an unexported field, package fmt asks no method of it, but
-	// prints what it is made of, to a verb that it does not know also what that points to. So
-	// that is an address of an address.
-	at **held
+	// A pointer to a pointer: for an unexported field package fmt does not call the methods of a Value. It prints
+	// the field itself instead, and for some verbs what a pointer in it points to. That is then an address and not
+	// the text.
+	content **content
 }
 
-// held are the bytes of a secret, which all copies of a Value share.
-type held struct {
+// content holds the bytes of a secret. All copies of a Value share it.
+type content struct {
 	mu   sync.RWMutex
 	text []byte // nil once wiped
 }
 
-// The ways in which values leave a program that Value has an answer to. zap and YAML find
-// the methods that they know by themselves.
+// The interfaces through which Value hides its text. zap and YAML find their methods by themselves.
 var (
 	_ fmt.Formatter  = Value{}
 	_ fmt.GoStringer = Value{}
@@ -41,39 +39,38 @@ var (
 	_ slog.LogValuer = Value{}
 )
 
-// New returns the secret with a text, of which it keeps a copy.
+// New returns a secret that holds a copy of the text.
 func New(text string) Value {
-	h := &held{text: []byte(text)}
+	h := &content{text: []byte(text)}
 	return Value{&h}
 }
 
-// Reveal returns the text, empty once it was wiped. Call it where the text is used, and hand on the
-// Value until then: what it returns is a copy that Wipe does not reach.
+// Reveal returns the text (empty after Wipe). Call it only where the text is used, and pass the Value on until
+// then, because Wipe does not reach the returned copy.
 func (v Value) Reveal() string {
-	if v.at == nil {
+	if v.content == nil {
 		return ""
 	}
-	h := *v.at
+	h := *v.content
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return string(h.text)
 }
 
-// Wipe overwrites the text in all copies of the Value. The maker of the Value calls it when the secret is no longer needed. It
-// does not reach texts that Reveal returned, which Go frees as garbage.
+// Wipe overwrites the text in all copies of the Value. The code that made the Value calls it when the secret is no
+// longer needed. Wipe does not reach texts that Reveal returned.
 func (v Value) Wipe() {
-	if v.at == nil {
+	if v.content == nil {
 		return
 	}
-	h := *v.at
+	h := *v.content
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.text)
 	h.text = nil
 }
 
-// Equal reports whether two secrets hold the same text, in a time that does not depend on
-// where they differ.
+// Equal reports whether two secrets hold the same text. Its duration does not depend on where the texts differ.
 func (v Value) Equal(other Value) bool {
 	return subtle.ConstantTimeCompare([]byte(v.Reveal()), []byte(other.Reveal())) == 1
 }
@@ -84,7 +81,7 @@ func (Value) String() string { return Redacted }
 // GoString returns Redacted.
 func (Value) GoString() string { return Redacted }
 
-// Format implements fmt.Formatter: it writes Redacted for every verb that asks.
+// Format implements fmt.Formatter. It writes Redacted for every verb.
 func (Value) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(Redacted)) }
 
 // MarshalText returns Redacted.

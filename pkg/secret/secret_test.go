@@ -19,7 +19,7 @@ import (
 
 const text = "CANARY-7f3a"
 
-type nested struct {
+type secretHolder struct {
 	Token   secret.Value
 	Pointer *secret.Value
 	Map     map[string]secret.Value
@@ -29,18 +29,18 @@ type nested struct {
 	hiding  map[string]secret.Value
 }
 
-// shapes are the ways in which a program may hold a secret.
-func shapes() map[string]any {
+// secretsInShapes returns values that hold a secret in different ways, by name.
+func secretsInShapes() map[string]any {
 	v := secret.New(text)
-	all := nested{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
+	all := secretHolder{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
 	return map[string]any{
 		"value": v, "pointer": &v, "map": all.Map, "slice": all.Slice, "array": [1]secret.Value{v},
 		"struct": all, "struct pointer": &all, "any": []any{v, all}, "only hidden": struct{ v secret.Value }{v},
 	}
 }
 
-// hides checks that text made from a secret does not contain it, in any encoding of the format verbs.
-func hides(t *testing.T, made string) {
+// requireHidden requires that a printed text does not contain the secret in any encoding of the format verbs.
+func requireHidden(t *testing.T, made string) {
 	t.Helper()
 	require.NotContains(t, made, text)
 	require.NotContains(t, made, fmt.Sprintf("%x", text))
@@ -50,15 +50,15 @@ func hides(t *testing.T, made string) {
 }
 
 func TestValue_CannotBePrinted(t *testing.T) {
-	for name, shape := range shapes() {
+	for name, shape := range secretsInShapes() {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%q", "%x", "%X", "% x", "%s", "%d", "%t", "%10.3s"} {
 			made := fmt.Sprintf(verb, shape)
-			hides(t, made)
+			requireHidden(t, made)
 			if name == "value" {
 				require.Equal(t, secret.Redacted, made, verb)
 			}
 		}
-		hides(t, fmt.Sprint(shape)+fmt.Sprintf("%p %T", shape, shape))
+		requireHidden(t, fmt.Sprint(shape)+fmt.Sprintf("%p %T", shape, shape))
 		require.NotContains(t, fmt.Errorf("it failed: %v", shape).Error(), text, name)
 	}
 	require.Equal(t, secret.Redacted, secret.New(text).String())
@@ -69,10 +69,10 @@ func TestValue_CannotBePrinted(t *testing.T) {
 func TestValue_CannotBeEncoded(t *testing.T) {
 	encoders := map[string]func(any) ([]byte, error){"json": json.Marshal, "yaml": yaml.Marshal}
 	for name, encode := range encoders {
-		for shape, v := range shapes() {
+		for shape, v := range secretsInShapes() {
 			made, err := encode(v)
 			require.NoError(t, err)
-			hides(t, string(made))
+			requireHidden(t, string(made))
 			if shape != "only hidden" {
 				require.Contains(t, string(made), secret.Redacted, "%s of %s", name, shape)
 			}
@@ -83,11 +83,11 @@ func TestValue_CannotBeEncoded(t *testing.T) {
 		Token   secret.Value
 	}{Token: secret.New(text), XMLName: xml.Name{Local: "it"}})
 	require.NoError(t, err)
-	hides(t, string(made))
+	requireHidden(t, string(made))
 }
 
 func TestValue_CannotBeLogged(t *testing.T) {
-	for name, v := range shapes() {
+	for name, v := range secretsInShapes() {
 		var out bytes.Buffer
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("it", "key", v)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("it", "key", v)
@@ -99,14 +99,14 @@ func TestValue_CannotBeLogged(t *testing.T) {
 			log.Sugar().Infow("it", "key", v)
 			log.Sugar().Infof("it: %+v", v)
 		}
-		hides(t, out.String())
+		requireHidden(t, out.String())
 		if name == "value" {
 			require.GreaterOrEqual(t, bytes.Count(out.Bytes(), []byte(secret.Redacted)), 10)
 		}
 	}
 }
 
-func TestValue_RevealsItsTextToThoseWhoAsk(t *testing.T) {
+func TestValue_RevealReturnsText(t *testing.T) {
 	require.Equal(t, text, secret.New(text).Reveal())
 	require.Empty(t, secret.Value{}.Reveal())
 	require.True(t, secret.New(text).Equal(secret.New(text)))
@@ -114,8 +114,8 @@ func TestValue_RevealsItsTextToThoseWhoAsk(t *testing.T) {
 	require.False(t, secret.New(text).Equal(secret.New(text+"0")))
 }
 
-// Wiping affects all copies. Text that was revealed before stays.
-func TestValue_WipesItsText(t *testing.T) {
+// Wipe clears the text in all copies of a Value. A text that Reveal returned earlier stays.
+func TestValue_WipeClearsAllCopies(t *testing.T) {
 	v := secret.New(text)
 	all := []secret.Value{v, v}
 	inside := secret.Bytes(v)

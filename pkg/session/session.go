@@ -1,4 +1,4 @@
-// Package session has the durable side of a conversation: the session, its turns, and how they end.
+// Package session describes the stored part of a conversation: the session, its turns, and their outcomes.
 package session
 
 import (
@@ -31,7 +31,7 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// InputOutcome returns the outcome of a turn whose last step has a question or waiting calls. It is
+// InputOutcome returns the outcome of a turn whose last step asks a question or has pending calls. It is
 // auth_required if a call waits for a credential, and input_required otherwise.
 func InputOutcome(r execution.Result) Outcome {
 	if pendingcall.NeedsAuth(r.Pending) {
@@ -40,7 +40,7 @@ func InputOutcome(r execution.Result) Outcome {
 	return OutcomeInputRequired
 }
 
-// NeedsInput reports whether the turn ended with a question or with waiting calls.
+// NeedsInput reports whether the turn ended with a question or with pending calls.
 func (o Outcome) NeedsInput() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
 
 // Ref names a session of a tenant.
@@ -75,7 +75,7 @@ type Size struct {
 	ArtifactBytes int64 // of the session's own artifacts, all versions
 }
 
-// Turn is one user input carried to a result.
+// Turn is one user input and the steps that lead to its result.
 type Turn struct {
 	ID       string
 	Trace    string
@@ -90,8 +90,8 @@ type Turn struct {
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // to those calls
 
-	// Origin is the first of the failed turns that this turn resumes, directly or through others (empty if it
-	// resumes none).
+	// Origin is the id of the first failed turn in the chain of turns that this turn resumes (empty if it resumes
+	// none).
 	Origin string
 }
 

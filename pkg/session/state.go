@@ -26,7 +26,7 @@ const (
 	Closed        State = "closed"         // takes no turn until it is resumed
 )
 
-// Verb is what can be done to a session beside its turns.
+// Verb is an operation on a session outside of its turns.
 type Verb string
 
 // The verbs; the zero Verb does nothing.
@@ -39,8 +39,8 @@ const (
 // TakesTurn reports whether a turn may begin in the state.
 func (s State) TakesTurn() bool { return s != Busy && s != Closed }
 
-// Apply is the state to which a verb leads. It is false in the state Busy, in which only
-// Resume is allowed, as something that has nothing to change.
+// Apply returns the state after a verb. It returns false if the verb is not allowed in the state. In Busy only
+// Resume is allowed, and it changes nothing.
 func (s State) Apply(v Verb) (State, bool) {
 	switch {
 	case v == Pause && s == Closed:
@@ -58,7 +58,7 @@ func (s State) Apply(v Verb) (State, bool) {
 	}
 }
 
-// SessionState is the state of a session whose turn ended so.
+// SessionState returns the state of a session whose latest turn has this outcome.
 func (o Outcome) SessionState() State {
 	switch o {
 	case OutcomeOpen:

@@ -38,7 +38,7 @@ func TestState_VerbsAndTurns(t *testing.T) {
 	}
 }
 
-func TestOutcome_After(t *testing.T) {
+func TestOutcome_SessionState(t *testing.T) {
 	for outcome, want := range map[Outcome]State{
 		OutcomeOpen: Busy, OutcomeCompleted: Ready, OutcomeCancelled: Ready, OutcomeFailed: Failed,
 		OutcomeInputRequired: InputRequired, OutcomeAuthRequired: AuthRequired,

@@ -18,8 +18,8 @@ import (
 
 var ref = session.Ref{Tenant: "default", Session: "s"}
 
-// newTimed returns a store whose clock moves only when pass is called.
-func newTimed(cfg Config) (store *Store, pass func(time.Duration)) {
+// newStoreWithClock returns a store whose clock moves only when pass is called.
+func newStoreWithClock(cfg Config) (store *Store, pass func(time.Duration)) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cfg.Clock = func() time.Time { return now }
 	return New(cfg), func(d time.Duration) { now = now.Add(d) }
@@ -32,7 +32,7 @@ func newBegin(turnID, trace string) memory.Begin {
 	}
 }
 
-func begin(t *testing.T, s *Store, b memory.Begin) memory.BeginResult {
+func beginTurn(t *testing.T, s *Store, b memory.Begin) memory.BeginResult {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -40,10 +40,10 @@ func begin(t *testing.T, s *Store, b memory.Begin) memory.BeginResult {
 }
 
 func TestStore_LeaseExpiresByItsClock(t *testing.T) {
-	s, pass := newTimed(Config{})
-	first := begin(t, s, newBegin("t1", "one"))
+	s, pass := newStoreWithClock(Config{})
+	first := beginTurn(t, s, newBegin("t1", "one"))
 	pass(time.Minute - time.Millisecond)
-	found := begin(t, s, newBegin("t1", "two"))
+	found := beginTurn(t, s, newBegin("t1", "two"))
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, time.Millisecond, found.LeaseLeft)
 	_, err := s.BeginTurn(t.Context(), newBegin("t2", "two"))
@@ -52,34 +52,34 @@ func TestStore_LeaseExpiresByItsClock(t *testing.T) {
 	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: first.Turn.Epoch}
 	require.NoError(t, s.RenewTurn(t.Context(), h, time.Minute))
 	pass(time.Minute - time.Millisecond)
-	require.Equal(t, memory.StatusOpen, begin(t, s, newBegin("t1", "two")).Status)
+	require.Equal(t, memory.StatusOpen, beginTurn(t, s, newBegin("t1", "two")).Status)
 	pass(time.Millisecond)
-	taken := begin(t, s, newBegin("t1", "two"))
+	taken := beginTurn(t, s, newBegin("t1", "two"))
 	require.Equal(t, memory.StatusBegun, taken.Status)
 	require.Equal(t, 2, taken.Turn.Attempt)
 	require.True(t, failure.Is(s.RenewTurn(t.Context(), h, time.Minute), failure.Fenced))
 }
 
 func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
-	s, pass := newTimed(Config{})
-	turn := begin(t, s, newBegin("t1", "one")).Turn
+	s, pass := newStoreWithClock(Config{})
+	turn := beginTurn(t, s, newBegin("t1", "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
 	})
 	require.NoError(t, err)
 	pass(memory.Retention - time.Millisecond)
-	require.Equal(t, memory.StatusClosed, begin(t, s, newBegin("t1", "one")).Status)
+	require.Equal(t, memory.StatusClosed, beginTurn(t, s, newBegin("t1", "one")).Status)
 	pass(time.Millisecond)
-	again := begin(t, s, newBegin("t1", "one"))
+	again := beginTurn(t, s, newBegin("t1", "one"))
 	require.Equal(t, memory.StatusBegun, again.Status)
 	require.Equal(t, 2, again.Turn.Number)
 	pass(2 * memory.Retention)
-	require.Equal(t, memory.StatusBegun, begin(t, s, newBegin("t1", "two")).Status, "an open turn is never forgotten")
+	require.Equal(t, memory.StatusBegun, beginTurn(t, s, newBegin("t1", "two")).Status, "an open turn is never forgotten")
 }
 
 func TestStore_ForgetsRecordings(t *testing.T) {
-	s, pass := newTimed(Config{KeepJournals: time.Hour})
-	turn := begin(t, s, newBegin("t1", "one")).Turn
+	s, pass := newStoreWithClock(Config{KeepJournals: time.Hour})
+	turn := beginTurn(t, s, newBegin("t1", "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
 		Journal: []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hi")}},
@@ -98,7 +98,7 @@ func TestStore_ForgetsRecordings(t *testing.T) {
 // commitWaiting makes a turn whose call waits.
 func commitWaiting(t *testing.T, s *Store, turnID string) {
 	t.Helper()
-	turn := begin(t, s, newBegin(turnID, "one")).Turn
+	turn := beginTurn(t, s, newBegin(turnID, "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: turnID, Epoch: turn.Epoch, Base: turn.Sequence, Outcome: session.OutcomeInputRequired,
 		Result: execution.Result{Step: 1, Agent: "echo", Pending: []execution.Pending{{ID: "1-1-2", Tool: "send_mail"}}},
@@ -107,7 +107,7 @@ func commitWaiting(t *testing.T, s *Store, turnID string) {
 }
 
 func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
-	s, pass := newTimed(Config{})
+	s, pass := newStoreWithClock(Config{})
 	commitWaiting(t, s, "t1")
 	answering := newBegin("t2", "two")
 	answering.From.Continues, answering.Message = "t1", conversation.Message{}
@@ -127,15 +127,15 @@ func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
 	// A turn that continued it can be taken over at any time.
 	commitWaiting(t, s, "t3")
 	answering.TurnID, answering.From.Continues = "t4", "t3"
-	begin(t, s, answering)
+	beginTurn(t, s, answering)
 	pass(2 * memory.Retention)
 	answering.TraceID = "three"
-	require.Equal(t, 3, begin(t, s, answering).Turn.Attempt)
+	require.Equal(t, 3, beginTurn(t, s, answering).Turn.Attempt)
 }
 
 func TestStore_ForgetsDeletedSessionsAfterRetention(t *testing.T) {
-	s, pass := newTimed(Config{})
-	begin(t, s, newBegin("t1", "one"))
+	s, pass := newStoreWithClock(Config{})
+	beginTurn(t, s, newBegin("t1", "one"))
 	require.NoError(t, deleteSession(t, s))
 	pass(memory.Retention - time.Millisecond)
 	require.NoError(t, deleteSession(t, s))
@@ -143,7 +143,7 @@ func TestStore_ForgetsDeletedSessionsAfterRetention(t *testing.T) {
 	require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
 	pass(time.Millisecond)
 	require.True(t, failure.Is(deleteSession(t, s), failure.NotFound))
-	require.Equal(t, 1, begin(t, s, newBegin("t1", "one")).Turn.Number)
+	require.Equal(t, 1, beginTurn(t, s, newBegin("t1", "one")).Turn.Number)
 }
 
 func deleteSession(t *testing.T, s *Store) error {
@@ -152,9 +152,9 @@ func deleteSession(t *testing.T, s *Store) error {
 	return err
 }
 
-func TestStore_ForgetsStagedContentAfterADay(t *testing.T) {
-	s, pass := newTimed(Config{})
-	turn := begin(t, s, newBegin("t1", "one")).Turn
+func TestStore_DropsStagedContentAfterADay(t *testing.T) {
+	s, pass := newStoreWithClock(Config{})
+	turn := beginTurn(t, s, newBegin("t1", "one")).Turn
 	h := memory.Lease{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}
 	sum := sha256.Sum256([]byte("hello"))
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: 5}
@@ -176,9 +176,9 @@ func TestStore_ForgetsStagedContentAfterADay(t *testing.T) {
 }
 
 func TestStore_GenerationRaisesEpochs(t *testing.T) {
-	s, _ := newTimed(Config{Generation: 2})
-	require.EqualValues(t, 2<<32, begin(t, s, newBegin("t1", "one")).Turn.Epoch)
+	s, _ := newStoreWithClock(Config{Generation: 2})
+	require.EqualValues(t, 2<<32, beginTurn(t, s, newBegin("t1", "one")).Turn.Epoch)
 	b := newBegin("t1", "one")
 	b.LostEpoch = 2 << 32
-	require.EqualValues(t, 2<<32+1, begin(t, s, b).Turn.Epoch)
+	require.EqualValues(t, 2<<32+1, beginTurn(t, s, b).Turn.Epoch)
 }

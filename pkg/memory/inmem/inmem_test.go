@@ -19,9 +19,9 @@ func TestStore_KeepJournals(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.KeepJournals}) })
 }
 
-// TestStore_EqualsItself checks memorytest.Compare: two equal stores do not differ, and all kinds of
+// TestCompare_EqualStoresDoNotDiffer checks memorytest.Compare: two equal stores do not differ, and all kinds of
 // replies occur.
-func TestStore_EqualsItself(t *testing.T) {
+func TestCompare_EqualStoresDoNotDiffer(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	}

@@ -24,26 +24,26 @@ func TestFirstDifference_FindsMutants(t *testing.T) {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	}
 	for name, mutant := range map[string]memory.Store{
-		"a lost epoch is ignored":                      lostEpochIgnored{open()},
-		"a lost epoch takes over each time":            lostEpochRepeated{open()},
-		"a release does nothing":                       releaseIgnored{open()},
-		"a turn that continues adds a message":         messageAdded{open()},
-		"a commit's state is dropped":                  commitStateDropped{open()},
-		"a failed turn loses its partial message":      partialMessageDropped{open()},
-		"a repeated request changes state again":       stateRepeated{open()},
-		"a stale epoch writes state":                   stateUnfenced{open()},
-		"an entry is overwritten":                      nondeterminismIgnored{open()},
-		"a window has a message too many":              windowTooLong{open()},
-		"a compaction keeps too little":                compactionTooShort{open()},
-		"a cleared session keeps its state":            stateNotCleared{open()},
-		"a deleted artifact stays":                     artifactNotDeleted{open()},
-		"a version is made for equal content":          equalContentAdded{open()},
-		"answers are dropped":                          answersDropped{open()},
-		"a turn that does not wait is continued":       notWaitingContinued{open()},
-		"a turn continues without the journal":         &journalDropped{Store: open(), gone: map[string]bool{}},
-		"waiting calls are not returned":               pendingHidden{open()},
-		"a new turn continues the waiting one unasked": continuedUnasked{open()},
-		"a user's artifact belongs to the session":     userArtifactOfSession{open()},
+		"a lost epoch is ignored":                      mutantIgnoringLostEpoch{open()},
+		"a lost epoch takes over each time":            mutantRepeatingLostEpoch{open()},
+		"a release does nothing":                       mutantIgnoringRelease{open()},
+		"a turn that continues adds a message":         mutantAddingMessage{open()},
+		"a commit's state is dropped":                  mutantDroppingCommitState{open()},
+		"a failed turn loses its partial message":      mutantDroppingPartialMessage{open()},
+		"a repeated request changes state again":       mutantRepeatingStateUpdate{open()},
+		"a stale epoch writes state":                   mutantSkippingStateFence{open()},
+		"an entry is overwritten":                      mutantIgnoringNondeterminism{open()},
+		"a window has a message too many":              mutantReturningLongWindow{open()},
+		"a compaction keeps too little":                mutantKeepingTooFewMessages{open()},
+		"a cleared session keeps its state":            mutantKeepingClearedState{open()},
+		"a deleted artifact stays":                     mutantKeepingDeletedArtifact{open()},
+		"a version is made for equal content":          mutantAddingEqualContent{open()},
+		"answers are dropped":                          mutantDroppingAnswers{open()},
+		"a turn that does not wait is continued":       mutantContinuingAnyTurn{open()},
+		"a turn continues without the journal":         &mutantDroppingJournal{Store: open(), continuedTurns: map[string]bool{}},
+		"waiting calls are not returned":               mutantHidingPendingCalls{open()},
+		"a new turn continues the waiting one unasked": mutantContinuingUnasked{open()},
+		"a user's artifact belongs to the session":     mutantMovingUserArtifact{open()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,16 +53,16 @@ func TestFirstDifference_FindsMutants(t *testing.T) {
 	}
 }
 
-type lostEpochIgnored struct{ memory.Store }
+type mutantIgnoringLostEpoch struct{ memory.Store }
 
-func (s lostEpochIgnored) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantIgnoringLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.LostEpoch = 0
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type lostEpochRepeated struct{ memory.Store }
+type mutantRepeatingLostEpoch struct{ memory.Store }
 
-func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantRepeatingLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.LostEpoch > 0 && begun.Status == memory.StatusBegun && begun.Turn.Epoch > b.LostEpoch {
 		b.LostEpoch = begun.Turn.Epoch
@@ -71,29 +71,29 @@ func (s lostEpochRepeated) BeginTurn(ctx context.Context, b memory.Begin) (memor
 	return begun, err
 }
 
-type messageAdded struct{ memory.Store }
+type mutantAddingMessage struct{ memory.Store }
 
-func (s messageAdded) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantAddingMessage) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Message.Role = conversation.RoleUser
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type releaseIgnored struct{ memory.Store }
+type mutantIgnoringRelease struct{ memory.Store }
 
-func (s releaseIgnored) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+func (s mutantIgnoringRelease) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 	return s.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 }
 
-type commitStateDropped struct{ memory.Store }
+type mutantDroppingCommitState struct{ memory.Store }
 
-func (s commitStateDropped) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (s mutantDroppingCommitState) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	c.State = nil
 	return s.Store.CommitStep(ctx, c)
 }
 
-type userArtifactOfSession struct{ memory.Store }
+type mutantMovingUserArtifact struct{ memory.Store }
 
-func (s userArtifactOfSession) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (s mutantMovingUserArtifact) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	name := a.Name
 	a.Name = strings.TrimPrefix(a.Name, "user:")
 	put, err := s.Store.PutArtifact(ctx, h, a)
@@ -101,9 +101,9 @@ func (s userArtifactOfSession) PutArtifact(ctx context.Context, h memory.Lease, 
 	return put, err
 }
 
-type partialMessageDropped struct{ memory.Store }
+type mutantDroppingPartialMessage struct{ memory.Store }
 
-func (s partialMessageDropped) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (s mutantDroppingPartialMessage) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	withoutReplies := make([]execution.Entry, len(entries))
 	for i, e := range entries {
 		e.Reply = conversation.Message{}
@@ -112,23 +112,23 @@ func (s partialMessageDropped) Record(ctx context.Context, h memory.Lease, step 
 	return s.Store.Record(ctx, h, step, withoutReplies)
 }
 
-type stateRepeated struct{ memory.Store }
+type mutantRepeatingStateUpdate struct{ memory.Store }
 
-func (s stateRepeated) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+func (s mutantRepeatingStateUpdate) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	u.RequestID = rand.Text()
 	return s.Store.UpdateState(ctx, u)
 }
 
-type stateUnfenced struct{ memory.Store }
+type mutantSkippingStateFence struct{ memory.Store }
 
-func (s stateUnfenced) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+func (s mutantSkippingStateFence) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	u.TurnID = ""
 	return s.Store.UpdateState(ctx, u)
 }
 
-type nondeterminismIgnored struct{ memory.Store }
+type mutantIgnoringNondeterminism struct{ memory.Store }
 
-func (s nondeterminismIgnored) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (s mutantIgnoringNondeterminism) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	err := s.Store.Record(ctx, h, step, entries)
 	if failure.Is(err, failure.Nondeterminism) {
 		return nil
@@ -136,23 +136,23 @@ func (s nondeterminismIgnored) Record(ctx context.Context, h memory.Lease, step 
 	return err
 }
 
-type windowTooLong struct{ memory.Store }
+type mutantReturningLongWindow struct{ memory.Store }
 
-func (s windowTooLong) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantReturningLongWindow) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Window++
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type compactionTooShort struct{ memory.Store }
+type mutantKeepingTooFewMessages struct{ memory.Store }
 
-func (s compactionTooShort) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+func (s mutantKeepingTooFewMessages) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	c.Keep = max(1, c.Keep-1)
 	return s.Store.CompactSession(ctx, c)
 }
 
-type stateNotCleared struct{ memory.Store }
+type mutantKeepingClearedState struct{ memory.Store }
 
-func (s stateNotCleared) ClearSession(ctx context.Context, ref session.Ref) error {
+func (s mutantKeepingClearedState) ClearSession(ctx context.Context, ref session.Ref) error {
 	was, err := s.GetState(ctx, ref)
 	if err != nil {
 		return err
@@ -170,15 +170,15 @@ func (s stateNotCleared) ClearSession(ctx context.Context, ref session.Ref) erro
 	return nil
 }
 
-type artifactNotDeleted struct{ memory.Store }
+type mutantKeepingDeletedArtifact struct{ memory.Store }
 
-func (s artifactNotDeleted) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
+func (s mutantKeepingDeletedArtifact) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
 	return s.RenewTurn(ctx, h, time.Minute)
 }
 
-type equalContentAdded struct{ memory.Store }
+type mutantAddingEqualContent struct{ memory.Store }
 
-func (s equalContentAdded) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (s mutantAddingEqualContent) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	if latest, err := s.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
 		if err := s.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
 			return memory.Artifact{}, err
@@ -187,18 +187,18 @@ func (s equalContentAdded) PutArtifact(ctx context.Context, h memory.Lease, a me
 	return s.Store.PutArtifact(ctx, h, a)
 }
 
-type answersDropped struct{ memory.Store }
+type mutantDroppingAnswers struct{ memory.Store }
 
-func (s answersDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantDroppingAnswers) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if b.From.Continues != "" {
 		b.From.Answers = nil
 	}
 	return s.Store.BeginTurn(ctx, b)
 }
 
-type notWaitingContinued struct{ memory.Store }
+type mutantContinuingAnyTurn struct{ memory.Store }
 
-func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantContinuingAnyTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if b.From.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
 		b.From.Continues, b.From.Answers = "", nil
@@ -207,38 +207,38 @@ func (s notWaitingContinued) BeginTurn(ctx context.Context, b memory.Begin) (mem
 	return begun, err
 }
 
-type journalDropped struct {
+type mutantDroppingJournal struct {
 	memory.Store
-	gone map[string]bool // turns that continued another
+	continuedTurns map[string]bool // turns that continued another
 }
 
-func (s *journalDropped) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s *mutantDroppingJournal) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
 	if begun.Turn.Continues != "" {
-		s.gone[b.Ref.Session+begun.Turn.ID] = true
+		s.continuedTurns[b.Ref.Session+begun.Turn.ID] = true
 	}
 	return begun, err
 }
 
-func (s *journalDropped) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+func (s *mutantDroppingJournal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
 	entries, err := s.Store.LoadJournal(ctx, h, step, after)
-	if s.gone[h.Ref.Session+h.TurnID] {
+	if s.continuedTurns[h.Ref.Session+h.TurnID] {
 		entries = nil
 	}
 	return entries, err
 }
 
-type pendingHidden struct{ memory.Store }
+type mutantHidingPendingCalls struct{ memory.Store }
 
-func (s pendingHidden) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+func (s mutantHidingPendingCalls) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	found, err := s.Store.GetSession(ctx, ref)
 	found.Pending = nil
 	return found, err
 }
 
-type continuedUnasked struct{ memory.Store }
+type mutantContinuingUnasked struct{ memory.Store }
 
-func (s continuedUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s mutantContinuingUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
 		b.From.Continues = found.WaitingTurn
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFolder_IsThereOrNone(t *testing.T) {
+func TestFolder_MustExistOrBeEmpty(t *testing.T) {
 	there := t.TempDir()
 	file := filepath.Join(there, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -39,7 +39,7 @@ func repositoryRoot(t *testing.T) string {
 	return root
 }
 
-func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
+func TestNewAgent_GoModulePassesItsTests(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hours")
 	said := writeAgent(t, "--go", "--dir", dir, "--replace", repositoryRoot(t))
 	require.Contains(t, said, "hours\n  go test .\n", "nothing has to be downloaded first")
@@ -55,7 +55,7 @@ func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
 	require.Empty(t, goCommand(t, dir, "fmt", "."), "it is formatted")
 }
 
-func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
+func TestNewAgent_GoPackageInsideAModulePassesItsTests(t *testing.T) {
 	parent, err := os.MkdirTemp(".", "testdata-") //nolint:usetesting // it must be inside the module
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
@@ -68,7 +68,7 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 
 // Inside a Go module that does not require Troupe, the command creates a package and says how to add the
 // requirement.
-func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
+func TestNewAgent_PrintsMissingRequirement(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))
 	said := writeAgent(t, "--go", "--dir", filepath.Join(module, "agents", "hours"))
@@ -87,7 +87,7 @@ func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	require.Contains(t, told.String(), "is within the Go module of "+filepath.Join(module, "go.mod"))
 }
 
-func TestPublished_IsAVersionThatCanBeDownloaded(t *testing.T) {
+func TestReleasedVersion_RejectsLocalBuilds(t *testing.T) {
 	for v, ok := range map[string]bool{
 		"v1.2.3": true, "v0.0.0-20261121123456-0123456789ab": true, "v1.0.0-rc.1": true,
 		"(devel)": false, "": false, "unknown": false, "v0.0.0-20261121123456-0123456789ab+dirty": false,

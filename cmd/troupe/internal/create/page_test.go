@@ -27,7 +27,7 @@ var (
 )
 
 // Each code block of the tutorial appears in a file that the commands of the tutorial create.
-func TestPage_QuotesWhatIsWritten(t *testing.T) {
+func TestPage_CodeBlocksMatchCreatedFiles(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var sources strings.Builder
@@ -57,7 +57,7 @@ func TestPage_QuotesWhatIsWritten(t *testing.T) {
 }
 
 // The Go code in the tutorial that opens a language model compiles.
-func TestPage_OpensALanguageModelInGo(t *testing.T) {
+func TestPage_GoCodeForLanguageModelCompiles(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	opens := opening.FindString(string(text))
@@ -77,7 +77,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 }
 
 // The table of test fields in the tutorial lists every YAML field and no others.
-func TestPage_HasEveryFieldOfATest(t *testing.T) {
+func TestPage_ListsEveryFieldOfATest(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var listed []string

@@ -33,7 +33,7 @@ func (l *artifactServer) GetArtifact(_ *troupev1.GetArtifactRequest, stream trou
 	return stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Chunk{Chunk: l.content[:l.sends]}})
 }
 
-func TestGetArtifact_WritesAllOfItOrNothing(t *testing.T) {
+func TestGetArtifact_WritesCompleteContentOrNothing(t *testing.T) {
 	l := &artifactServer{content: []byte("all of it")}
 	addr := clitest.Serve(t, func(s grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(s, l) })
 	get := func(args ...string) (code int, out, told string) {

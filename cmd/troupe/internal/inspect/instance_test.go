@@ -8,6 +8,6 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestToolList_NamesWhatToolsCanDo(t *testing.T) {
+func TestToolList_NamesCapabilities(t *testing.T) {
 	require.Equal(t, "search (docs, web), clock", toolList([]*troupev1.InstanceTool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}))
 }

@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestDrawWorkflow_ShowsHowAStepChooses(t *testing.T) {
+func TestPrintWorkflow_PrintsPolicies(t *testing.T) {
 	var out strings.Builder
 	printWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "desk", MaxSteps: 20, Steps: []*troupev1.WorkflowStep{
 		{Name: "desk", Choose: &troupev1.ChoicePolicy{
@@ -32,7 +32,7 @@ func TestDrawWorkflow_ShowsHowAStepChooses(t *testing.T) {
 	require.Contains(t, out.String(), "\ntax: agent tax, tools by manual (clock), end\n")
 }
 
-func TestDrawWorkflow_ShowsWhatAStepIsAsked(t *testing.T) {
+func TestPrintWorkflow_PrintsTasksAndPlans(t *testing.T) {
 	var out strings.Builder
 	printWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "plan", MaxSteps: 20, Steps: []*troupev1.WorkflowStep{
 		{
@@ -52,7 +52,7 @@ plan: agent planner
 `)
 }
 
-func TestDrawWorkflow_FitsATerminal(t *testing.T) {
+func TestPrintWorkflow_FitsATerminal(t *testing.T) {
 	var out strings.Builder
 	printWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "split", MaxSteps: 20, HistoryWindow: 10, Steps: []*troupev1.WorkflowStep{
 		{Name: "split", Edges: []*troupev1.WorkflowEdge{
@@ -84,7 +84,7 @@ split
 	}
 }
 
-func TestDrawWorkflow_ShowsWhatATurnMayUse(t *testing.T) {
+func TestPrintWorkflow_PrintsTurnLimits(t *testing.T) {
 	var out strings.Builder
 	printWorkflow(&out, &troupev1.Workflow{
 		Name: "w", Entry: "a", Description: "Asks.", MaxSteps: 20, HistoryWindow: 5, Timeout: durationpb.New(2 * time.Minute),

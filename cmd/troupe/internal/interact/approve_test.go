@@ -17,7 +17,7 @@ import (
 )
 
 // Req: AD-32, LP-16
-func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
+func TestAsk_PrintsPendingCallsAndAnswerCommands(t *testing.T) {
 	d := newMesh(t)
 	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 	for _, want := range []string{
@@ -41,7 +41,7 @@ func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
 		render.AnswerCommands(remote.Server{Addr: "127.0.0.1:7400"}, "s1", clitest.NumberCall("a;\n'b")))
 }
 
-func TestApprove_AnswersWhatWaits(t *testing.T) {
+func TestApprove_ApprovesAllPendingCalls(t *testing.T) {
 	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 
@@ -65,7 +65,7 @@ func TestApprove_AnswersWhatWaits(t *testing.T) {
 	require.Equal(t, "troupe: there is no session nobody\n", said)
 }
 
-func TestApprove_TakesNamedCallsAsTheyAre(t *testing.T) {
+func TestApprove_SendsOnlyNamedCalls(t *testing.T) {
 	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
 	_, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "1-1-3", "--request-id", "r1")
@@ -77,7 +77,7 @@ func TestApprove_TakesNamedCallsAsTheyAre(t *testing.T) {
 	require.Contains(t, out, `"answers"`, "the call can be repeated")
 }
 
-func TestDeny_SaysWhyAndStops(t *testing.T) {
+func TestDeny_SendsReasonAndStops(t *testing.T) {
 	d := newMesh(t)
 	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
 	d.Run(t, process.ExitOK, "", "deny", "s1", "1-1-2", "--reason", "Bob has left")

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func TestBounds_LowerWhatATurnMayUse(t *testing.T) {
+func TestBudgetFlags_LowerTheLimits(t *testing.T) {
 	none, err := budgetFlags{}.limits()
 	require.NoError(t, err)
 	require.Nil(t, none, "what the workflow allows")
@@ -24,7 +24,7 @@ func TestBounds_LowerWhatATurnMayUse(t *testing.T) {
 	require.Equal(t, " --budget 'tokens=1000' --budget 'cost=0.05' --budget 'depth=2'", repeatBudget(asked), "so it is asked for again")
 }
 
-func TestBounds_SayWhatCannotBe(t *testing.T) {
+func TestBudgetFlags_RejectInvalidAmounts(t *testing.T) {
 	for flag, why := range map[string]string{
 		"words=5":           `want KIND=NUMBER, such as tokens=20000, and not "words=5"; the kinds are iterations, modelCalls, toolCalls, tokens, cost, fanOut, depth`,
 		"tokens":            `tokens: "" is not a whole number from 1 to 1000000000`,

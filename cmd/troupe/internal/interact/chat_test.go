@@ -27,7 +27,7 @@ func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) str
 	return out
 }
 
-func TestChat_IsAConversation(t *testing.T) {
+func TestChat_PrintsConversation(t *testing.T) {
 	d := newMesh(t)
 	out := runChat(t, d, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk",
 		"--user", "alice", "--actor", "a b")
@@ -71,7 +71,7 @@ Go on with: `+again, out)
 	require.Equal(t, "troupe: there is no session s1 of user bob; leave --session out to begin one\n", said)
 }
 
-func TestChat_OutlivesWhatFails(t *testing.T) {
+func TestChat_ContinuesAfterErrors(t *testing.T) {
 	d := newMesh(t)
 	out := runChat(t, d, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
 	require.Contains(t, out, "Failed: the printer burns\n> refuse\nFailed: the session is full; begin a new one\n> /new\n")
@@ -81,7 +81,7 @@ func TestChat_OutlivesWhatFails(t *testing.T) {
 }
 
 // Req: AD-32, LP-16
-func TestChat_AsksAboutCallsThatWait(t *testing.T) {
+func TestChat_AsksAboutPendingCalls(t *testing.T) {
 	d := newMesh(t)
 	out := runChat(t, d, []string{"mail", "maybe", "y but quickly", "Yes"}, "--session", "s1")
 	require.Equal(t, 3, strings.Count(out, "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): "), "a yes with a condition is none")
@@ -103,7 +103,7 @@ func TestChat_AsksAboutCallsThatWait(t *testing.T) {
 	}
 }
 
-func TestChat_AnswersInRounds(t *testing.T) {
+func TestChat_AsksAgainAboutPostponedCalls(t *testing.T) {
 	d := newMesh(t)
 	out := runChat(t, d, []string{"mails", "n", "", "7", "/pending", "y"}, "--session", "s1")
 	require.Contains(t, out, "/pending asks again")
@@ -128,7 +128,7 @@ func TestChat_AnswersInRounds(t *testing.T) {
 }
 
 // Req: AD-32
-func TestChat_SendsWhatWasDecidedByWhoLeaves(t *testing.T) {
+func TestChat_SendsDecisionsWhenUserLeaves(t *testing.T) {
 	for name, last := range map[string][]string{"/quit": {"/quit", "never"}, "the end of the input": nil} {
 		t.Run(name, func(t *testing.T) {
 			d := newMesh(t)
@@ -240,7 +240,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	<-s.ended
 }
 
-func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
+func TestChat_EndsOnSIGTERM(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)
 	s.expect("> ")
@@ -251,7 +251,7 @@ func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
 }
 
 // A line that the user typed while an agent worked must not approve a call that was shown only later.
-func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
+func TestChat_IgnoresAnswerTypedBeforeTheQuestion(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)
 	s.expect("> ")

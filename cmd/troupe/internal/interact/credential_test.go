@@ -59,7 +59,7 @@ func TestChat_AsksForACredential(t *testing.T) {
 }
 
 // On a terminal the command reads a credential only without echo.
-func TestChat_ReadsACredentialUnseen(t *testing.T) {
+func TestChat_ReadsCredentialWithoutEcho(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)
 	s.expect("> ")

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func TestInName_ReadsCredentialsWhole(t *testing.T) {
+func TestCredentialFlags_ReadWholeCredential(t *testing.T) {
 	t.Setenv("TOKEN", " as it is;=:\n")
 	long := strings.Repeat("x", maxCredential)
 	dir := t.TempDir()

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLabels_SayAgainWhatIsNeeded(t *testing.T) {
+func TestLabelFlags_RepeatReturnsAllFlags(t *testing.T) {
 	require.Equal(t, " --profile fast --need law --need tax --metadata 'a=b'",
 		labelFlags{Profile: "fast", Need: []string{"law", "tax"}, Metadata: map[string]string{"a": "b"}}.repeat())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 )
 
-func TestAudit_VerifiesAndShows(t *testing.T) {
+func TestAudit_VerifiesAndShowsLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Name: "memory", Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(t, err)

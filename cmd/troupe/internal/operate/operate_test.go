@@ -60,7 +60,7 @@ func (quarantinedMesh) ReleaseAgent(context.Context, *troupev1.ReleaseAgentReque
 }
 
 // `troupe resume` says when the agent is still quarantined. `troupe release` says that the quarantine has ended.
-func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
+func TestOperate_PrintsWhetherAgentIsQuarantined(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, quarantinedMesh{}) })
 	said := func(line ...string) string {
 		var told bytes.Buffer
@@ -75,7 +75,7 @@ func TestOperate_SaysWhetherAnAgentIsShutOut(t *testing.T) {
 
 // The command must not time out before the orchestrator has answered. The orchestrator calls the registry and
 // every worker, and rolls back after a failure.
-func TestOperate_WaitsAsLongAsTheOrchestratorMayTake(t *testing.T) {
+func TestOperate_OutlastsTheOrchestrator(t *testing.T) {
 	const most = 15 * time.Second
 	s := &deadlineRecorder{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })

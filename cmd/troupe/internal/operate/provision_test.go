@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-func TestProvision_MakesUsersOfWhatIsDeclared(t *testing.T) {
+func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 	dir := t.TempDir()
 	etcd := etcdtest.Guarded(t, dir, "gone")
 	ca, err := identity.OpenCA(dir)
@@ -38,7 +38,7 @@ func TestProvision_MakesUsersOfWhatIsDeclared(t *testing.T) {
 }
 
 // When etcd and the command do not trust each other, the error says why and which flag to check.
-func TestProvision_SaysWhyEtcdIsOutOfReach(t *testing.T) {
+func TestProvision_ExplainsRejectedConnection(t *testing.T) {
 	keys := func(dir string) identity.Files {
 		ca, err := identity.OpenCA(dir)
 		require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestArguments_AreWholeAndReadable(t *testing.T) {
+func TestArguments_AreFormattedInFull(t *testing.T) {
 	require.Equal(t, `{"a": 1}`, arguments(" {\"a\": 1}\n"))
 	long := strings.Repeat("x", 100)
 	require.Equal(t, "{\n  \"a\": \""+long+"\",\n  \"b\": 2\n}", arguments(`{"a":"`+long+`","b":2}`))

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestView_ShowsHowFarAToolIs(t *testing.T) {
+func TestView_PrintsToolProgressAndParent(t *testing.T) {
 	var out strings.Builder
 	v := &View{Terminal: console.Terminal{Out: &out}}
 	v.Event(&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{

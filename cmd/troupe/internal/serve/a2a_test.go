@@ -47,7 +47,7 @@ func TestA2A_ServesTheMesh(t *testing.T) {
 }
 
 // The command reports an unreachable mesh at its start, because every request would fail.
-func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
+func TestA2A_WarnsWhenMeshIsUnreachable(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	said, in := io.Pipe()
@@ -65,7 +65,7 @@ func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
 }
 
 // The bridge has no authentication, so an address that other machines can reach needs an explicit flag.
-func TestA2A_IsNotServedToOthersByMistake(t *testing.T) {
+func TestA2A_RejectsOpenAddressWithoutFlag(t *testing.T) {
 	for listen, says := range map[string]string{
 		"0.0.0.0:0":      "add --allow-unauthenticated",
 		":0":             "add --allow-unauthenticated",

@@ -12,7 +12,7 @@ import (
 )
 
 // The command rejects an address that other machines can reach, before it writes any file.
-func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
+func TestDev_RejectsOpenAddressWithoutFlag(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var out bytes.Buffer
 	require.Equal(t, process.ExitError, runCommand(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data},

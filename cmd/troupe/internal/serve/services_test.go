@@ -26,7 +26,7 @@ func TestServices_ValidateTheirFlags(t *testing.T) {
 }
 
 // The error of a service that cannot start begins with the name of the service, as in its own program.
-func TestServices_FailInTheirOwnName(t *testing.T) {
+func TestServices_ErrorNamesTheService(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var out bytes.Buffer

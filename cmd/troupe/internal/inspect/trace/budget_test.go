@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestDescribeTrace_SaysWhatWasUsedOfTheBudget(t *testing.T) {
+func TestDescribeTrace_PrintsUsedBudget(t *testing.T) {
 	events := []*troupev1.Event{
 		{Sequence: 1, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 20, Limits: wire.LimitsToProto(budget.Default())}}}},
 		{Sequence: 2, Step: 1, Attempt: 1, Agent: "research", Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{

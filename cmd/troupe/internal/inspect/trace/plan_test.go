@@ -12,7 +12,7 @@ import (
 
 // The trace of a planner shows its tasks and their progress.
 // Req: OC-28
-func TestDescribeTrace_ShowsPlansAndStatuses(t *testing.T) {
+func TestDescribeTrace_PrintsPlansAndStatuses(t *testing.T) {
 	end := func(r *troupev1.StepResult) *troupev1.Event {
 		return &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
 	}

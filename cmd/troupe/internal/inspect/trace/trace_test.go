@@ -94,7 +94,7 @@ func modelCalled(iteration int32, in, out, cost int64) *troupev1.Event {
 
 // The tree of a child turn names its parent. A turn that calls a remote agent names the child. An answer that a
 // limit cut short says so.
-func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
+func TestDescribeTrace_PrintsParentAndChild(t *testing.T) {
 	cut := modelCalled(1, 1, 1, 0)
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
 	var out strings.Builder
@@ -154,7 +154,7 @@ func lostOnce() []*troupev1.Event {
 	}
 }
 
-func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
+func TestDescribeTrace_FailedTurn(t *testing.T) {
 	broken := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the provider is away"}
 	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: broken, Duration: durationpb.New(1600 * time.Millisecond)}
 	out := describeTrace(t, &troupev1.Trace{
@@ -196,7 +196,7 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
 }
 
 // The command describes the stored part of a running trace and does not wait for the rest.
-func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
+func TestDescribeTrace_RunningTurn(t *testing.T) {
 	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
 		warningEvent("TAKEN_OVER", "the turn goes on after its orchestrator went away"),
 		routingDecision(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
@@ -226,7 +226,7 @@ TIME    IN  OUT      COST
 	require.Equal(t, "trace", strings.Fields(describeTrace(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
 }
 
-func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
+func TestDescribeTrace_WaitingTurn(t *testing.T) {
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.",
 		Agent: "research", Pending: []*troupev1.PendingCall{clitest.MailCall("1-1-2")},
@@ -249,7 +249,7 @@ func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
 	}
 }
 
-func TestDescribeTrace_AsJSONHasTheEvents(t *testing.T) {
+func TestDescribeTrace_JSONHasTheEvents(t *testing.T) {
 	var all struct {
 		Trace  struct{ TraceID, SessionID string }
 		Events []struct{ Sequence string }
@@ -270,7 +270,7 @@ func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
 	require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored.String(), ""))
 }
 
-func TestDollars(t *testing.T) {
+func TestDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
 	for want, cost := range map[string]int64{"-": 0, "$0.000001": 1, "$0.000999": 999, "$0.0010": 1000, "$0.0123": 12_345, "$1234.5679": 1_234_567_890} {
 		require.Equal(t, want, dollars(cost, true))
 	}
@@ -279,7 +279,7 @@ func TestDollars(t *testing.T) {
 }
 
 // The description of a turn names its run, its user, and its final state.
-func TestDescribeTree_NamesTheRunAndTheState(t *testing.T) {
+func TestDescribeTrace_PrintsRunUserAndState(t *testing.T) {
 	const child = "11111111111111111111111111111111"
 	own := &troupev1.Trace{TraceId: clitest.TraceID, RootTraceId: clitest.TraceID, Target: "team", Result: &troupev1.TurnResult{
 		Outcome:      troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,

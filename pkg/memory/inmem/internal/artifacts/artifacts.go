@@ -29,7 +29,7 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 	}
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, t, err := s.db.Held(op, lease)
+	c, t, err := s.db.FindByLease(op, lease)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -37,29 +37,29 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 	if set == nil {
 		return memory.Artifact{}, storeerror.NoUser(op, lease.Ref, a.Name)
 	}
-	stored := s.stored(c.Artifacts, a.Content)
-	if (stored < a.Size || c.Artifacts.Contents[a.Content] == nil) && !set.Refers(a.Content) {
+	stored := s.storedBytes(c.Artifacts, a.Content)
+	if (stored < a.Size || c.Artifacts.Contents[a.Content] == nil) && !set.HasContent(a.Content) {
 		return memory.Artifact{}, storeerror.WrongOffset(op, stored)
 	}
 	if latest, ok := set.Find(a.Name, 0); ok && latest.Content == a.Content {
-		unstage(c, set, a.Content)
+		deleteStaged(c, set, a.Content)
 		return latest, nil
 	}
 	if len(set.Versions) == memory.MaxArtifacts || set.Bytes()+a.Size > memory.MaxSessionArtifacts {
-		return memory.Artifact{}, LimitExceeded(op, c)
+		return memory.Artifact{}, LimitError(op, c)
 	}
 	if set.Contents[a.Content] == nil {
 		set.Contents[a.Content] = &db.Content{Bytes: c.Artifacts.Contents[a.Content].Bytes}
 	}
 	a = set.Add(a, t.ID, s.db.Now())
-	unstage(c, set, a.Content)
+	deleteStaged(c, set, a.Content)
 	c.LastActivity = s.db.Now()
 	return a, nil
 }
 
-// unstage deletes a staged content from the session after it was put into the set of its user.
-func unstage(c *db.Session, set *db.ArtifactSet, put memory.Content) {
-	if set != c.Artifacts && !c.Artifacts.Refers(put) {
+// deleteStaged deletes a staged content from the session after it was put into the set of its user.
+func deleteStaged(c *db.Session, set *db.ArtifactSet, put memory.Content) {
+	if set != c.Artifacts && !c.Artifacts.HasContent(put) {
 		delete(c.Artifacts.Contents, put)
 	}
 }
@@ -69,7 +69,7 @@ func (s *Artifacts) GetArtifact(_ context.Context, ref session.Ref, name string,
 	const op = "memory.GetArtifact"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, ref)
+	c, err := s.db.GetSession(op, ref)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -86,19 +86,19 @@ func (s *Artifacts) GetArtifact(_ context.Context, ref session.Ref, name string,
 func (s *Artifacts) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get("memory.ListArtifacts", ref)
+	c, err := s.db.GetSession("memory.ListArtifacts", ref)
 	if err != nil {
 		return nil, err
 	}
 	all := slices.Clone(c.Artifacts.Versions)
-	if set := s.ofUser(ref, c); set != nil {
+	if set := s.userArtifacts(ref, c); set != nil {
 		all = append(all, set.Versions...)
 	}
 	return db.SortArtifacts(all), nil
 }
 
-// ofUser returns the artifacts of the user of a session, or nil if it has no user.
-func (s *Artifacts) ofUser(ref session.Ref, c *db.Session) *db.ArtifactSet {
+// userArtifacts returns the artifacts of the user of a session, or nil if it has no user.
+func (s *Artifacts) userArtifacts(ref session.Ref, c *db.Session) *db.ArtifactSet {
 	return s.db.ArtifactsOf(ref, c, string(memory.ScopeUser)+":")
 }
 
@@ -107,7 +107,7 @@ func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name s
 	const op = "memory.DeleteArtifact"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, _, err := s.db.Held(op, lease)
+	c, _, err := s.db.FindByLease(op, lease)
 	if err != nil {
 		return err
 	}
@@ -124,15 +124,15 @@ func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name s
 		return matches
 	})
 	for _, a := range deleted {
-		if !set.Refers(a.Content) {
+		if !set.HasContent(a.Content) {
 			delete(set.Contents, a.Content)
 		}
 	}
 	return nil
 }
 
-// LimitExceeded returns the error for artifacts that would exceed the limits.
-func LimitExceeded(op string, c *db.Session) error {
+// LimitError returns the error for artifacts that would exceed the limits.
+func LimitError(op string, c *db.Session) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"the artifacts of session %s, or of its user, would be too many; it may hold %d versions and %d bytes: delete some",
 		c.ID, memory.MaxArtifacts, memory.MaxSessionArtifacts).With("session_id", c.ID)

@@ -19,7 +19,7 @@ func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 			added, size = added+1, size+content.Size
 		}
 	}
-	staged, stagedBytes := s.staged(set, func(content memory.Content) bool { return attached[content] })
+	staged, stagedBytes := s.countStaged(set, func(content memory.Content) bool { return attached[content] })
 	return added == 0 ||
 		len(set.Versions)+staged+added <= memory.MaxArtifacts && size+stagedBytes <= memory.MaxSessionArtifacts
 }
@@ -38,7 +38,7 @@ func (s *Artifacts) Attach(c *db.Session, turnID string, b memory.Begin) []conve
 			refs[i].Version = latest.Version
 			continue
 		}
-		set.Contents[a.Content] = &db.Content{Bytes: bytes.Clone(f.Data), Staged: s.db.Now()}
+		set.Contents[a.Content] = &db.Content{Bytes: bytes.Clone(f.Data), StagedAt: s.db.Now()}
 		refs[i].Version = set.Add(a, turnID, s.db.Now()).Version
 	}
 	return refs

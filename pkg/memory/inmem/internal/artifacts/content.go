@@ -18,7 +18,7 @@ const StagingTime = 24 * time.Hour
 func (s *Artifacts) StageArtifact(_ context.Context, lease memory.Lease, content memory.Content) (int64, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, stored, err := s.stage("memory.StageArtifact", lease, content)
+	_, stored, err := s.prepareStaging("memory.StageArtifact", lease, content)
 	return stored, err
 }
 
@@ -27,7 +27,7 @@ func (s *Artifacts) AppendArtifact(_ context.Context, lease memory.Lease, conten
 	const op = "memory.AppendArtifact"
 	s.db.Lock()
 	defer s.db.Unlock()
-	set, stored, err := s.stage(op, lease, content)
+	set, stored, err := s.prepareStaging(op, lease, content)
 	if err != nil {
 		return err
 	}
@@ -38,55 +38,55 @@ func (s *Artifacts) AppendArtifact(_ context.Context, lease memory.Lease, conten
 	known.Bytes = append(known.Bytes, piece...)
 	if int64(len(known.Bytes)) == content.Size && memory.ContentOf(known.Bytes) != content {
 		delete(set.Contents, content)
-		return wrongDigest(op, content)
+		return wrongDigestError(op, content)
 	}
 	return nil
 }
 
-// stage makes room for a content among the artifacts of the session. It returns them, and how many bytes
+// prepareStaging makes room for a content among the artifacts of the session. It returns them, and how many bytes
 // of the content are stored.
-func (s *Artifacts) stage(op string, lease memory.Lease, content memory.Content) (*db.ArtifactSet, int64, error) {
+func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory.Content) (*db.ArtifactSet, int64, error) {
 	if err := checkEmpty(op, content); err != nil {
 		return nil, 0, err
 	}
-	c, _, err := s.db.Held(op, lease)
+	c, _, err := s.db.FindByLease(op, lease)
 	if err != nil {
 		return nil, 0, err
 	}
 	set := c.Artifacts
-	stored := s.stored(set, content)
+	stored := s.storedBytes(set, content)
 	if set.Contents[content] != nil && stored == content.Size {
 		return set, stored, nil
 	}
-	count, bytes := s.staged(set, func(other memory.Content) bool { return other == content })
+	count, bytes := s.countStaged(set, func(other memory.Content) bool { return other == content })
 	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.Bytes()+bytes+content.Size > memory.MaxSessionArtifacts {
-		return nil, 0, LimitExceeded(op, c)
+		return nil, 0, LimitError(op, c)
 	}
 	if set.Contents[content] == nil {
-		set.Contents[content] = &db.Content{Staged: s.db.Now()}
+		set.Contents[content] = &db.Content{StagedAt: s.db.Now()}
 	}
 	return set, stored, nil
 }
 
-// staged counts the contents that wait for an artifact, and their bytes, without those that except
+// countStaged counts the contents that wait for an artifact, and their bytes, without those that except
 // selects.
-func (s *Artifacts) staged(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
+func (s *Artifacts) countStaged(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
 	for content, known := range set.Contents {
-		if !except(content) && !set.Refers(content) && !s.db.Elapsed(known.Staged, StagingTime) {
+		if !except(content) && !set.HasContent(content) && !s.db.Elapsed(known.StagedAt, StagingTime) {
 			count, bytes = count+1, bytes+content.Size
 		}
 	}
 	return count, bytes
 }
 
-// stored returns how many bytes of a content are stored. It deletes a content that was staged for too
+// storedBytes returns how many bytes of a content are stored. It deletes a content that was staged for too
 // long.
-func (s *Artifacts) stored(set *db.ArtifactSet, content memory.Content) int64 {
+func (s *Artifacts) storedBytes(set *db.ArtifactSet, content memory.Content) int64 {
 	known := set.Contents[content]
 	if known == nil {
 		return 0
 	}
-	if !set.Refers(content) && s.db.Elapsed(known.Staged, StagingTime) {
+	if !set.HasContent(content) && s.db.Elapsed(known.StagedAt, StagingTime) {
 		delete(set.Contents, content)
 		return 0
 	}
@@ -98,15 +98,15 @@ func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content mem
 	const op = "memory.ReadArtifact"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, ref)
+	c, err := s.db.GetSession(op, ref)
 	if err != nil {
 		return nil, err
 	}
 	set := c.Artifacts
-	if ofUser := s.ofUser(ref, c); !set.Refers(content) && ofUser != nil {
+	if ofUser := s.userArtifacts(ref, c); !set.HasContent(content) && ofUser != nil {
 		set = ofUser
 	}
-	if !set.Refers(content) {
+	if !set.HasContent(content) {
 		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts",
 			ref.Session, content.SHA256).With("session_id", ref.Session)
 	}
@@ -117,12 +117,12 @@ func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content mem
 // checkEmpty rejects an empty content with the digest of another.
 func checkEmpty(op string, content memory.Content) error {
 	if content.Size == 0 && content != memory.ContentOf(nil) {
-		return wrongDigest(op, content)
+		return wrongDigestError(op, content)
 	}
 	return nil
 }
 
-func wrongDigest(op string, content memory.Content) error {
+func wrongDigestError(op string, content memory.Content) error {
 	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s; send them again, from the first", content.SHA256).
 		With("sha256", content.SHA256)
 }

@@ -26,8 +26,8 @@ func New(d *db.DB) *Configs { return &Configs{d, map[string]*config{}} }
 // config is the configuration of one agent.
 type config struct {
 	memory.Configuration
-	changed map[string]int64 // by key, the version that set it
-	removed int64            // the last version that removed a key
+	changedIn   map[string]int64 // by key, the version that set it
+	lastRemoval int64            // the last version that removed a key
 }
 
 func (c *config) snapshot() memory.Configuration {
@@ -56,7 +56,7 @@ func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memo
 	defer s.db.Unlock()
 	c := s.byAgent[change.Agent]
 	if c == nil {
-		c = &config{Configuration: memory.Configuration{Values: map[string]json.RawMessage{}}, changed: map[string]int64{}}
+		c = &config{Configuration: memory.Configuration{Values: map[string]json.RawMessage{}}, changedIn: map[string]int64{}}
 	}
 	delta := maps.Clone(change.Delta)
 	maps.DeleteFunc(delta, func(key string, value json.RawMessage) bool { return bytes.Equal(value, c.Values[key]) })
@@ -72,21 +72,21 @@ func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memo
 	if err := checkSize(op, change.Agent, after); err != nil {
 		return memory.Configuration{}, err
 	}
-	c.change(change.Protocol, after, delta)
+	c.applyChange(change.Protocol, after, delta)
 	s.byAgent[change.Agent] = c
 	return c.snapshot(), nil
 }
 
-// change makes a new version with the given values, which the delta led to.
-func (c *config) change(protocol ownership.Protocol, after, delta map[string]json.RawMessage) {
+// applyChange makes a new version with the given values, which the delta led to.
+func (c *config) applyChange(protocol ownership.Protocol, after, delta map[string]json.RawMessage) {
 	c.Version, c.Protocol, c.Values = c.Version+1, protocol, after
 	for key, value := range delta {
 		if len(value) > 0 {
-			c.changed[key] = c.Version
+			c.changedIn[key] = c.Version
 			continue
 		}
-		delete(c.changed, key)
-		c.removed = c.Version
+		delete(c.changedIn, key)
+		c.lastRemoval = c.Version
 	}
 }
 
@@ -97,26 +97,26 @@ func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[
 		return nil
 	}
 	if change.Base > c.Version || change.Protocol != ownership.Merge || c.Protocol != ownership.Merge {
-		return conflict(op, change, c.Version, "")
+		return conflictError(op, change, c.Version, "")
 	}
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
-		changed, exists := c.changed[key]
+		changed, exists := c.changedIn[key]
 		if !exists {
-			changed = c.removed
+			changed = c.lastRemoval
 		}
 		if changed > change.Base {
-			return conflict(op, change, c.Version, key)
+			return conflictError(op, change, c.Version, key)
 		}
 	}
 	return nil
 }
 
-// conflict returns the error for a change that an earlier one prevents. The key is empty if the version
+// conflictError returns the error for a change that an earlier one prevents. The key is empty if the version
 // alone decides.
-func conflict(op string, change memory.ConfigChange, version int64, key string) error {
+func conflictError(op string, change memory.ConfigChange, version int64, key string) error {
 	err := failure.Newf(failure.RevisionMismatch, op, "the configuration of %s is at version %d and not %d; read it again and repeat the change",
 		change.Agent, version, change.Base).
-		With("if_revision", db.Decimal(change.Base)).With("revision", db.Decimal(version))
+		With("if_revision", db.FormatDecimal(change.Base)).With("revision", db.FormatDecimal(version))
 	if key != "" {
 		err = err.With("key", key)
 	}

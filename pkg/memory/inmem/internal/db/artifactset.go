@@ -18,8 +18,8 @@ type ArtifactSet struct {
 
 // Content holds the bytes of a content, which may still be incomplete.
 type Content struct {
-	Bytes  []byte
-	Staged time.Time
+	Bytes    []byte
+	StagedAt time.Time
 }
 
 func newArtifactSet() *ArtifactSet {
@@ -60,8 +60,8 @@ func (s *ArtifactSet) Add(a memory.Artifact, turnID string, now time.Time) memor
 	return a
 }
 
-// Refers reports whether an artifact has the content.
-func (s *ArtifactSet) Refers(to memory.Content) bool {
+// HasContent reports whether an artifact has the content.
+func (s *ArtifactSet) HasContent(to memory.Content) bool {
 	return slices.ContainsFunc(s.Versions, func(a memory.Artifact) bool { return a.Content == to })
 }
 

@@ -29,21 +29,21 @@ type Config struct {
 type DB struct {
 	sync.Mutex // guards everything below
 	Config
-	Sessions  map[session.Ref]*Session // with those that were deleted and are not forgotten yet
-	Shared    map[Owner]*Scope         // the scopes app: and user:
-	Artifacts map[Owner]*ArtifactSet   // of users
-	Erasing   map[Owner]bool           // users who are being erased, for whom no session may begin
-	created   int64                    // sessions that were created so far
+	Sessions        map[session.Ref]*Session // with those that were deleted and are not forgotten yet
+	Shared          map[Owner]*Scope         // the scopes app: and user:
+	Artifacts       map[Owner]*ArtifactSet   // of users
+	ErasingUsers    map[Owner]bool           // users who are being erased, for whom no session may begin
+	sessionsCreated int64                    // sessions that were created so far
 }
 
 // New returns an empty DB.
 func New(cfg Config) *DB {
 	return &DB{
-		Config:    cfg,
-		Sessions:  map[session.Ref]*Session{},
-		Shared:    map[Owner]*Scope{},
-		Artifacts: map[Owner]*ArtifactSet{},
-		Erasing:   map[Owner]bool{},
+		Config:       cfg,
+		Sessions:     map[session.Ref]*Session{},
+		Shared:       map[Owner]*Scope{},
+		Artifacts:    map[Owner]*ArtifactSet{},
+		ErasingUsers: map[Owner]bool{},
 	}
 }
 
@@ -55,25 +55,25 @@ func (d *DB) Elapsed(since time.Time, duration time.Duration) bool {
 	return !d.Now().Before(since.Add(duration))
 }
 
-// Find returns a session, or nil if it does not exist. A deleted session is forgotten after
+// FindSession returns a session, or nil if it does not exist. A deleted session is forgotten after
 // memory.Retention. Modes: session_deleted.
-func (d *DB) Find(op string, ref session.Ref) (*Session, error) {
+func (d *DB) FindSession(op string, ref session.Ref) (*Session, error) {
 	c := d.Sessions[ref]
-	if c == nil || c.Deleted.IsZero() {
+	if c == nil || c.DeletedAt.IsZero() {
 		return c, nil
 	}
-	if d.Elapsed(c.Deleted, memory.Retention) {
+	if d.Elapsed(c.DeletedAt, memory.Retention) {
 		delete(d.Sessions, ref)
 		return nil, nil
 	}
-	return nil, SessionDeleted(op, ref)
+	return nil, SessionDeletedError(op, ref)
 }
 
-// Get returns a session. Modes: session_deleted, not_found.
-func (d *DB) Get(op string, ref session.Ref) (*Session, error) {
-	c, err := d.Find(op, ref)
+// GetSession returns a session. Modes: session_deleted, not_found.
+func (d *DB) GetSession(op string, ref session.Ref) (*Session, error) {
+	c, err := d.FindSession(op, ref)
 	if c == nil && err == nil {
-		err = NoSession(op, ref)
+		err = NoSessionError(op, ref)
 	}
 	return c, err
 }
@@ -85,40 +85,40 @@ func (d *DB) FindTurn(c *Session, id string) *Turn {
 		return nil
 	}
 	t := c.TurnsByID[id]
-	if t != nil && !t.Closed.IsZero() && d.Elapsed(t.Closed, memory.Retention) {
+	if t != nil && !t.ClosedAt.IsZero() && d.Elapsed(t.ClosedAt, memory.Retention) {
 		delete(c.TurnsByID, id)
 		return nil
 	}
 	return t
 }
 
-// Held returns the turn of a lease and its session, if the lease is valid. Modes: session_deleted,
+// FindByLease returns the turn of a lease and its session, if the lease is valid. Modes: session_deleted,
 // not_found, fenced, turn_not_open.
-func (d *DB) Held(op string, lease memory.Lease) (*Session, *Turn, error) {
-	c, err := d.Find(op, lease.Ref)
+func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
+	c, err := d.FindSession(op, lease.Ref)
 	if err != nil {
 		return nil, nil, err
 	}
 	t := d.FindTurn(c, lease.TurnID)
 	switch {
 	case t == nil:
-		return nil, nil, UnknownTurn(op, lease.Ref, lease.TurnID)
+		return nil, nil, UnknownTurnError(op, lease.Ref, lease.TurnID)
 	case lease.Epoch != c.Epoch:
-		return nil, nil, Fenced(op, lease, c.Epoch)
+		return nil, nil, FencedError(op, lease, c.Epoch)
 	case t.Outcome != session.OutcomeOpen:
-		return nil, nil, TurnClosed(op, t)
+		return nil, nil, TurnClosedError(op, t)
 	}
 	return c, t, nil
 }
 
 // NewSession returns a new session, which the caller must still add to Sessions.
 func (d *DB) NewSession(ref session.Ref) *Session {
-	d.created++
+	d.sessionsCreated++
 	return &Session{
 		Session: session.Session{
 			ID: ref.Session, State: session.Created, Created: d.Now(), LastActivity: d.Now(), Metadata: map[string]string{},
 		},
-		Position:  d.created,
+		Position:  d.sessionsCreated,
 		TurnsByID: map[string]*Turn{},
 		Scope:     newScope(),
 		Artifacts: newArtifactSet(),
@@ -126,4 +126,4 @@ func (d *DB) NewSession(ref session.Ref) *Session {
 }
 
 // NextPosition is above the position of every session.
-func (d *DB) NextPosition() int64 { return d.created + 1 }
+func (d *DB) NextPosition() int64 { return d.sessionsCreated + 1 }

@@ -8,77 +8,77 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// NoSession returns the error for a session that does not exist.
-func NoSession(op string, ref session.Ref) error {
+// NoSessionError returns the error for a session that does not exist.
+func NoSessionError(op string, ref session.Ref) error {
 	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", ref.Session).
 		With("session_id", ref.Session)
 }
 
-// SessionDeleted returns the error for a session that was deleted.
-func SessionDeleted(op string, ref session.Ref) error {
+// SessionDeletedError returns the error for a session that was deleted.
+func SessionDeletedError(op string, ref session.Ref) error {
 	return failure.Newf(failure.SessionDeleted, op, "session %s was deleted; begin a session with another id", ref.Session).
 		With("session_id", ref.Session)
 }
 
-// Busy returns the error for a session with an open turn.
-func Busy(op string, c *Session) error {
+// BusyError returns the error for a session with an open turn.
+func BusyError(op string, c *Session) error {
 	return failure.Newf(failure.SessionBusy, op, "session %s works on another turn; wait until it ends, or watch its trace", c.ID).
 		With("turn_id", c.OpenTurn).With("trace_id", c.TurnsByID[c.OpenTurn].Trace)
 }
 
-// SessionFull returns the error for a session that has no room for more messages.
-func (d *DB) SessionFull(op string, c *Session) error {
-	messages, bytes := Decimal(int64(len(c.Log))), Decimal(totalSize(c.Log))
+// SessionFullError returns the error for a session that has no room for more messages.
+func (d *DB) SessionFullError(op string, c *Session) error {
+	messages, bytes := FormatDecimal(int64(len(c.Log))), FormatDecimal(totalSize(c.Log))
 	return failure.Newf(failure.SessionFull, op,
 		"session %s holds %s messages of %s bytes in all; a session may hold %d messages and %d bytes: begin a new session",
 		c.ID, messages, bytes, d.MaxMessages, d.MaxBytes).
-		With("messages", messages).With("max_messages", Decimal(d.MaxMessages)).
-		With("bytes", bytes).With("max_bytes", Decimal(d.MaxBytes))
+		With("messages", messages).With("max_messages", FormatDecimal(d.MaxMessages)).
+		With("bytes", bytes).With("max_bytes", FormatDecimal(d.MaxBytes))
 }
 
-// UnknownTurn returns the error for a turn that does not exist.
-func UnknownTurn(op string, ref session.Ref, turnID string) error {
+// UnknownTurnError returns the error for a turn that does not exist.
+func UnknownTurnError(op string, ref session.Ref, turnID string) error {
 	return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
 		With("session_id", ref.Session).With("turn_id", turnID)
 }
 
-// Fenced returns the error for a lease whose epoch is not the session's latest.
-func Fenced(op string, lease memory.Lease, current int64) error {
+// FencedError returns the error for a lease whose epoch is not the session's latest.
+func FencedError(op string, lease memory.Lease, current int64) error {
 	return failure.Newf(failure.Fenced, op, "epoch %d is fenced: session %s is at epoch %d, which another caller holds; stop this work",
 		lease.Epoch, lease.Ref.Session, current).
-		With("epoch", Decimal(lease.Epoch)).With("current_epoch", Decimal(current))
+		With("epoch", FormatDecimal(lease.Epoch)).With("current_epoch", FormatDecimal(current))
 }
 
-// TurnClosed returns the error for a turn that is closed.
-func TurnClosed(op string, t *Turn) error {
+// TurnClosedError returns the error for a turn that is closed.
+func TurnClosedError(op string, t *Turn) error {
 	return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", t.ID, t.Outcome).
 		With("turn_id", t.ID).With("outcome", string(t.Outcome))
 }
 
-// StepCommitted returns the error for a step that was committed already.
-func StepCommitted(op string, t *Turn, step int) error {
+// StepCommittedError returns the error for a step that was committed already.
+func StepCommittedError(op string, t *Turn, step int) error {
 	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed; continue with the next step", step, t.ID).
 		With("turn_id", t.ID).With("step", strconv.Itoa(step))
 }
 
-// NoUser returns the error for keys under user: in a session without a user.
-func NoUser(op string, c *Session) error {
+// NoUserError returns the error for keys under user: in a session without a user.
+func NoUserError(op string, c *Session) error {
 	return failure.Newf(failure.UserInvalidInput, op,
 		"session %s has no user, so it has no user: keys; begin a session with a user", c.ID).With("session_id", c.ID)
 }
 
-// ScopeFull returns the error for changes that would exceed the limits of a scope.
-func ScopeFull(op string, name memory.Scope) error {
+// ScopeFullError returns the error for changes that would exceed the limits of a scope.
+func ScopeFullError(op string, name memory.Scope) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"the state of the scope %s would be too large; it holds at most %d keys and %d bytes: remove some, or store it as an artifact",
 		name, memory.MaxStateKeys, memory.MaxStateBytes).With("scope", string(name))
 }
 
-// RevisionMismatch returns the error for a change that was made to another revision.
-func RevisionMismatch(op string, given, current int64) error {
+// RevisionMismatchError returns the error for a change that was made to another revision.
+func RevisionMismatchError(op string, given, current int64) error {
 	return failure.Newf(failure.RevisionMismatch, op, "the revision is %d and not %d; read it again and repeat the change", current, given).
-		With("revision", Decimal(current))
+		With("revision", FormatDecimal(current))
 }
 
-// Decimal formats a number for the facts of an error.
-func Decimal(n int64) string { return strconv.FormatInt(n, 10) }
+// FormatDecimal formats a number for the facts of an error.
+func FormatDecimal(n int64) string { return strconv.FormatInt(n, 10) }

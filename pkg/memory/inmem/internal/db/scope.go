@@ -48,19 +48,19 @@ func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
 // HasRoom reports whether the scope is within its limits after the changes. Changes that make it smaller
 // always pass.
 func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
-	values := s.changed(delta)
+	values := s.valuesAfter(delta)
 	return len(values) <= max(memory.MaxStateKeys, len(s.Values)) &&
 		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
 }
 
 // Change makes the changes. An empty value removes its key.
 func (s *Scope) Change(delta map[string]json.RawMessage) {
-	s.Values = s.changed(delta)
+	s.Values = s.valuesAfter(delta)
 	s.Revision++
 }
 
-// changed returns the values after the changes.
-func (s *Scope) changed(delta map[string]json.RawMessage) map[string]json.RawMessage {
+// valuesAfter returns the values after the changes.
+func (s *Scope) valuesAfter(delta map[string]json.RawMessage) map[string]json.RawMessage {
 	values := maps.Clone(s.Values)
 	for key, value := range delta {
 		values[key] = bytes.Clone(value)
@@ -87,9 +87,9 @@ func (s *Scope) Clear() {
 	}
 }
 
-// Remember records that the present revision is the answer to a request. The scope remembers the latest
+// RememberRequest records that the present revision is the answer to a request. The scope remembers the latest
 // memory.MaxRequests.
-func (s *Scope) Remember(r Request) {
+func (s *Scope) RememberRequest(r Request) {
 	s.revisions[r] = s.Revision
 	s.requests = append(s.requests, r)
 	if len(s.requests) > memory.MaxRequests {

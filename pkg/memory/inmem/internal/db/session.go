@@ -15,24 +15,24 @@ import (
 type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
-	Position  int64                  // in the order of creation, from 1
-	Deleted   time.Time              // when it was deleted (zero means that it was not)
-	Erasure   memory.Erasure         // what its deletion removed
-	Epoch     int64                  // the latest that one of its turns was given
-	LeaseEnd  time.Time              // of the open turn
-	Log       []conversation.Message // all messages that no summary replaces, oldest first
-	Summary   string                 // of the messages that were removed
-	Untrusted string                 // gravest source of untrusted text that came into it (empty means none)
-	TurnsByID map[string]*Turn
-	Scope     *Scope // its own state
-	Artifacts *ArtifactSet
+	Position        int64                  // in the order of creation, from 1
+	DeletedAt       time.Time              // when it was deleted (zero means that it was not)
+	Erasure         memory.Erasure         // what its deletion removed
+	Epoch           int64                  // the latest that one of its turns was given
+	LeaseEnd        time.Time              // of the open turn
+	Log             []conversation.Message // all messages that no summary replaces, oldest first
+	Summary         string                 // of the messages that were removed
+	UntrustedSource string                 // gravest source of untrusted text that came into it (empty means none)
+	TurnsByID       map[string]*Turn
+	Scope           *Scope // its own state
+	Artifacts       *ArtifactSet
 }
 
-// Latest returns the sessions of a user (empty means all users) in a tenant, the newest first.
-func (d *DB) Latest(tenant, user string) []*Session {
+// NewestSessions returns the sessions of a user (empty means all users) in a tenant, the newest first.
+func (d *DB) NewestSessions(tenant, user string) []*Session {
 	var all []*Session
 	for ref, c := range d.Sessions {
-		if ref.Tenant == tenant && (user == "" || c.User == user) && c.Deleted.IsZero() {
+		if ref.Tenant == tenant && (user == "" || c.User == user) && c.DeletedAt.IsZero() {
 			all = append(all, c)
 		}
 	}
@@ -59,19 +59,19 @@ func (c *Session) Messages() []conversation.Message {
 
 // MarkUntrusted remembers a source of untrusted text (empty means none).
 func (c *Session) MarkUntrusted(source string) {
-	c.Untrusted = conversation.GravestSource(c.Untrusted, source)
+	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
 }
 
-// DropWaiting drops the calls that wait, and the journal that was kept for their answers.
-func (c *Session) DropWaiting() {
+// DropPendingCalls drops the calls that wait, and the journal that was kept for their answers.
+func (c *Session) DropPendingCalls() {
 	if t := c.TurnsByID[c.WaitingTurn]; t != nil {
 		t.WaitingJournal = nil
 	}
 	c.WaitingTurn = ""
 }
 
-// Append adds messages of a turn to its session.
-func (d *DB) Append(c *Session, t *Turn, messages ...conversation.Message) {
+// AppendMessages adds messages of a turn to its session.
+func (d *DB) AppendMessages(c *Session, t *Turn, messages ...conversation.Message) {
 	for _, m := range messages {
 		c.Sequence++
 		m = m.WithoutData()

@@ -12,14 +12,14 @@ import (
 // Turn is a turn with what is stored of its steps.
 type Turn struct {
 	session.Turn
-	Fingerprint string
-	Holder      string                    // trace that began it, or took it over last
-	First       int64                     // sequence of the last message when it began, which is the user's if it has one
-	Untrusted   string                    // what the session remembered as untrusted when it began
-	Closed      time.Time                 // (zero while it is open)
-	Commits     map[int]memory.Commit     // by step, without what the store adds
-	Journals    map[int][]execution.Entry // by step
-	Recordings  map[int]Recording         // journals of finished steps, by step
+	Fingerprint     string
+	Holder          string                    // trace that began it, or took it over last
+	StartSequence   int64                     // sequence of the last message when it began, which is the user's if it has one
+	UntrustedSource string                    // what the session remembered as untrusted when it began
+	ClosedAt        time.Time                 // (zero while it is open)
+	Commits         map[int]memory.Commit     // by step, without what the store adds
+	Journals        map[int][]execution.Entry // by step
+	Recordings      map[int]Recording         // journals of finished steps, by step
 
 	// WaitingJournal is the journal of its last step while calls of that step wait.
 	WaitingJournal []execution.Entry
@@ -30,8 +30,8 @@ type Turn struct {
 
 // Recording is the journal of a finished step.
 type Recording struct {
-	Entries  []execution.Entry
-	Recorded time.Time
+	Entries    []execution.Entry
+	RecordedAt time.Time
 }
 
 // Snapshot returns a copy for callers.

@@ -21,17 +21,17 @@ func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 	const op = "memory.ClearSession"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, ref)
+	c, err := s.db.GetSession(op, ref)
 	if err != nil {
 		return err
 	}
 	if c.OpenTurn != "" {
-		return db.Busy(op, c)
+		return db.BusyError(op, c)
 	}
-	c.Log, c.Summary, c.Summarized, c.Untrusted = nil, "", 0, ""
+	c.Log, c.Summary, c.Summarized, c.UntrustedSource = nil, "", 0, ""
 	c.Scope.Clear()
 	c.Artifacts.Clear()
-	c.DropWaiting()
+	c.DropPendingCalls()
 	for _, t := range c.TurnsByID {
 		t.Recordings = nil
 	}
@@ -44,7 +44,7 @@ func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 	const op = "memory.DeleteSession"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, ref)
+	c, err := s.db.GetSession(op, ref)
 	if failure.Is(err, failure.SessionDeleted) {
 		return s.db.Sessions[ref].Erasure, nil
 	}
@@ -61,7 +61,7 @@ func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 		memory.KindMessages: int64(len(c.Log)), memory.KindTurns: int64(c.Turns), memory.KindStateKeys: int64(len(c.Scope.Values)),
 		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.Bytes(), memory.KindWaiting: waiting,
 	})
-	s.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, Deleted: now, Erasure: erased}
+	s.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, Erasure: erased}
 	return erased, nil
 }
 
@@ -71,10 +71,10 @@ func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.Erase
 	s.db.Lock()
 	defer s.db.Unlock()
 	owner := db.Owner{Tenant: tenant, User: user}
-	s.db.Erasing[owner] = true
+	s.db.ErasingUsers[owner] = true
 	var left []string
 	for ref, c := range s.db.Sessions {
-		if ref.Tenant == tenant && c.User == user && c.Deleted.IsZero() && len(left) < memory.MaxPage {
+		if ref.Tenant == tenant && c.User == user && c.DeletedAt.IsZero() && len(left) < memory.MaxPage {
 			left = append(left, ref.Session)
 		}
 	}
@@ -91,6 +91,6 @@ func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.Erase
 	}
 	delete(s.db.Shared, owner)
 	delete(s.db.Artifacts, owner)
-	delete(s.db.Erasing, owner)
+	delete(s.db.ErasingUsers, owner)
 	return memory.ErasedUser{Erasure: erased}, nil
 }

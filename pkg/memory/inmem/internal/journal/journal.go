@@ -28,14 +28,14 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 	const op = "memory.Journal"
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.Held(op, lease)
+	_, t, err := s.db.FindByLease(op, lease)
 	if err != nil {
 		return err
 	}
 	if t.HasCommitted(step) {
-		return db.StepCommitted(op, t, step)
+		return db.StepCommittedError(op, t, step)
 	}
-	journal, conflict := merge(t.Journals[step], entries)
+	journal, conflict := mergeEntries(t.Journals[step], entries)
 	if conflict > 0 {
 		return failure.Newf(failure.Nondeterminism, op,
 			"entry %d of step %d differs from the entry of an earlier attempt; make the step depend on its input alone", conflict, step).
@@ -57,11 +57,11 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.Held("memory.LoadJournal", lease)
+	_, t, err := s.db.FindByLease("memory.LoadJournal", lease)
 	if err != nil {
 		return nil, err
 	}
-	return page(t.Journals[step], after), nil
+	return nextPage(t.Journals[step], after), nil
 }
 
 // Recording implements memory.Journal.
@@ -69,37 +69,37 @@ func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, s
 	const op = "memory.Recording"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, ref)
+	c, err := s.db.GetSession(op, ref)
 	if err != nil {
 		return nil, err
 	}
 	t := s.db.FindTurn(c, turnID)
 	if t == nil {
-		return nil, db.UnknownTurn(op, ref, turnID)
+		return nil, db.UnknownTurnError(op, ref, turnID)
 	}
 	recording := t.Recordings[step]
-	if s.db.Elapsed(recording.Recorded, s.db.KeepJournals) {
+	if s.db.Elapsed(recording.RecordedAt, s.db.KeepJournals) {
 		return nil, nil
 	}
-	return page(recording.Entries, from-1), nil
+	return nextPage(recording.Entries, from-1), nil
 }
 
-// Keep keeps the journal of a finished step, with the last entries that were not recorded before. It does
+// KeepRecording keeps the journal of a finished step, with the last entries that were not recorded before. It does
 // nothing if the store keeps no journals. The caller holds the lock.
-func (s *Journal) Keep(t *db.Turn, step int, last []execution.Entry) {
+func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
 	if s.db.KeepJournals == 0 {
 		return
 	}
-	journal, _ := merge(t.Journals[step], last)
+	journal, _ := mergeEntries(t.Journals[step], last)
 	if t.Recordings == nil {
 		t.Recordings = map[int]db.Recording{}
 	}
-	t.Recordings[step] = db.Recording{Entries: journal, Recorded: s.db.Now()}
+	t.Recordings[step] = db.Recording{Entries: journal, RecordedAt: s.db.Now()}
 }
 
-// merge adds entries to a journal. The conflict is the number of the first entry that is stored already
+// mergeEntries adds entries to a journal. The conflict is the number of the first entry that is stored already
 // and differs (0 means none). Number 0, the step's input, is replaced: each attempt has its own.
-func merge(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
+func mergeEntries(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
 	journal = slices.Clone(stored)
 	for _, e := range entries {
 		i, known := slices.BinarySearchFunc(journal, e, compareEntries)
@@ -120,9 +120,9 @@ func compareEntries(a, b execution.Entry) int {
 	return cmp.Or(cmp.Compare(a.Number, b.Number), -cmp.Compare(a.Phase, b.Phase))
 }
 
-// page returns the entries with numbers above after, as many as one answer may have. The entries of one
+// nextPage returns the entries with numbers above after, as many as one answer may have. The entries of one
 // number are never split.
-func page(journal []execution.Entry, after int) []execution.Entry {
+func nextPage(journal []execution.Entry, after int) []execution.Entry {
 	var page []execution.Entry
 	bytes := 0
 	for _, e := range journal {

@@ -15,7 +15,7 @@ import (
 func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get("memory.LoadHistory", ref)
+	c, err := s.db.GetSession("memory.LoadHistory", ref)
 	if err != nil {
 		return nil, err
 	}
@@ -34,16 +34,16 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	const op = "memory.CompactSession"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, compact.Ref)
+	c, err := s.db.GetSession(op, compact.Ref)
 	if err != nil {
 		return conversation.Compaction{}, err
 	}
 	if c.OpenTurn != "" {
-		return conversation.Compaction{}, db.Busy(op, c)
+		return conversation.Compaction{}, db.BusyError(op, c)
 	}
 	messages, keep := c.Messages(), cmp.Or(compact.Keep, memory.DefaultKeep)
 	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
-		keep = max(keep, countFrom(messages, t.First))
+		keep = max(keep, countFrom(messages, t.StartSequence))
 	}
 	done := conversation.Compact(messages, compact.Strategy, keep, compact.Summary, memory.MaxSummaryBytes)
 	if done.Messages == 0 {
@@ -52,7 +52,7 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	c.Log = slices.DeleteFunc(slices.Clone(c.Log), func(m conversation.Message) bool { return m.Sequence <= done.Last })
 	c.Summary, c.Summarized = done.Summary, done.Last
 	for _, t := range c.TurnsByID {
-		if t.First <= done.Last {
+		if t.StartSequence <= done.Last {
 			t.Recordings = nil
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Sessions) SearchMemory(_ context.Context, search memory.Search) ([]memo
 	s.db.Lock()
 	defer s.db.Unlock()
 	query := memory.NewQuery(search.Query)
-	sessions := s.db.Latest(search.Tenant, search.User)
+	sessions := s.db.NewestSessions(search.Tenant, search.User)
 	var hits []memory.Hit
 	unread := memory.MaxSearchedBytes
 	for _, c := range sessions[:min(len(sessions), memory.MaxSearched)] {

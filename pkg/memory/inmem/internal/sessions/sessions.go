@@ -23,7 +23,7 @@ func New(d *db.DB) *Sessions { return &Sessions{d} }
 func (s *Sessions) GetSession(_ context.Context, ref session.Ref) (session.Session, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get("memory.GetSession", ref)
+	c, err := s.db.GetSession("memory.GetSession", ref)
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -49,12 +49,12 @@ func (s *Sessions) ListSessions(_ context.Context, filter memory.SessionFilter) 
 		}
 	}
 	var page []session.Session
-	for _, c := range s.db.Latest(filter.Tenant, filter.User) {
+	for _, c := range s.db.NewestSessions(filter.Tenant, filter.User) {
 		if c.Position >= before {
 			continue
 		}
 		if len(page) == filter.Limit {
-			return page, db.Decimal(before), nil
+			return page, db.FormatDecimal(before), nil
 		}
 		page, before = append(page, c.Snapshot()), c.Position
 	}
@@ -71,13 +71,13 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 		return session.Session{}, err
 	}
 	if u.IfRevision != 0 && u.IfRevision != c.Revision {
-		return session.Session{}, db.RevisionMismatch(op, u.IfRevision, c.Revision)
+		return session.Session{}, db.RevisionMismatchError(op, u.IfRevision, c.Revision)
 	}
 	state, ok := c.State.Apply(u.Verb)
 	if !ok {
-		return session.Session{}, db.Busy(op, c)
+		return session.Session{}, db.BusyError(op, c)
 	}
-	labels, err := relabel(op, c, u.Metadata)
+	labels, err := mergeLabels(op, c, u.Metadata)
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -93,25 +93,25 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 // findOrCreate returns the session of an update. A new one is not added to the others yet. Modes:
 // session_deleted, not_found.
 func (s *Sessions) findOrCreate(op string, u memory.SessionUpdate) (*db.Session, error) {
-	c, err := s.db.Find(op, u.Ref)
+	c, err := s.db.FindSession(op, u.Ref)
 	switch {
 	case err != nil:
 		return nil, err
 	case c == nil && !u.Create || c != nil && u.User != "" && u.User != c.User:
-		return nil, db.NoSession(op, u.Ref)
+		return nil, db.NoSessionError(op, u.Ref)
 	case c != nil:
 		return c, nil
-	case s.db.Erasing[db.Owner{Tenant: u.Ref.Tenant, User: u.User}]:
-		return nil, db.SessionDeleted(op, u.Ref)
+	case s.db.ErasingUsers[db.Owner{Tenant: u.Ref.Tenant, User: u.User}]:
+		return nil, db.SessionDeletedError(op, u.Ref)
 	}
 	c = s.db.NewSession(u.Ref)
 	c.User = u.User
 	return c, nil
 }
 
-// relabel returns the labels of a session after a change. An empty value removes a label. Modes:
+// mergeLabels returns the labels of a session after a change. An empty value removes a label. Modes:
 // resource_quota.
-func relabel(op string, c *db.Session, change map[string]string) (map[string]string, error) {
+func mergeLabels(op string, c *db.Session, change map[string]string) (map[string]string, error) {
 	after := map[string]string{}
 	maps.Copy(after, c.Metadata)
 	maps.Copy(after, change)

@@ -21,11 +21,11 @@ func New(d *db.DB) *State { return &State{d} }
 func (s *State) GetState(_ context.Context, ref session.Ref) (memory.Snapshot, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get("memory.GetState", ref)
+	c, err := s.db.GetSession("memory.GetState", ref)
 	if err != nil {
 		return memory.Snapshot{}, err
 	}
-	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: c.Untrusted}
+	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: c.UntrustedSource}
 	for _, name := range []memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp} {
 		if name == memory.ScopeUser && c.User == "" {
 			continue
@@ -49,17 +49,17 @@ func (s *State) UpdateState(_ context.Context, u memory.StateUpdate) (int64, err
 	}
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Get(op, u.Ref)
+	c, err := s.db.GetSession(op, u.Ref)
 	if err != nil {
 		return 0, err
 	}
 	if u.TurnID != "" {
-		if _, _, err := s.db.Held(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
+		if _, _, err := s.db.FindByLease(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
 			return 0, err
 		}
 	}
 	if name == memory.ScopeUser && c.User == "" {
-		return 0, db.NoUser(op, c)
+		return 0, db.NoUserError(op, c)
 	}
 	scope := s.db.ScopeOf(u.Ref, c, name)
 	request := db.Request{Session: u.Ref.Session, ID: u.RequestID}
@@ -67,13 +67,13 @@ func (s *State) UpdateState(_ context.Context, u memory.StateUpdate) (int64, err
 		return revision, nil
 	}
 	if u.IfRevision != nil && *u.IfRevision != scope.Revision {
-		return 0, db.RevisionMismatch(op, *u.IfRevision, scope.Revision)
+		return 0, db.RevisionMismatchError(op, *u.IfRevision, scope.Revision)
 	}
 	if !scope.HasRoom(u.Delta) {
-		return 0, db.ScopeFull(op, name)
+		return 0, db.ScopeFullError(op, name)
 	}
 	scope.Change(u.Delta)
-	scope.Remember(request)
+	scope.RememberRequest(request)
 	c.LastActivity = s.db.Now()
 	return scope.Revision, nil
 }

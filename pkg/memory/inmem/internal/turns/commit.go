@@ -27,14 +27,14 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	s.db.Lock()
 	defer s.db.Unlock()
 	last := commit.Base + int64(len(commit.Messages))
-	c, err := s.db.Find(op, commit.Ref)
+	c, err := s.db.FindSession(op, commit.Ref)
 	if err != nil {
 		return 0, err
 	}
 	if s.isRepeat(c, commit) {
 		return last, nil
 	}
-	c, t, err := s.db.Held(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
+	c, t, err := s.db.FindByLease(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
 	if err != nil {
 		return 0, err
 	}
@@ -42,7 +42,7 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err := s.checkCommit(op, c, t, commit, deltas); err != nil {
 		return 0, err
 	}
-	s.apply(c, t, commit, deltas)
+	s.applyCommit(c, t, commit, deltas)
 	return last, nil
 }
 
@@ -53,7 +53,7 @@ func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
 		return false
 	}
 	known, ok := t.Commits[commit.Result.Step]
-	return ok && reflect.DeepEqual(known, withoutStored(commit))
+	return ok && reflect.DeepEqual(known, withoutStoreFields(commit))
 }
 
 // checkCommit rejects a commit that does not fit the turn or the limits. See memory.Turns for the modes
@@ -62,7 +62,7 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 	step := commit.Result.Step
 	switch {
 	case t.HasCommitted(step):
-		return db.StepCommitted(op, t, step)
+		return db.StepCommittedError(op, t, step)
 	case t.MustCommitContinued() && step != t.ContinuedStep:
 		return storeerror.WaitingStepFirst(op, t.ID, step, t.ContinuedStep)
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
@@ -70,39 +70,39 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 	case commit.Base != c.Sequence:
 		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step",
 			c.ID, c.Sequence, commit.Base).
-			With("base_sequence", db.Decimal(commit.Base)).With("last_sequence", db.Decimal(c.Sequence))
+			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
 	case !s.db.HasRoom(c, commit.Messages...):
-		return s.db.SessionFull(op, c)
+		return s.db.SessionFullError(op, c)
 	case deltas[memory.ScopeUser] != nil && c.User == "":
-		return db.NoUser(op, c)
+		return db.NoUserError(op, c)
 	}
 	for name, changes := range deltas {
 		if !s.db.ScopeOf(commit.Ref, c, name).HasRoom(changes) {
-			return db.ScopeFull(op, name)
+			return db.ScopeFullError(op, name)
 		}
 	}
 	return nil
 }
 
-// apply makes a commit that was checked.
-func (s *Turns) apply(c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) {
-	s.db.Append(c, t, commit.Messages...)
+// applyCommit makes a commit that was checked.
+func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) {
+	s.db.AppendMessages(c, t, commit.Messages...)
 	c.MarkUntrusted(commit.UntrustedSource())
 	for name, changes := range deltas {
 		s.db.ScopeOf(commit.Ref, c, name).Change(changes)
 	}
 	result := commit.Result
 	step := result.Step
-	t.Commits[step] = withoutStored(commit)
+	t.Commits[step] = withoutStoreFields(commit)
 	result.Sequence = c.Sequence
 	t.Steps = append(t.Steps, result)
 	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
 	journal := t.Journals[step]
-	s.journal.Keep(t, step, commit.Journal)
+	s.journal.KeepRecording(t, step, commit.Journal)
 	delete(t.Journals, step)
 	c.LastActivity = s.db.Now()
 	if commit.Outcome != session.OutcomeOpen {
-		s.close(c, t, commit.Outcome)
+		s.closeTurn(c, t, commit.Outcome)
 	}
 	if len(result.Pending) > 0 {
 		c.WaitingTurn, t.WaitingJournal = t.ID, journal
@@ -125,9 +125,9 @@ func splitByScope(changes delta) map[memory.Scope]delta {
 	return deltas
 }
 
-// withoutStored returns a commit without the caller's epoch, without its journal, and without what the store
+// withoutStoreFields returns a commit without the caller's epoch, without its journal, and without what the store
 // sets. Two commits of a step are the same if these are equal.
-func withoutStored(c memory.Commit) memory.Commit {
+func withoutStoreFields(c memory.Commit) memory.Commit {
 	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
 	c.Messages = slices.Clone(c.Messages)
 	for i := range c.Messages {

@@ -57,7 +57,7 @@ func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, 
 	switch {
 	case failed == nil:
 		return nil, storeerror.ResumeExpired(op, b.From.Resumes)
-	case failed.Outcome != session.OutcomeFailed || failed.Number != c.Turns || !hasMessage(c, failed.First):
+	case failed.Outcome != session.OutcomeFailed || failed.Number != c.Turns || !hasMessage(c, failed.StartSequence):
 		return nil, storeerror.NotResumable(op, b.From.Resumes)
 	}
 	return failed, nil
@@ -69,12 +69,12 @@ func hasMessage(c *db.Session, first int64) bool {
 	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
 }
 
-// continueWaiting gives a turn the steps of a turn whose last step waits, and the journal of that step.
-func continueWaiting(t, waiting *db.Turn, b memory.Begin) {
+// copyWaitingTurn gives a turn the steps of a turn whose last step waits, and the journal of that step.
+func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 	finished := waiting.Steps[:len(waiting.Steps)-1]
 	t.ContinuedStep = waiting.Steps[len(finished)].Step
 	t.Continues, t.Answers = b.From.Continues, slices.Clone(b.From.Answers)
-	t.Attempt, t.Steps, t.First, t.Untrusted = waiting.Attempt, slices.Clone(finished), waiting.First, waiting.Untrusted
+	t.Attempt, t.Steps, t.StartSequence, t.UntrustedSource = waiting.Attempt, slices.Clone(finished), waiting.StartSequence, waiting.UntrustedSource
 	t.Commits = maps.Clone(waiting.Commits)
 	delete(t.Commits, t.ContinuedStep)
 	for step, c := range t.Commits {
@@ -85,13 +85,13 @@ func continueWaiting(t, waiting *db.Turn, b memory.Begin) {
 	delete(waiting.Recordings, t.ContinuedStep)
 }
 
-// resumeFailed gives a turn the journals of a failed turn, except those of inherited steps.
-func resumeFailed(t, failed *db.Turn, b memory.Begin) {
+// copyFailedTurn gives a turn the journals of a failed turn, except those of inherited steps.
+func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
 	t.Origin = failed.Origin
 	if t.Origin == "" {
 		t.Origin = failed.ID
 	}
-	t.Attempt, t.First, t.Untrusted = failed.Attempt, failed.First, failed.Untrusted
+	t.Attempt, t.StartSequence, t.UntrustedSource = failed.Attempt, failed.StartSequence, failed.UntrustedSource
 	t.Journals = maps.Clone(failed.Journals)
 	if t.Journals == nil {
 		t.Journals = map[int][]execution.Entry{}
@@ -148,7 +148,7 @@ func (s *Turns) appendStepMessages(c *db.Session, t *db.Turn, b memory.Begin) {
 		return
 	}
 	first := len(c.Log)
-	s.db.Append(c, t, b.From.Copy.StepMessages...)
+	s.db.AppendMessages(c, t, b.From.Copy.StepMessages...)
 	for i, m := range b.From.Copy.StepMessages {
 		c.Log[first+i].Time = m.Time
 	}

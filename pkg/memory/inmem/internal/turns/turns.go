@@ -36,7 +36,7 @@ func (s *Turns) ReleaseTurn(_ context.Context, lease memory.Lease) error {
 func (s *Turns) endLease(op string, lease memory.Lease, after time.Duration) error {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, _, err := s.db.Held(op, lease)
+	c, _, err := s.db.FindByLease(op, lease)
 	if err != nil {
 		return err
 	}
@@ -49,31 +49,31 @@ func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	const op = "memory.FailTurn"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.db.Find(op, f.Ref)
+	c, err := s.db.FindSession(op, f.Ref)
 	if err != nil {
 		return session.Turn{}, err
 	}
 	if t := s.db.FindTurn(c, f.TurnID); t != nil && t.Outcome != session.OutcomeOpen {
 		return t.Snapshot(), nil
 	}
-	c, t, err := s.db.Held(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
+	c, t, err := s.db.FindByLease(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
 	if err != nil {
 		return session.Turn{}, err
 	}
 	if partial, ok := memory.PartialMessage(t.Journals[t.RunningStep()]); ok && s.db.HasRoom(c, partial) {
-		s.db.Append(c, t, partial)
+		s.db.AppendMessages(c, t, partial)
 	}
 	c.MarkUntrusted(memory.JournalSource(t.Journals[t.RunningStep()]))
 	t.Failure = f.Failure
-	s.journal.Keep(t, t.RunningStep(), nil)
+	s.journal.KeepRecording(t, t.RunningStep(), nil)
 	c.LastActivity = s.db.Now()
-	s.close(c, t, f.Outcome)
+	s.closeTurn(c, t, f.Outcome)
 	return t.Snapshot(), nil
 }
 
-// close ends a turn. The journals of a failed turn stay, because a later turn may resume it.
-func (s *Turns) close(c *db.Session, t *db.Turn, outcome session.Outcome) {
-	t.Outcome, t.Closed = outcome, s.db.Now()
+// closeTurn ends a turn. The journals of a failed turn stay, because a later turn may resume it.
+func (s *Turns) closeTurn(c *db.Session, t *db.Turn, outcome session.Outcome) {
+	t.Outcome, t.ClosedAt = outcome, s.db.Now()
 	if outcome != session.OutcomeFailed {
 		t.Journals = nil
 	}

@@ -20,21 +20,21 @@ func Tests() fixture.Tests {
 
 func artifactTests() fixture.Tests {
 	return fixture.Tests{
-		"Artifact_IsReadBack":                   artifactIsReadBack,
-		"Artifact_Versions":                     artifactVersions,
-		"Artifact_SameContentMakesNoNewVersion": artifactSameContentMakesNoNewVersion,
-		"Artifact_UploadResumes":                artifactUploadResumes,
-		"Artifact_SuccessorResumesTheUpload":    artifactSuccessorResumesTheUpload,
-		"Artifact_EqualContentIsStoredOnce":     artifactEqualContentIsStoredOnce,
-		"Artifact_RefusesAnotherDigest":         artifactRefusesAnotherDigest,
-		"Artifact_RefusesPiecesOfOtherSizes":    artifactRefusesPiecesOfOtherSizes,
-		"Artifact_RefusesIncompleteContent":     artifactRefusesIncompleteContent,
-		"Artifact_MayBeEmpty":                   artifactMayBeEmpty,
+		"Artifact_ReturnsStoredContent":           artifactReturnsStoredContent,
+		"Artifact_PutsMakeVersions":               artifactPutsMakeVersions,
+		"Artifact_SameContentMakesNoNewVersion":   artifactSameContentMakesNoNewVersion,
+		"Artifact_UploadResumes":                  artifactUploadResumes,
+		"Artifact_SuccessorResumesTheUpload":      artifactSuccessorResumesTheUpload,
+		"Artifact_EqualContentIsStoredOnce":       artifactEqualContentIsStoredOnce,
+		"Artifact_RejectsContentWithAWrongDigest": artifactRejectsContentWithAWrongDigest,
+		"Artifact_RejectsPiecesOfOtherSizes":      artifactRejectsPiecesOfOtherSizes,
+		"Artifact_RejectsIncompleteContent":       artifactRejectsIncompleteContent,
+		"Artifact_ContentMayBeEmpty":              artifactContentMayBeEmpty,
 	}
 }
 
 // Req: LP-22, LP-27
-func artifactIsReadBack(t *testing.T, store memory.Store) {
+func artifactReturnsStoredContent(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	for _, size := range []int{1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 1, 3 * memory.ArtifactChunk} {
 		text, name := fixture.LongText(size), fmt.Sprintf("report-%d.txt", size)
@@ -55,7 +55,7 @@ func artifactIsReadBack(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 6*memory.ArtifactChunk+1, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
-func artifactVersions(t *testing.T, store memory.Store) {
+func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	var want []memory.Artifact
 	for i := range 11 {
@@ -145,7 +145,7 @@ func artifactEqualContentIsStoredOnce(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-27
-func artifactRefusesAnotherDigest(t *testing.T, store memory.Store) {
+func artifactRejectsContentWithAWrongDigest(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(memory.ArtifactChunk + 3)
 	c := fixture.ContentOf(text)
@@ -160,7 +160,7 @@ func artifactRefusesAnotherDigest(t *testing.T, store memory.Store) {
 	require.Equal(t, text, fixture.ReadContent(t, store, h.Ref, fixture.PutArtifact(t, store, h, "a", text).Content, 0), "it may be sent again")
 }
 
-func artifactRefusesPiecesOfOtherSizes(t *testing.T, store memory.Store) {
+func artifactRejectsPiecesOfOtherSizes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(2 * memory.ArtifactChunk)
 	c := fixture.ContentOf(text)
@@ -173,7 +173,7 @@ func artifactRefusesPiecesOfOtherSizes(t *testing.T, store memory.Store) {
 	require.Zero(t, stored)
 }
 
-func artifactRefusesIncompleteContent(t *testing.T, store memory.Store) {
+func artifactRejectsIncompleteContent(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(memory.ArtifactChunk + 1)
 	a := memory.Artifact{Content: fixture.ContentOf(text), Name: "a"}
@@ -184,12 +184,12 @@ func artifactRefusesIncompleteContent(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.BaseMismatch, "offset", fmt.Sprint(memory.ArtifactChunk))
 	_, err = store.ReadArtifact(t.Context(), h.Ref, a.Content, 0)
 	fixture.RequireMode(t, err, failure.NotFound)
-	fixture.Send(t, store, h, text)
+	fixture.UploadContent(t, store, h, text)
 	_, err = store.ReadArtifact(t.Context(), h.Ref, a.Content, 0)
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func artifactMayBeEmpty(t *testing.T, store memory.Store) {
+func artifactContentMayBeEmpty(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	a := fixture.PutArtifact(t, store, h, "empty", "")
 	require.Zero(t, a.Size)

@@ -15,32 +15,32 @@ import (
 
 func attachTests() fixture.Tests {
 	return fixture.Tests{
-		"Attach_StoresFilesWithTheMessage":       attachStoresFilesWithTheMessage,
-		"Attach_MakesVersions":                   attachMakesVersions,
-		"Attach_ARepeatStoresNothing":            attachARepeatStoresNothing,
-		"Attach_ASuccessorFindsThem":             attachASuccessorFindsThem,
-		"Attach_ARefusedTurnStoresNothing":       attachARefusedTurnStoresNothing,
-		"Attach_RefusesInvalidFiles":             attachRefusesInvalidFiles,
-		"Attach_SharesContentWithArtifacts":      attachSharesContentWithArtifacts,
-		"Attach_CountsAsArtifact":                attachCountsAsArtifact,
-		"Attach_AfterAnEvictedTurn":              attachAfterAnEvictedTurn,
-		"Attach_AMessageMayReferenceStoredFiles": attachAMessageMayReferenceStoredFiles,
-		"Attach_ManyFilesAreAtomic":              attachManyFilesAreAtomic,
+		"Attach_StoresFilesWithTheMessage":      attachStoresFilesWithTheMessage,
+		"Attach_KnownNameGetsANewVersion":       attachKnownNameGetsANewVersion,
+		"Attach_RepeatStoresNothing":            attachRepeatStoresNothing,
+		"Attach_TakeoverReturnsStoredFiles":     attachTakeoverReturnsStoredFiles,
+		"Attach_RejectedTurnStoresNothing":      attachRejectedTurnStoresNothing,
+		"Attach_RejectsInvalidFiles":            attachRejectsInvalidFiles,
+		"Attach_SharesContentWithArtifacts":     attachSharesContentWithArtifacts,
+		"Attach_CountsTowardArtifactLimits":     attachCountsTowardArtifactLimits,
+		"Attach_WorksAfterAnEvictedTurn":        attachWorksAfterAnEvictedTurn,
+		"Attach_MessageMayReferenceStoredFiles": attachMessageMayReferenceStoredFiles,
+		"Attach_StoresAllFilesOrNone":           attachStoresAllFilesOrNone,
 	}
 }
 
-func file(name, content string) conversation.Attachment {
+func newFile(name, content string) conversation.Attachment {
 	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
 }
 
-// named returns a file as a stored message has it.
-func named(f conversation.Attachment, version int) conversation.Attachment {
+// storedFile returns a file as a stored message has it.
+func storedFile(f conversation.Attachment, version int) conversation.Attachment {
 	f.Version, f.Data = version, nil
 	return f
 }
 
-// attaching returns a request with files.
-func attaching(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
+// newBeginWithFiles returns a request with files.
+func newBeginWithFiles(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
 	b := fixture.NewBegin(ref, turnID, "look at this")
 	b.Message.Attachments = files
 	return b
@@ -54,17 +54,19 @@ func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.BeginRes
 	return begun
 }
 
-func last(messages []conversation.Message) conversation.Message { return messages[len(messages)-1] }
+func lastMessage(messages []conversation.Message) conversation.Message {
+	return messages[len(messages)-1]
+}
 
 func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	small, large := file("notes.txt", "remember the milk"), file("chart.png", fixture.LongText(memory.ArtifactChunk+1))
+	small, large := newFile("notes.txt", "remember the milk"), newFile("chart.png", fixture.LongText(memory.ArtifactChunk+1))
 	large.MediaType = "image/png"
-	begun := beginWith(t, store, attaching(ref, "t1", small, large))
-	want := []conversation.Attachment{named(small, 1), named(large, 1)}
-	require.Equal(t, want, last(begun.History).Attachments, "the window names them, without their bytes")
-	require.Equal(t, want, last(fixture.History(t, store, ref)).Attachments)
-	require.Equal(t, "look at this", last(begun.History).Text)
+	begun := beginWith(t, store, newBeginWithFiles(ref, "t1", small, large))
+	want := []conversation.Attachment{storedFile(small, 1), storedFile(large, 1)}
+	require.Equal(t, want, lastMessage(begun.History).Attachments, "the window names them, without their bytes")
+	require.Equal(t, want, lastMessage(fixture.LoadHistory(t, store, ref)).Attachments)
+	require.Equal(t, "look at this", lastMessage(begun.History).Text)
 
 	all := fixture.ListArtifacts(t, store, ref)
 	require.Len(t, all, 2)
@@ -75,7 +77,7 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	require.Equal(t, string(small.Data), fixture.ReadContent(t, store, ref, all[1].Content, 0))
 	s := fixture.GetSession(t, store, ref)
 	require.EqualValues(t, small.Size+large.Size, s.Size.ArtifactBytes)
-	require.EqualValues(t, conversation.Size(last(begun.History)), s.Size.Bytes, "the bytes are no part of the message")
+	require.EqualValues(t, conversation.Size(lastMessage(begun.History)), s.Size.Bytes, "the bytes are no part of the message")
 
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
 	require.NoError(t, store.ClearSession(t.Context(), ref))
@@ -83,95 +85,95 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 }
 
 // A file with a known name becomes its next version, unless its content is unchanged.
-func attachMakesVersions(t *testing.T, store memory.Store) {
+func attachKnownNameGetsANewVersion(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i, step := range []struct {
 		content string
 		version int
 	}{{"one", 1}, {"two", 2}, {"two", 2}, {"one", 3}} {
 		turn := fmt.Sprintf("t%d", i+1)
-		f, other := file("a", step.content), file("b", "the same")
-		begun := beginWith(t, store, attaching(ref, turn, other, f))
-		require.Equal(t, []conversation.Attachment{named(other, 1), named(f, step.version)}, last(begun.History).Attachments)
+		f, other := newFile("a", step.content), newFile("b", "the same")
+		begun := beginWith(t, store, newBeginWithFiles(ref, turn, other, f))
+		require.Equal(t, []conversation.Attachment{storedFile(other, 1), storedFile(f, step.version)}, lastMessage(begun.History).Attachments)
 		fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
 	}
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 4)
 }
 
-func attachARepeatStoresNothing(t *testing.T, store memory.Store) {
+func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	ask := attaching(ref, "t1", file("a", "one"))
+	ask := newBeginWithFiles(ref, "t1", newFile("a", "one"))
 	first := beginWith(t, store, ask)
-	before := fixture.View(t, store, ref)
+	before := fixture.ReadSession(t, store, ref)
 	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // repeated by the holder, whose first answer was lost
 	ask.TraceID = fixture.NewTraceID()
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusOpen, found.Status)
-	require.Equal(t, before, fixture.View(t, store, ref))
+	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
-	before = fixture.View(t, store, ref)
+	before = fixture.ReadSession(t, store, ref)
 	found, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusClosed, found.Status)
-	require.Equal(t, before, fixture.View(t, store, ref))
+	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
 // A takeover needs no bytes, because the session has them since the turn began.
-func attachASuccessorFindsThem(t *testing.T, store memory.Store) {
+func attachTakeoverReturnsStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	f := file("a", "one")
-	first := beginWith(t, store, attaching(ref, "t1", f))
-	fixture.Release(t, store, ref, first.Turn)
+	f := newFile("a", "one")
+	first := beginWith(t, store, newBeginWithFiles(ref, "t1", f))
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	ask := fixture.NewBegin(ref, "t1", "")
 	ask.Message = conversation.Message{}
 	second := beginWith(t, store, ask)
 	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
-	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(second.History).Attachments)
-	fixture.Release(t, store, ref, second.Turn)
-	third := beginWith(t, store, attaching(ref, "t1", f)) // found by the request itself
-	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(third.History).Attachments)
+	require.Equal(t, []conversation.Attachment{storedFile(f, 1)}, lastMessage(second.History).Attachments)
+	fixture.ReleaseTurn(t, store, ref, second.Turn)
+	third := beginWith(t, store, newBeginWithFiles(ref, "t1", f)) // found by the request itself
+	require.Equal(t, []conversation.Attachment{storedFile(f, 1)}, lastMessage(third.History).Attachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
 	require.Equal(t, "one", fixture.ReadContent(t, store, ref, fixture.ContentOf("one"), 0))
 }
 
-func attachARefusedTurnStoresNothing(t *testing.T, store memory.Store) {
+func attachRejectedTurnStoresNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	_, err := store.BeginTurn(t.Context(), attaching(ref, "t2", file("a", "one")))
+	_, err := store.BeginTurn(t.Context(), newBeginWithFiles(ref, "t2", newFile("a", "one")))
 	fixture.RequireMode(t, err, failure.SessionBusy)
-	other := attaching(ref, "t1", file("a", "one"))
+	other := newBeginWithFiles(ref, "t1", newFile("a", "one"))
 	other.Fingerprint = "another"
 	_, err = store.BeginTurn(t.Context(), other)
 	fixture.RequireMode(t, err, failure.KeyReused)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted))
-	known := attaching(ref, "t3", file("a", "one"))
+	known := newBeginWithFiles(ref, "t3", newFile("a", "one"))
 	known.LookupOnly = true
 	_, err = store.BeginTurn(t.Context(), known)
 	fixture.RequireMode(t, err, failure.NotFound)
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
 }
 
-func attachRefusesInvalidFiles(t *testing.T, store memory.Store) {
+func attachRejectsInvalidFiles(t *testing.T, store memory.Store) {
 	many := make([]conversation.Attachment, conversation.MaxAttachments+1)
 	for i := range many {
-		many[i] = file(fmt.Sprint(i), "x")
+		many[i] = newFile(fmt.Sprint(i), "x")
 	}
 	mebi := fixture.LongText(conversation.MaxAttachmentBytes)
 	for why, files := range map[string][]conversation.Attachment{
-		"a name without a slash":   {file("a/b", "x")},
-		"a name":                   {file("", "x")},
-		"not of the user":          {file("user:a", "x")},
-		"something":                {file("a", "")},
-		"not too much":             {file("a", mebi+"x")},
-		"not too much together":    {file("a", mebi), file("b", mebi), file("c", mebi), file("d", "x")},
+		"a name without a slash":   {newFile("a/b", "x")},
+		"a name":                   {newFile("", "x")},
+		"not of the user":          {newFile("user:a", "x")},
+		"something":                {newFile("a", "")},
+		"not too much":             {newFile("a", mebi+"x")},
+		"not too much together":    {newFile("a", mebi), newFile("b", mebi), newFile("c", mebi), newFile("d", "x")},
 		"not too many":             many,
-		"each with its own name":   {file("a", "x"), file("a", "y")},
+		"each with its own name":   {newFile("a", "x"), newFile("a", "y")},
 		"a media type of one line": {{Name: "a", MediaType: "text/plain\n", Data: []byte("x")}},
 	} {
 		ref := fixture.NewRef()
-		_, err := store.BeginTurn(t.Context(), attaching(ref, "t1", files...))
+		_, err := store.BeginTurn(t.Context(), newBeginWithFiles(ref, "t1", files...))
 		require.Error(t, err, why)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%s: %v", why, err)
 		_, err = store.GetSession(t.Context(), ref)
@@ -182,10 +184,10 @@ func attachRefusesInvalidFiles(t *testing.T, store memory.Store) {
 func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	fixture.PutArtifact(t, store, h, "made", "the same")
-	require.NoError(t, store.AppendArtifact(t.Context(), h, stage(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0,
+	require.NoError(t, store.AppendArtifact(t.Context(), h, stageContent(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0,
 		[]byte(fixture.LongText(memory.ArtifactChunk + 9))[:memory.ArtifactChunk]))
-	fixture.Release(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
-	begun := beginWith(t, store, attaching(h.Ref, "t2", file("sent", "the same"), file("half", fixture.LongText(memory.ArtifactChunk+9))))
+	fixture.ReleaseTurn(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
+	begun := beginWith(t, store, newBeginWithFiles(h.Ref, "t2", newFile("sent", "the same"), newFile("half", fixture.LongText(memory.ArtifactChunk+9))))
 	h = fixture.LeaseOf(h.Ref, begun.Turn)
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "made", 0))
 	require.Equal(t, "the same", fixture.ReadContent(t, store, h.Ref, fixture.ContentOf("the same"), 0))
@@ -197,14 +199,14 @@ func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	require.EqualValues(t, memory.ArtifactChunk+9, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
-func stage(t *testing.T, store memory.Store, h memory.Lease, text string) memory.Content {
+func stageContent(t *testing.T, store memory.Store, h memory.Lease, text string) memory.Content {
 	t.Helper()
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf(text))
 	require.NoError(t, err)
 	return fixture.ContentOf(text)
 }
 
-func attachCountsAsArtifact(t *testing.T, store memory.Store) {
+func attachCountsTowardArtifactLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
 		size := int64(memory.MaxArtifactBytes)
@@ -214,41 +216,41 @@ func attachCountsAsArtifact(t *testing.T, store memory.Store) {
 		_, err := store.StageArtifact(t.Context(), h, memory.Content{SHA256: fixture.ContentOf(fmt.Sprint(i)).SHA256, Size: size})
 		require.NoError(t, err)
 	}
-	fixture.Release(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
-	_, err := store.BeginTurn(t.Context(), attaching(h.Ref, "t2", file("a", "12345")))
+	fixture.ReleaseTurn(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
+	_, err := store.BeginTurn(t.Context(), newBeginWithFiles(h.Ref, "t2", newFile("a", "12345")))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Equal(t, "t1", fixture.GetSession(t, store, h.Ref).OpenTurn, "the turn did not begin")
-	beginWith(t, store, attaching(h.Ref, "t2", file("a", "1234")))
+	beginWith(t, store, newBeginWithFiles(h.Ref, "t2", newFile("a", "1234")))
 }
 
-func attachAfterAnEvictedTurn(t *testing.T, store memory.Store) {
+func attachWorksAfterAnEvictedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	first := beginWith(t, store, attaching(ref, "t1", file("a", "one")))
-	fixture.Release(t, store, ref, first.Turn)
-	f := file("a", "two")
-	begun := beginWith(t, store, attaching(ref, "t2", f)) // two corrections on the way
-	require.Equal(t, []conversation.Attachment{named(f, 2)}, last(begun.History).Attachments)
+	first := beginWith(t, store, newBeginWithFiles(ref, "t1", newFile("a", "one")))
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
+	f := newFile("a", "two")
+	begun := beginWith(t, store, newBeginWithFiles(ref, "t2", f)) // two corrections on the way
+	require.Equal(t, []conversation.Attachment{storedFile(f, 2)}, lastMessage(begun.History).Attachments)
 }
 
 // A message may also name stored versions, besides a new file.
-func attachAMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
+func attachMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	old, added := file("a", "one"), file("b", "two")
-	first := beginWith(t, store, attaching(ref, "t1", old))
+	old, added := newFile("a", "one"), newFile("b", "two")
+	first := beginWith(t, store, newBeginWithFiles(ref, "t1", old))
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
-	again := beginWith(t, store, attaching(ref, "t2", named(old, 1), added))
-	require.Equal(t, []conversation.Attachment{named(old, 1), named(added, 1)}, last(again.History).Attachments)
+	again := beginWith(t, store, newBeginWithFiles(ref, "t2", storedFile(old, 1), added))
+	require.Equal(t, []conversation.Attachment{storedFile(old, 1), storedFile(added, 1)}, lastMessage(again.History).Attachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 2)
 }
 
-func attachManyFilesAreAtomic(t *testing.T, store memory.Store) {
+func attachStoresAllFilesOrNone(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	var files []conversation.Attachment
 	for i := range conversation.MaxAttachments {
-		files = append(files, file(fmt.Sprintf("f%d", i), fixture.LongText(conversation.MaxAttachedBytes/conversation.MaxAttachments)))
+		files = append(files, newFile(fmt.Sprintf("f%d", i), fixture.LongText(conversation.MaxAttachedBytes/conversation.MaxAttachments)))
 	}
-	begun := beginWith(t, store, attaching(ref, "t1", files...))
-	require.Len(t, last(begun.History).Attachments, conversation.MaxAttachments)
+	begun := beginWith(t, store, newBeginWithFiles(ref, "t1", files...))
+	require.Len(t, lastMessage(begun.History).Attachments, conversation.MaxAttachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), conversation.MaxAttachments)
 	require.EqualValues(t, conversation.MaxAttachedBytes, fixture.GetSession(t, store, ref).Size.ArtifactBytes)
 }

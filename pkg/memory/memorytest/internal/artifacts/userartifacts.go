@@ -15,25 +15,25 @@ import (
 
 func userArtifactTests() fixture.Tests {
 	return fixture.Tests{
-		"Artifact_OfAUserIsSeenByItsSessions":      artifactOfAUserIsSeenByItsSessions,
-		"Artifact_OfAUserStaysWithoutTheSession":   artifactOfAUserStaysWithoutTheSession,
-		"Artifact_OfAUserNeedsAUser":               artifactOfAUserNeedsAUser,
-		"Artifact_OfAUserIsFenced":                 artifactOfAUserIsFenced,
-		"Artifact_OfAUserHasOneSequenceOfVersions": artifactOfAUserHasOneSequenceOfVersions,
-		"Artifact_OfAUserLeavesNoContentBehind":    artifactOfAUserLeavesNoContentBehind,
-		"Artifact_OfAUserPutIsRepeatable":          artifactOfAUserPutIsRepeatable,
-		"Artifact_RefusesTooManyVersionsOfAUser":   artifactRefusesTooManyVersionsOfAUser,
-		"Artifact_RefusesTooManyBytesOfAUser":      artifactRefusesTooManyBytesOfAUser,
-		"Artifact_OfAUserDeleteKeepsSharedContent": artifactOfAUserDeleteKeepsSharedContent,
+		"UserArtifact_IsVisibleInAllSessionsOfTheUser":       userArtifactIsVisibleInAllSessionsOfTheUser,
+		"UserArtifact_OutlivesTheSession":                    userArtifactOutlivesTheSession,
+		"UserArtifact_NeedsAUser":                            userArtifactNeedsAUser,
+		"UserArtifact_WritesAreFenced":                       userArtifactWritesAreFenced,
+		"UserArtifact_ConcurrentSessionsShareVersionNumbers": userArtifactConcurrentSessionsShareVersionNumbers,
+		"UserArtifact_LeavesNoContentInTheSession":           userArtifactLeavesNoContentInTheSession,
+		"UserArtifact_PutIsRepeatable":                       userArtifactPutIsRepeatable,
+		"UserArtifact_RejectsTooManyVersions":                userArtifactRejectsTooManyVersions,
+		"UserArtifact_RejectsTooManyBytes":                   userArtifactRejectsTooManyBytes,
+		"UserArtifact_DeleteKeepsSharedContent":              userArtifactDeleteKeepsSharedContent,
 	}
 }
 
 // Names, versions, reading, listing and deleting, for a session and for its user.
 // Req: AD-23
-func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
+func userArtifactIsVisibleInAllSessionsOfTheUser(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	one, two := fixture.OpenTurnOf(t, store, user), fixture.OpenTurnOf(t, store, user)
-	bob, nobody := fixture.OpenTurnOf(t, store, fixture.UniqueName("bob")), fixture.OpenTurn(t, store)
+	one, two := fixture.OpenTurnOfUser(t, store, user), fixture.OpenTurnOfUser(t, store, user)
+	bob, nobody := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("bob")), fixture.OpenTurn(t, store)
 	text := fixture.LongText(memory.ArtifactChunk + 1)
 	first := fixture.PutArtifact(t, store, one, "user:profile", "in short")
 	require.Equal(t, memory.Artifact{
@@ -76,9 +76,9 @@ func artifactOfAUserIsSeenByItsSessions(t *testing.T, store memory.Store) {
 	require.Equal(t, 3, fixture.PutArtifact(t, store, one, "user:profile", "anew").Version, "a number is not used again")
 }
 
-func artifactOfAUserStaysWithoutTheSession(t *testing.T, store memory.Store) {
+func userArtifactOutlivesTheSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	one, two := fixture.OpenTurnOf(t, store, user), fixture.OpenTurnOf(t, store, user)
+	one, two := fixture.OpenTurnOfUser(t, store, user), fixture.OpenTurnOfUser(t, store, user)
 	a := fixture.PutArtifact(t, store, one, "user:a", "of one")
 	b := fixture.PutArtifact(t, store, two, "user:b", "of two")
 	_, err := store.FailTurn(t.Context(), memory.Fail{
@@ -91,12 +91,12 @@ func artifactOfAUserStaysWithoutTheSession(t *testing.T, store memory.Store) {
 	require.Equal(t, []memory.Artifact{a, b}, fixture.ListArtifacts(t, store, one.Ref))
 	require.Equal(t, "of two", fixture.ReadContent(t, store, one.Ref, b.Content, 0))
 	fixture.DeleteSession(t, store, one.Ref)
-	require.Equal(t, []memory.Artifact{a, b}, fixture.ListArtifacts(t, store, fixture.OpenTurnOf(t, store, user).Ref), "a session that comes later")
+	require.Equal(t, []memory.Artifact{a, b}, fixture.ListArtifacts(t, store, fixture.OpenTurnOfUser(t, store, user).Ref), "a session that comes later")
 }
 
-func artifactOfAUserNeedsAUser(t *testing.T, store memory.Store) {
+func userArtifactNeedsAUser(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.Send(t, store, h, "text"), Name: "user:a"})
+	_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.UploadContent(t, store, h, "text"), Name: "user:a"})
 	fixture.RequireMode(t, err, failure.UserInvalidInput, "session_id", h.Ref.Session)
 	require.ErrorContains(t, err, "has no user")
 	err = store.DeleteArtifact(t.Context(), h, "user:a", 0)
@@ -106,7 +106,7 @@ func artifactOfAUserNeedsAUser(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, h.Ref))
 }
 
-func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
+func userArtifactWritesAreFenced(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	ask := fixture.NewBegin(fixture.NewRef(), "t1", "hello")
 	ask.User = user
@@ -114,7 +114,7 @@ func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	old := fixture.LeaseOf(ask.Ref, begun.Turn)
 	a := fixture.PutArtifact(t, store, old, "user:a", "one")
-	c := fixture.Send(t, store, old, "two")
+	c := fixture.UploadContent(t, store, old, "two")
 	ask.LostEpoch = old.Epoch
 	taken, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -138,13 +138,13 @@ func artifactOfAUserIsFenced(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.DeleteArtifact(t.Context(), next, "user:a", 0), failure.TurnNotOpen)
 }
 
-// artifactOfAUserHasOneSequenceOfVersions has many sessions write at once.
-func artifactOfAUserHasOneSequenceOfVersions(t *testing.T, store memory.Store) {
+// userArtifactConcurrentSessionsShareVersionNumbers has many sessions write at once.
+func userArtifactConcurrentSessionsShareVersionNumbers(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
 	holds := make([]memory.Lease, sessions)
 	for i := range holds {
-		holds[i] = fixture.OpenTurnOf(t, store, user)
+		holds[i] = fixture.OpenTurnOfUser(t, store, user)
 	}
 	got := make([][]int, sessions)
 	var all sync.WaitGroup
@@ -178,8 +178,8 @@ func artifactOfAUserHasOneSequenceOfVersions(t *testing.T, store memory.Store) {
 	require.Equal(t, sessions*each, stored[len(stored)-1].Version)
 }
 
-func artifactOfAUserLeavesNoContentBehind(t *testing.T, store memory.Store) {
-	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
+func userArtifactLeavesNoContentInTheSession(t *testing.T, store memory.Store) {
+	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	c := fixture.PutArtifact(t, store, h, "user:a", "text").Content
 	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes, "it is not the session's")
 	stored, err := store.StageArtifact(t.Context(), h, c)
@@ -195,26 +195,26 @@ func artifactOfAUserLeavesNoContentBehind(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactOfAUserPutIsRepeatable repeats calls whose answers were lost: the content has left the
+// userArtifactPutIsRepeatable repeats calls whose answers were lost: the content has left the
 // session by then.
-func artifactOfAUserPutIsRepeatable(t *testing.T, store memory.Store) {
+func userArtifactPutIsRepeatable(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	h := fixture.OpenTurnOf(t, store, user)
+	h := fixture.OpenTurnOfUser(t, store, user)
 	first := fixture.PutArtifact(t, store, h, "user:a", "text")
 	for range 2 {
 		again, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: first.Content, Name: "user:a"})
 		require.NoError(t, err)
 		require.Equal(t, first, again)
 	}
-	b, err := store.PutArtifact(t.Context(), fixture.OpenTurnOf(t, store, user), memory.Artifact{Content: first.Content, Name: "user:b"})
+	b, err := store.PutArtifact(t.Context(), fixture.OpenTurnOfUser(t, store, user), memory.Artifact{Content: first.Content, Name: "user:b"})
 	require.NoError(t, err, "what the user has need not be sent again")
 	require.Equal(t, 1, b.Version)
 	_, err = store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.ContentOf("unknown"), Name: "user:a"})
 	fixture.RequireMode(t, err, failure.BaseMismatch, "offset", "0")
 }
 
-func artifactRefusesTooManyVersionsOfAUser(t *testing.T, store memory.Store) {
-	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
+func userArtifactRejectsTooManyVersions(t *testing.T, store memory.Store) {
+	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	contents := []memory.Content{fixture.PutArtifact(t, store, h, "one", "one").Content, fixture.PutArtifact(t, store, h, "two", "two").Content}
 	for i := range memory.MaxArtifacts {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: contents[i%2], Name: "user:a"})
@@ -230,8 +230,8 @@ func artifactRefusesTooManyVersionsOfAUser(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), memory.MaxArtifacts+3)
 }
 
-func artifactRefusesTooManyBytesOfAUser(t *testing.T, store memory.Store) {
-	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
+func userArtifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
+	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	text := fixture.LongText(16 << 20)
 	c := fixture.PutArtifact(t, store, h, "own", text).Content
 	for i := range memory.MaxSessionArtifacts / len(text) {
@@ -240,16 +240,16 @@ func artifactRefusesTooManyBytesOfAUser(t *testing.T, store memory.Store) {
 	}
 	_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "user:more"})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	_, err = store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.Send(t, store, h, "x"), Name: "user:more"})
+	_, err = store.PutArtifact(t.Context(), h, memory.Artifact{Content: fixture.UploadContent(t, store, h, "x"), Name: "user:more"})
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	fixture.PutArtifact(t, store, h, "more", "x")
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "user:0", 0))
 	fixture.PutArtifact(t, store, h, "user:more", "x")
 }
 
-func artifactOfAUserDeleteKeepsSharedContent(t *testing.T, store memory.Store) {
+func userArtifactDeleteKeepsSharedContent(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	one, two := fixture.OpenTurnOf(t, store, user), fixture.OpenTurnOf(t, store, user)
+	one, two := fixture.OpenTurnOfUser(t, store, user), fixture.OpenTurnOfUser(t, store, user)
 	text := fixture.LongText(memory.ArtifactChunk + 1)
 	c := fixture.PutArtifact(t, store, one, "user:a", text).Content
 	fixture.PutArtifact(t, store, two, "user:b", text)

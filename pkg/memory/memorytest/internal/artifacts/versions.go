@@ -15,17 +15,17 @@ import (
 
 func versionTests() fixture.Tests {
 	return fixture.Tests{
-		"Artifact_DeleteRemovesVersions":    artifactDeleteRemovesVersions,
-		"Artifact_DeleteKeepsSharedContent": artifactDeleteKeepsSharedContent,
-		"Artifact_RefusesTooManyVersions":   artifactRefusesTooManyVersions,
-		"Artifact_RefusesTooManyBytes":      artifactRefusesTooManyBytes,
-		"Artifact_StagedBytesCount":         artifactStagedBytesCount,
-		"Artifact_StagedContentsCount":      artifactStagedContentsCount,
-		"Artifact_RefusesUnknown":           artifactRefusesUnknown,
-		"Artifact_NamesMayHoldAnyText":      artifactNamesMayHoldAnyText,
-		"Artifact_RefusesNames":             artifactRefusesNames,
-		"Artifact_OfSessionsAreIsolated":    artifactOfSessionsAreIsolated,
-		"Artifact_StaysAfterTheTurn":        artifactStaysAfterTheTurn,
+		"Artifact_DeleteRemovesVersions":              artifactDeleteRemovesVersions,
+		"Artifact_DeleteKeepsSharedContent":           artifactDeleteKeepsSharedContent,
+		"Artifact_RejectsTooManyVersions":             artifactRejectsTooManyVersions,
+		"Artifact_RejectsTooManyBytes":                artifactRejectsTooManyBytes,
+		"Artifact_StagedBytesCountTowardLimits":       artifactStagedBytesCountTowardLimits,
+		"Artifact_StagedContentsCountTowardLimits":    artifactStagedContentsCountTowardLimits,
+		"Artifact_RejectsUnknownSessionsAndArtifacts": artifactRejectsUnknownSessionsAndArtifacts,
+		"Artifact_NamesMayHoldAnyText":                artifactNamesMayHoldAnyText,
+		"Artifact_RejectsInvalidNames":                artifactRejectsInvalidNames,
+		"Artifact_SessionsAreIsolated":                artifactSessionsAreIsolated,
+		"Artifact_OutlivesTheTurn":                    artifactOutlivesTheTurn,
 	}
 }
 
@@ -78,9 +78,9 @@ func artifactDeleteKeepsSharedContent(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "c", text)
 }
 
-func artifactRefusesTooManyVersions(t *testing.T, store memory.Store) {
+func artifactRejectsTooManyVersions(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	contents := []memory.Content{fixture.Send(t, store, h, "one"), fixture.Send(t, store, h, "two")}
+	contents := []memory.Content{fixture.UploadContent(t, store, h, "one"), fixture.UploadContent(t, store, h, "two")}
 	for i := range memory.MaxArtifacts {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: contents[i%2], Name: "a"})
 		require.NoError(t, err)
@@ -97,10 +97,10 @@ func artifactRefusesTooManyVersions(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), memory.MaxArtifacts)
 }
 
-func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
+func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(16 << 20)
-	c := fixture.Send(t, store, h, text)
+	c := fixture.UploadContent(t, store, h, text)
 	for i := range memory.MaxSessionArtifacts / len(text) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint(i)})
 		require.NoError(t, err)
@@ -118,8 +118,8 @@ func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "more", "x")
 }
 
-// artifactStagedBytesCount stages content that is never completed.
-func artifactStagedBytesCount(t *testing.T, store memory.Store) {
+// artifactStagedBytesCountTowardLimits stages content that is never completed.
+func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	stage := func(text string, size int64) (int64, error) {
 		c := fixture.ContentOf(text)
@@ -153,7 +153,7 @@ func artifactStagedBytesCount(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 }
 
-func artifactStagedContentsCount(t *testing.T, store memory.Store) {
+func artifactStagedContentsCountTowardLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	fixture.PutArtifact(t, store, h, "a", "abc")
 	for i := range memory.MaxArtifacts - 1 {
@@ -165,7 +165,7 @@ func artifactStagedContentsCount(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "b", "0") // it was staged
 }
 
-func artifactRefusesUnknown(t *testing.T, store memory.Store) {
+func artifactRejectsUnknownSessionsAndArtifacts(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.ListArtifacts(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
@@ -196,10 +196,10 @@ func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), len(names))
 }
 
-// artifactRefusesNames: nothing is stored under an invalid name, and reading one fails with not_found.
-func artifactRefusesNames(t *testing.T, store memory.Store) {
+// artifactRejectsInvalidNames: nothing is stored under an invalid name, and reading one fails with not_found.
+func artifactRejectsInvalidNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	c := fixture.Send(t, store, h, "text")
+	c := fixture.UploadContent(t, store, h, "text")
 	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
 		for _, h := range []memory.Lease{h, {Ref: fixture.NewRef(), TurnID: "t1", Epoch: 1}} {
 			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
@@ -212,7 +212,7 @@ func artifactRefusesNames(t *testing.T, store memory.Store) {
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "dir/a.txt", 0))
 }
 
-func artifactOfSessionsAreIsolated(t *testing.T, store memory.Store) {
+func artifactSessionsAreIsolated(t *testing.T, store memory.Store) {
 	one, two := fixture.OpenTurn(t, store), fixture.OpenTurn(t, store)
 	a := fixture.PutArtifact(t, store, one, "a", "of one")
 	_, err := store.ReadArtifact(t.Context(), two.Ref, a.Content, 0)
@@ -224,11 +224,11 @@ func artifactOfSessionsAreIsolated(t *testing.T, store memory.Store) {
 	require.Zero(t, stored)
 }
 
-func artifactStaysAfterTheTurn(t *testing.T, store memory.Store) {
+func artifactOutlivesTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	a := fixture.PutArtifact(t, store, fixture.LeaseOf(ref, turn), "a", "made")
-	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	next := fixture.BeginTurn(t, store, ref, "t2", "again")
 	require.Equal(t, []memory.Artifact{a}, fixture.ListArtifacts(t, store, ref))

@@ -24,45 +24,45 @@ func Tests() fixture.Tests {
 
 func waitTests() fixture.Tests {
 	return fixture.Tests{
-		"Wait_EndsTheTurn":                              waitEndsTheTurn,
-		"Wait_CommitIsIdempotent":                       waitCommitIsIdempotent,
-		"Wait_RefusesOtherOutcomes":                     waitRefusesOtherOutcomes,
-		"Wait_ForACredential":                           waitForACredential,
-		"Wait_RefusesTooManyCalls":                      waitRefusesTooManyCalls,
-		"Wait_IsForTheLastStep":                         waitIsForTheLastStep,
-		"Wait_OutlastsChangesOfTheSession":              waitOutlastsChangesOfTheSession,
-		"Wait_AMessageLeavesTheCalls":                   waitAMessageLeavesTheCalls,
-		"Wait_AClearLeavesTheCalls":                     waitAClearLeavesTheCalls,
-		"Wait_AQuestionHasNoCalls":                      waitAQuestionHasNoCalls,
-		"Wait_DeletedSessionHasNoCalls":                 waitDeletedSessionHasNoCalls,
-		"Wait_AClosedTurnKeepsItsResult":                waitAClosedTurnKeepsItsResult,
-		"Wait_JournalIsUnreadableUntilTheTurnContinues": waitJournalIsUnreadableUntilTheTurnContinues,
+		"WaitingCalls_EndTheTurn":                               waitingCallsEndTheTurn,
+		"WaitingCalls_CommitIsIdempotent":                       waitingCallsCommitIsIdempotent,
+		"WaitingCalls_RejectOtherOutcomes":                      waitingCallsRejectOtherOutcomes,
+		"WaitingCalls_ForACredentialSetAuthRequired":            waitingCallsForACredentialSetAuthRequired,
+		"WaitingCalls_TooManyAreRejected":                       waitingCallsTooManyAreRejected,
+		"WaitingCalls_BelongToTheLastStep":                      waitingCallsBelongToTheLastStep,
+		"WaitingCalls_SurviveChangesOfTheSession":               waitingCallsSurviveChangesOfTheSession,
+		"WaitingCalls_AreDroppedByANewMessage":                  waitingCallsAreDroppedByANewMessage,
+		"WaitingCalls_AreDroppedByAClear":                       waitingCallsAreDroppedByAClear,
+		"WaitingCalls_AreEmptyForAQuestion":                     waitingCallsAreEmptyForAQuestion,
+		"WaitingCalls_AreDeletedWithTheSession":                 waitingCallsAreDeletedWithTheSession,
+		"WaitingCalls_StayInTheClosedTurn":                      waitingCallsStayInTheClosedTurn,
+		"WaitingCalls_JournalIsUnreadableUntilTheTurnContinues": waitingCallsJournalIsUnreadableUntilTheTurnContinues,
 	}
 }
 
-// stopped returns the journal of a step that stopped in its second round: the tool of the first round ran, the
+// newStoppedJournal returns the journal of a step that stopped in its second round: the tool of the first round ran, the
 // tool of the second may have run.
-func stopped() []execution.Entry { return fixture.ModelRounds(2)[:5] }
+func newStoppedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
-// waiting returns a session with a turn t1 whose first step is done and whose second step waits. The window of
+// newWaitingTurn returns a session with a turn t1 whose first step is done and whose second step waits. The window of
 // the turn ends with its message, at sequence 3.
-func waiting(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
+func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, stopped()...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, newStoppedJournal()...)
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 2))
 	return ref, turn
 }
 
-func waitEndsTheTurn(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
 		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, Sequence: 5,
-		WaitingTurn: "t1", Pending: fixture.Pending(2), LastTrace: turn.Trace,
+		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 
 	// A list names the turn, without its calls.
@@ -82,8 +82,8 @@ func waitEndsTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, "t1", listed[0].WaitingTurn)
 }
 
-func waitCommitIsIdempotent(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	c := fixture.NewWaitingCommit(ref, turn, 2)
 	c.Base = 4
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
@@ -95,7 +95,7 @@ func waitCommitIsIdempotent(t *testing.T, store memory.Store) {
 	s := fixture.GetSession(t, store, ref)
 	require.Empty(t, s.WaitingTurn)
 	require.Equal(t, "t2", s.OpenTurn)
-	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 
 	// With other calls it is another commit.
 	c.Result.Pending = c.Result.Pending[:1]
@@ -103,7 +103,7 @@ func waitCommitIsIdempotent(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.Fenced)
 }
 
-func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
+func waitingCallsRejectOtherOutcomes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	for _, outcome := range []session.Outcome{session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeAuthRequired} {
@@ -120,7 +120,7 @@ func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
 // A call that lacks a credential gives the turn the outcome auth_required. Its sealed answer is stored
 // unchanged.
 // Req: LP-40
-func waitForACredential(t *testing.T, store memory.Store) {
+func waitingCallsForACredentialSetAuthRequired(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
@@ -156,7 +156,7 @@ func waitForACredential(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
 }
 
-func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
+func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
@@ -172,7 +172,7 @@ func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.GetSession(t, store, ref).Pending, execution.MaxPending)
 }
 
-func waitIsForTheLastStep(t *testing.T, store memory.Store) {
+func waitingCallsBelongToTheLastStep(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	c := fixture.NewCommit(ref, turn, "second", session.OutcomeOpen)
@@ -184,8 +184,8 @@ func waitIsForTheLastStep(t *testing.T, store memory.Store) {
 }
 
 // Changes of a session outside of its turns do not change what waits.
-func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	for _, u := range []memory.SessionUpdate{
 		{Ref: ref, Metadata: map[string]string{"title": "Pages"}},
 		{Ref: ref, Verb: session.Pause},
@@ -202,16 +202,16 @@ func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", `"calm"`))
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State, "a turn resumes a paused session")
-	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
 // The calls are abandoned for good, with a message and without one.
-func waitAMessageLeavesTheCalls(t *testing.T, store memory.Store) {
+func waitingCallsAreDroppedByANewMessage(t *testing.T, store memory.Store) {
 	for name, ask := range map[string]func(session.Ref) memory.Begin{
 		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
 		"nothing": func(ref session.Ref) memory.Begin { return fixture.NewBeginWithoutMessage(ref, "t2") },
 	} {
-		ref, turn := waiting(t, store)
+		ref, turn := newWaitingTurn(t, store)
 		begun, err := store.BeginTurn(t.Context(), ask(ref))
 		require.NoError(t, err)
 		require.Equal(t, 1, begun.Turn.Attempt, name)
@@ -230,8 +230,8 @@ func waitAMessageLeavesTheCalls(t *testing.T, store memory.Store) {
 	}
 }
 
-func waitAClearLeavesTheCalls(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsAreDroppedByAClear(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	require.NoError(t, store.ClearSession(t.Context(), ref))
 	s := fixture.GetSession(t, store, ref)
 	require.Empty(t, s.WaitingTurn)
@@ -239,11 +239,11 @@ func waitAClearLeavesTheCalls(t *testing.T, store memory.Store) {
 	require.Equal(t, session.InputRequired, s.State)
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	require.Equal(t, fixture.Pending(2), fixture.FindTurn(t, store, ref).Steps[1].Pending, "what was answered stays answered")
+	require.Equal(t, fixture.NewPendingCalls(2), fixture.RepeatBeginTurn(t, store, ref).Steps[1].Pending, "what was answered stays answered")
 	require.Equal(t, 1, fixture.BeginTurn(t, store, ref, "t3", "hello").Attempt)
 }
 
-func waitAQuestionHasNoCalls(t *testing.T, store memory.Store) {
+func waitingCallsAreEmptyForAQuestion(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "book it")
 	c := fixture.NewCommit(ref, turn, "for when?", session.OutcomeInputRequired)
@@ -254,8 +254,8 @@ func waitAQuestionHasNoCalls(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
 }
 
-func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsAreDeletedWithTheSession(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	fixture.DeleteSession(t, store, ref)
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
@@ -264,22 +264,22 @@ func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
 }
 
 // A repeated request returns the waiting calls, even after they were answered.
-func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsStayInTheClosedTurn(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	check := func() {
 		t.Helper()
-		closed := fixture.FindTurn(t, store, ref)
+		closed := fixture.RepeatBeginTurn(t, store, ref)
 		require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
 		require.Len(t, closed.Steps, 2)
-		fixture.RequireEqual(t, fixture.Pending(2), closed.Steps[1].Pending)
+		fixture.RequireEqual(t, fixture.NewPendingCalls(2), closed.Steps[1].Pending)
 	}
 	check()
 	continueTurn(t, store, ref, turn, "t2")
 	check()
 }
 
-func waitJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func waitingCallsJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
 		fixture.RequireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
 		require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, name)
@@ -288,7 +288,7 @@ func waitJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store memory.Sto
 	c.Result.Step = 3
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	closed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
@@ -303,8 +303,8 @@ func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from sessio
 	return begun.Turn
 }
 
-// said returns the texts of messages.
-func said(messages []conversation.Message) []string {
+// messageTexts returns the texts of messages.
+func messageTexts(messages []conversation.Message) []string {
 	texts := make([]string, len(messages))
 	for i, m := range messages {
 		texts[i] = fmt.Sprintf("%d %s", m.Sequence, m.Text)

@@ -17,21 +17,21 @@ import (
 
 func continueTests() fixture.Tests {
 	return fixture.Tests{
-		"Continue_TakesThePlaceOfTheTurn":      continueTakesThePlaceOfTheTurn,
-		"Continue_AgainIsTheSameTurn":          continueAgainIsTheSameTurn,
-		"Continue_IsTakenOver":                 continueIsTakenOver,
-		"Continue_OneOfManyWins":               continueOneOfManyWins,
-		"Continue_RefusesATurnThatDoesNotWait": continueRefusesATurnThatDoesNotWait,
-		"Continue_RefusesPartsThatDoNotFit":    continueRefusesPartsThatDoNotFit,
-		"Continue_FollowsTheStateOfTheSession": continueFollowsTheStateOfTheSession,
-		"Continue_WaitsAgain":                  continueWaitsAgain,
-		"Continue_RunsTheStoppedStepFirst":     continueRunsTheStoppedStepFirst,
-		"Continue_InheritsEarlierSteps":        continueInheritsEarlierSteps,
+		"Continue_ReplacesTheWaitingTurn":           continueReplacesTheWaitingTurn,
+		"Continue_RepeatReturnsTheSameTurn":         continueRepeatReturnsTheSameTurn,
+		"Continue_TurnCanBeTakenOver":               continueTurnCanBeTakenOver,
+		"Continue_OneConcurrentCallerWins":          continueOneConcurrentCallerWins,
+		"Continue_RejectsATurnWithoutWaitingCalls":  continueRejectsATurnWithoutWaitingCalls,
+		"Continue_RejectsConflictingFields":         continueRejectsConflictingFields,
+		"Continue_RespectsUserAndStateOfTheSession": continueRespectsUserAndStateOfTheSession,
+		"Continue_TurnMayWaitAgain":                 continueTurnMayWaitAgain,
+		"Continue_RequiresTheStoppedStepFirst":      continueRequiresTheStoppedStepFirst,
+		"Continue_InheritsEarlierSteps":             continueInheritsEarlierSteps,
 	}
 }
 
-func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	before := fixture.GetSession(t, store, ref)
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -42,7 +42,7 @@ func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
-			Steps: []execution.Result{first}, Continues: "t1", Answers: fixture.Answers(),
+			Steps: []execution.Result{first}, Continues: "t1", Answers: fixture.NewAnswers(),
 		},
 		History: []conversation.Message{
 			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
@@ -61,18 +61,18 @@ func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 
 	// It completes the step, and appends only that.
 	h := fixture.LeaseOf(ref, begun.Turn)
-	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, h, 2))
-	fixture.Record(t, store, h, 2, fixture.ModelRounds(3)...)
+	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, h, 2))
+	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(3)...)
 	fixture.RequireEqual(t, fixture.ModelRounds(3), fixture.LoadJournal(t, store, h, 2))
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
 	c.Result.Step = 2
 	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
-	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 read and locate wait for you", "6 second"}, said(fixture.History(t, store, ref)))
+	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 read and locate wait for you", "6 second"}, messageTexts(fixture.LoadHistory(t, store, ref)))
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
-func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusClosed, closed.Status)
 	require.Equal(t, "t1", closed.Turn.Continues)
-	fixture.RequireEqual(t, fixture.Answers(), closed.Turn.Answers)
+	fixture.RequireEqual(t, fixture.NewAnswers(), closed.Turn.Answers)
 	require.Len(t, closed.Turn.Steps, 2)
 	ask = fixture.NewContinuation(ref, turn, "t3")
 	ask.LookupOnly = true
@@ -111,13 +111,13 @@ func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
 
-// continueIsTakenOver is the death of who answered, and then of a worker.
-func continueIsTakenOver(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+// continueTurnCanBeTakenOver is the death of who answered, and then of a worker.
+func continueTurnCanBeTakenOver(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	first, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
 	require.NoError(t, err)
-	fixture.Record(t, store, fixture.LeaseOf(ref, first.Turn), 2, fixture.ModelRounds(3)[:7]...)
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, first.Turn), 2, fixture.ModelRounds(3)[:7]...)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	for attempt := 3; attempt < 6; attempt++ {
@@ -133,8 +133,8 @@ func continueIsTakenOver(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, first.Turn)
 }
 
-func continueOneOfManyWins(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func continueOneConcurrentCallerWins(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	errs := make([]error, 16)
 	begun := make([]memory.BeginResult, len(errs))
 	var callers sync.WaitGroup
@@ -154,37 +154,37 @@ func continueOneOfManyWins(t *testing.T, store memory.Store) {
 		require.True(t, failure.Is(err, failure.SessionBusy, failure.TurnNotOpen), "%v", err)
 	}
 	require.NotEmpty(t, winner.ID)
-	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, winner), 2))
+	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, winner), 2))
 	require.Equal(t, 3, fixture.GetSession(t, store, ref).Turns)
 
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", winner.ID)
-	fixture.Release(t, store, ref, winner)
+	fixture.ReleaseTurn(t, store, ref, winner)
 	_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
 	require.Equal(t, winner.ID, fixture.GetSession(t, store, ref).OpenTurn, "it does not make room for what is refused")
 }
 
-func continueRefusesATurnThatDoesNotWait(t *testing.T, store memory.Store) {
+func continueRejectsATurnWithoutWaitingCalls(t *testing.T, store memory.Store) {
 	nowhere := fixture.NewRef()
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(nowhere, session.Turn{ID: "t1"}, "t2"))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
 	_, err = store.GetSession(t.Context(), nowhere)
 	fixture.RequireMode(t, err, failure.NotFound)
 
-	ref, turn := waiting(t, store)
+	ref, turn := newWaitingTurn(t, store)
 	elsewhere := fixture.NewRef()
 	fixture.BeginTurn(t, store, elsewhere, "other", "hello")
 	for _, id := range []string{"t0", "t2", "t", "t11", "other", "unknown"} {
-		before := fixture.View(t, store, ref)
+		before := fixture.ReadSession(t, store, ref)
 		_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, session.Turn{ID: id}, "t2"))
 		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", id)
-		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
 	// Answered calls do not wait any more, however the turn ended.
 	next := continueTurn(t, store, ref, turn, "t2")
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeCancelled))
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeCancelled))
 	require.NoError(t, err)
 	for _, from := range []session.Turn{turn, next} {
 		_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t3"))
@@ -192,9 +192,9 @@ func continueRefusesATurnThatDoesNotWait(t *testing.T, store memory.Store) {
 	}
 }
 
-func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
-	before := fixture.View(t, store, ref)
+func continueRejectsConflictingFields(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
+	before := fixture.ReadSession(t, store, ref)
 	both := fixture.NewContinuation(ref, turn, "t2")
 	both.Message = conversation.User("and this")
 	_, err := store.BeginTurn(t.Context(), both)
@@ -205,7 +205,7 @@ func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), nobodys)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
 	require.ErrorContains(t, err, "answers")
-	fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 
 	// The store accepts a call without an answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
@@ -215,8 +215,8 @@ func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
 	require.Empty(t, begun.Turn.Answers)
 }
 
-func continueFollowsTheStateOfTheSession(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func continueRespectsUserAndStateOfTheSession(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	stranger := fixture.NewContinuation(ref, turn, "t2")
 	stranger.User = "mallory"
 	_, err := store.BeginTurn(t.Context(), stranger)
@@ -233,15 +233,15 @@ func continueFollowsTheStateOfTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }
 
-// continueWaitsAgain answers one call, and then none.
-func continueWaitsAgain(t *testing.T, store memory.Store) {
-	ref, from := waiting(t, store)
+// continueTurnMayWaitAgain answers one call, and then none.
+func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
+	ref, from := newWaitingTurn(t, store)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
 	require.NoError(t, err)
 	window := begun.History
 	for i, id := range []string{"t3", "t4", "t5"} {
 		h := fixture.LeaseOf(ref, begun.Turn)
-		fixture.Record(t, store, h, 2, fixture.ModelRounds(i+3)...)
+		fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(i+3)...)
 		c := fixture.NewWaitingCommit(ref, begun.Turn, 2)
 		c.Result.Pending = c.Result.Pending[1:]
 		fixture.CommitStep(t, store, c)
@@ -271,16 +271,16 @@ func continueWaitsAgain(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
 
 	// Another step of the turn may wait as well.
-	fixture.Record(t, store, fixture.LeaseOf(ref, begun.Turn), 3, fixture.ModelRounds(1)...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, begun.Turn), 3, fixture.ModelRounds(1)...)
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 3))
 	next := continueTurn(t, store, ref, begun.Turn, "t6")
 	require.Len(t, next.Steps, 2)
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
 }
 
-// continueRunsTheStoppedStepFirst leaves no step behind that has begun.
-func continueRunsTheStoppedStepFirst(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+// continueRequiresTheStoppedStepFirst leaves no step behind that has begun.
+func continueRequiresTheStoppedStepFirst(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
 	for _, c := range []memory.Commit{fixture.NewCommit(ref, next, "third", session.OutcomeCompleted), fixture.NewWaitingCommit(ref, next, 3)} {
 		c.Result.Step = 3
@@ -296,7 +296,7 @@ func continueRunsTheStoppedStepFirst(t *testing.T, store memory.Store) {
 }
 
 func continueInheritsEarlierSteps(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
 	c := fixture.NewCommit(ref, next, "first", session.OutcomeOpen)
 	c.Base = 3
@@ -305,8 +305,8 @@ func continueInheritsEarlierSteps(t *testing.T, store memory.Store) {
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 1, fixture.ModelRounds(1)), failure.TurnNotOpen)
-	other := stopped()
+	other := newStoppedJournal()
 	other[0].Reply.Text = "something else"
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 2, other[:1]), failure.Nondeterminism)
-	require.Len(t, fixture.History(t, store, ref), 5)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 5)
 }

@@ -16,24 +16,24 @@ import (
 // then.
 func continueEndTests() fixture.Tests {
 	return fixture.Tests{
-		"Continue_FailKeepsThePartialReply":       continueFailKeepsThePartialReply,
-		"Continue_IsEvictedLikeAnyTurn":           continueIsEvictedLikeAnyTurn,
-		"Continue_WithoutAJournal":                continueWithoutAJournal,
-		"Continue_AfterACompaction":               continueAfterACompaction,
-		"Continue_AfterACompactionWithoutMessage": continueAfterACompactionWithoutMessage,
-		"Continue_WorksInAFullSession":            continueWorksInAFullSession,
+		"Continue_FailedTurnKeepsThePartialReply":      continueFailedTurnKeepsThePartialReply,
+		"Continue_AbandonedTurnIsEvicted":              continueAbandonedTurnIsEvicted,
+		"Continue_WorksWithoutAJournal":                continueWorksWithoutAJournal,
+		"Continue_WorksAfterACompaction":               continueWorksAfterACompaction,
+		"Continue_WithoutMessageWorksAfterACompaction": continueWithoutMessageWorksAfterACompaction,
+		"Continue_WorksInAFullSession":                 continueWorksInAFullSession,
 	}
 }
 
-func continueFailKeepsThePartialReply(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+func continueFailedTurnKeepsThePartialReply(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeFailed))
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.EqualValues(t, 6, failed.Sequence)
 	require.Equal(t, "t1", failed.Continues)
-	fixture.RequireEqual(t, fixture.Answers(), failed.Answers)
-	told := fixture.History(t, store, ref)
+	fixture.RequireEqual(t, fixture.NewAnswers(), failed.Answers)
+	told := fixture.LoadHistory(t, store, ref)
 	fixture.RequireEqual(t, conversation.Message{
 		Sequence: 6, Role: conversation.RoleAssistant, Author: "echo", Turn: 3, Partial: true,
 		Text: "looking at page 0\n\nlooking at page 1",
@@ -42,18 +42,18 @@ func continueFailKeepsThePartialReply(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Failed, s.State)
 	require.Empty(t, s.WaitingTurn)
 	fixture.RunTurn(t, store, ref, "t3", "still there?", "yes")
-	require.Len(t, fixture.History(t, store, ref), 8)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 8)
 }
 
-// continueIsEvictedLikeAnyTurn is a turn that goes on, is left, and is in the way of another.
-func continueIsEvictedLikeAnyTurn(t *testing.T, store memory.Store) {
-	ref, turn := waiting(t, store)
+// continueAbandonedTurnIsEvicted is a turn that goes on, is left, and is in the way of another.
+func continueAbandonedTurnIsEvicted(t *testing.T, store memory.Store) {
+	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
-	fixture.Release(t, store, ref, next)
+	fixture.ReleaseTurn(t, store, ref, next)
 	last := fixture.BeginTurn(t, store, ref, "t3", "and me")
 	require.EqualValues(t, 7, last.Sequence)
 	require.Empty(t, last.Steps)
-	told := fixture.History(t, store, ref)
+	told := fixture.LoadHistory(t, store, ref)
 	require.True(t, told[5].Partial)
 	require.Equal(t, 3, told[5].Turn)
 	gone, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
@@ -61,12 +61,12 @@ func continueIsEvictedLikeAnyTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusClosed, gone.Status)
 	require.Equal(t, session.OutcomeFailed, gone.Turn.Outcome)
 	require.Len(t, gone.Turn.Steps, 1)
-	fixture.RequireEqual(t, fixture.Answers(), gone.Turn.Answers)
+	fixture.RequireEqual(t, fixture.NewAnswers(), gone.Turn.Answers)
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, last), 2))
 }
 
-// continueWithoutAJournal continues a step that had done nothing worth recording.
-func continueWithoutAJournal(t *testing.T, store memory.Store) {
+// continueWorksWithoutAJournal continues a step that had done nothing worth recording.
+func continueWorksWithoutAJournal(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 1))
@@ -75,20 +75,20 @@ func continueWithoutAJournal(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, next.Attempt)
 	h := fixture.LeaseOf(ref, next)
 	require.Empty(t, fixture.LoadJournal(t, store, h, 1))
-	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
+	fixture.RecordEntries(t, store, h, 1, fixture.ModelRounds(1)...)
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, h, 1))
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, next, 1))
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, continueTurn(t, store, ref, next, "t3")), 1))
 }
 
-// continueAfterACompaction gets the summary instead of the removed messages. The message of the turn is never
+// continueWorksAfterACompaction gets the summary instead of the removed messages. The message of the turn is never
 // removed, however few messages the compaction keeps.
-func continueAfterACompaction(t *testing.T, store memory.Store) {
+func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {
-		ref, turn := waiting(t, store)
+		ref, turn := newWaitingTurn(t, store)
 		c := memory.Compact{Ref: ref, Keep: keep, Summary: "They talked."}
-		require.Equal(t, gone, fixture.Compact(t, store, c).Messages, "keep %d", keep)
-		require.Zero(t, fixture.Compact(t, store, c), "keep %d", keep)
+		require.Equal(t, gone, fixture.CompactSession(t, store, c).Messages, "keep %d", keep)
+		require.Zero(t, fixture.CompactSession(t, store, c), "keep %d", keep)
 		want := [][]string{
 			{"1 hello", "2 hi", "3 read on"},
 			{"1 They talked.", "2 hi", "3 read on"},
@@ -100,27 +100,27 @@ func continueAfterACompaction(t *testing.T, store memory.Store) {
 			var err error
 			begun, err = store.BeginTurn(t.Context(), ask)
 			require.NoError(t, err)
-			require.Equal(t, want[gone], said(begun.History), "keep %d", keep)
+			require.Equal(t, want[gone], messageTexts(begun.History), "keep %d", keep)
 			require.EqualValues(t, 5, begun.Turn.Sequence)
 		}
 
 		// The turn that replaces it has the same message when it waits again.
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 		c.Keep = 1
-		require.Equal(t, 2-gone, fixture.Compact(t, store, c).Messages, "keep %d", keep)
+		require.Equal(t, 2-gone, fixture.CompactSession(t, store, c).Messages, "keep %d", keep)
 		begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, begun.Turn, "t3"))
 		require.NoError(t, err)
-		require.Equal(t, want[2], said(begun.History), "keep %d", keep)
+		require.Equal(t, want[2], messageTexts(begun.History), "keep %d", keep)
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 
 		// The rest is unchanged.
 		fixture.RunTurn(t, store, ref, "t4", "never mind", "well")
-		require.EqualValues(t, 8, fixture.Compact(t, store, c).Last)
+		require.EqualValues(t, 8, fixture.CompactSession(t, store, c).Last)
 	}
 }
 
-// continueAfterACompactionWithoutMessage keeps the message, or the tool round, before the turn.
-func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
+// continueWithoutMessageWorksAfterACompaction keeps the message, or the tool round, before the turn.
+func continueWithoutMessageWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for _, results := range []int{0, 2} {
 		ref := fixture.NewRef()
 		fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
@@ -133,10 +133,10 @@ func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
 		begun, err := store.BeginTurn(t.Context(), fixture.NewBeginWithoutMessage(ref, "t2"))
 		require.NoError(t, err)
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 1))
-		require.EqualValues(t, 3, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."}).Messages)
+		require.EqualValues(t, 3, fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."}).Messages)
 		next, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, begun.Turn, "t3"))
 		require.NoError(t, err)
-		require.Equal(t, "3 They talked.", said(next.History)[0])
+		require.Equal(t, "3 They talked.", messageTexts(next.History)[0])
 		fixture.RequireEqual(t, begun.History[3:], next.History[1:])
 	}
 }
@@ -144,7 +144,7 @@ func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
 func continueWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, stopped()...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newStoppedJournal()...)
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	for len(c.Messages) < fixture.MaxMessages-1 {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
@@ -154,8 +154,8 @@ func continueWorksInAFullSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 	next := continueTurn(t, store, ref, turn, "t2")
-	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 1))
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeFailed))
+	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 1))
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.EqualValues(t, fixture.MaxMessages, failed.Sequence, "there is no room for what it had said")
 }

@@ -16,12 +16,12 @@ import (
 
 func copyTests() fixture.Tests {
 	return fixture.Tests{
-		"Copy_BeginsASessionAsACopy": copyBeginsASessionAsACopy,
-		"Copy_AgainIsTheSameTurn":    copyAgainIsTheSameTurn,
-		"Copy_RefusesAKnownSession":  copyRefusesAKnownSession,
-		"Copy_BeginsWithASummary":    copyBeginsWithASummary,
-		"Copy_BringsFiles":           copyBringsFiles,
-		"Copy_RespectsTheLimits":     copyRespectsTheLimits,
+		"Copy_BeginsASessionAsACopy":    copyBeginsASessionAsACopy,
+		"Copy_RepeatReturnsTheSameTurn": copyRepeatReturnsTheSameTurn,
+		"Copy_RejectsAnExistingSession": copyRejectsAnExistingSession,
+		"Copy_MayBeginWithASummary":     copyMayBeginWithASummary,
+		"Copy_IncludesFiles":            copyIncludesFiles,
+		"Copy_RespectsTheLimits":        copyRespectsTheLimits,
 	}
 }
 
@@ -38,12 +38,12 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
-			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: inherited(ask.From.Inherited[0]),
+			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: markInherited(ask.From.Inherited[0]),
 		},
 		History: window,
 	}, begun)
 	said := conversation.Message{Sequence: 4, Role: conversation.RoleAssistant, Author: "echo", Text: "first", Turn: 1}
-	fixture.RequireEqual(t, append(window, said), fixture.History(t, store, ref))
+	fixture.RequireEqual(t, append(window, said), fixture.LoadHistory(t, store, ref))
 	fixture.RequireEqual(t, session.Session{
 		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, fixture.GetSession(t, store, ref))
@@ -57,10 +57,10 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"books"`)}
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	fixture.RunTurn(t, store, ref, "t2", "and now?", "well")
-	require.Len(t, fixture.History(t, store, ref), 7)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 7)
 }
 
-func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
+func copyRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewCopy(ref, "read on")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -68,7 +68,7 @@ func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, first, again)
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	next, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "read on"))
 	require.NoError(t, err)
 	want := first
@@ -76,20 +76,20 @@ func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, want, next)
 }
 
-func copyRefusesAKnownSession(t *testing.T, store memory.Store) {
+func copyRejectsAnExistingSession(t *testing.T, store memory.Store) {
 	used, made := fixture.NewRef(), fixture.NewRef()
 	fixture.RunTurn(t, store, used, "t0", "hello", "hi")
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: made, Create: true})
 	require.NoError(t, err)
 	for _, ref := range []session.Ref{used, made} {
-		before := fixture.View(t, store, ref)
+		before := fixture.ReadSession(t, store, ref)
 		_, err := store.BeginTurn(t.Context(), fixture.NewCopy(ref, "read on"))
 		fixture.RequireMode(t, err, failure.KeyReused, "session_id", ref.Session)
-		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 }
 
-func copyBeginsWithASummary(t *testing.T, store memory.Store) {
+func copyMayBeginWithASummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewCopy(ref, "read on")
 	ask.From.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "they talked"}
@@ -100,7 +100,7 @@ func copyBeginsWithASummary(t *testing.T, store memory.Store) {
 	require.Equal(t, "they talked", begun.History[0].Text)
 	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Size.Messages)
 	require.EqualValues(t, 1, fixture.GetSession(t, store, ref).Summarized)
-	all := fixture.History(t, store, ref)
+	all := fixture.LoadHistory(t, store, ref)
 	require.Len(t, all, 4)
 	require.Equal(t, "they talked", all[0].Text)
 	again, err := store.BeginTurn(t.Context(), ask)
@@ -108,7 +108,7 @@ func copyBeginsWithASummary(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, begun, again)
 }
 
-func copyBringsFiles(t *testing.T, store memory.Store) {
+func copyIncludesFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewCopy(ref, "read this")
 	ask.Message.Attachments = []conversation.Attachment{{Name: "a.txt", MediaType: "text/plain", Data: []byte("pages")}}

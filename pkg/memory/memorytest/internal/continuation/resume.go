@@ -16,42 +16,42 @@ import (
 
 func resumeTests() fixture.Tests {
 	return fixture.Tests{
-		"Resume_TakesThePlaceOfTheTurn":          resumeTakesThePlaceOfTheTurn,
-		"Resume_AgainIsTheSameTurn":              resumeAgainIsTheSameTurn,
-		"Resume_IsTakenOver":                     resumeIsTakenOver,
-		"Resume_FailsAndIsResumedAgain":          resumeFailsAndIsResumedAgain,
-		"Resume_KeepsJournalsOfSeveralSteps":     resumeKeepsJournalsOfSeveralSteps,
-		"Resume_RefusesATurnThatDidNotFail":      resumeRefusesATurnThatDidNotFail,
-		"Resume_RefusesWhenTheSessionHasChanged": resumeRefusesWhenTheSessionHasChanged,
-		"Resume_RefusesPartsThatDoNotFit":        resumeRefusesPartsThatDoNotFit,
+		"Resume_ReplacesTheFailedTurn":       resumeReplacesTheFailedTurn,
+		"Resume_RepeatReturnsTheSameTurn":    resumeRepeatReturnsTheSameTurn,
+		"Resume_TurnCanBeTakenOver":          resumeTurnCanBeTakenOver,
+		"Resume_FailedTurnCanBeResumedAgain": resumeFailedTurnCanBeResumedAgain,
+		"Resume_KeepsJournalsOfSeveralSteps": resumeKeepsJournalsOfSeveralSteps,
+		"Resume_RejectsATurnThatDidNotFail":  resumeRejectsATurnThatDidNotFail,
+		"Resume_RejectsAChangedSession":      resumeRejectsAChangedSession,
+		"Resume_RejectsConflictingFields":    resumeRejectsConflictingFields,
 	}
 }
 
-// broken returns a session whose last turn, t1, failed in its second step, after two rounds.
-func broken(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
+// newFailedTurn returns a session whose last turn, t1, failed in its second step, after two rounds.
+func newFailedTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(2)...)
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(2)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	return ref, failed
 }
 
-func inherited(results ...execution.Result) []execution.Result {
+func markInherited(results ...execution.Result) []execution.Result {
 	for i := range results {
 		results[i].Inherited = true
 	}
 	return results
 }
 
-// resumeTakesThePlaceOfTheTurn resumes the turn with its window, the results of its steps and the journal of
+// resumeReplacesTheFailedTurn resumes the turn with its window, the results of its steps and the journal of
 // the failed step, and without a message.
 // Req: OC-27
-func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
-	ref, from := broken(t, store)
+func resumeReplacesTheFailedTurn(t *testing.T, store memory.Store) {
+	ref, from := newFailedTurn(t, store)
 	before := fixture.GetSession(t, store, ref)
 	ask := fixture.NewResumption(ref, from, "t2")
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -62,7 +62,7 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
-			Steps: inherited(first), Origin: "t1",
+			Steps: markInherited(first), Origin: "t1",
 		},
 		History: []conversation.Message{
 			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
@@ -75,7 +75,7 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 
 	h := fixture.LeaseOf(ref, begun.Turn)
 	fixture.RequireEqual(t, fixture.ModelRounds(2), fixture.LoadJournal(t, store, h, 2))
-	fixture.Record(t, store, h, 2, fixture.ModelRounds(3)...)
+	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(3)...)
 	again := fixture.NewCommit(ref, begun.Turn, "first", session.OutcomeOpen)
 	_, err = store.CommitStep(t.Context(), again)
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
@@ -84,11 +84,11 @@ func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 looking at page 0\n\nlooking at page 1", "6 second"},
-		said(fixture.History(t, store, ref)))
+		messageTexts(fixture.LoadHistory(t, store, ref)))
 }
 
-func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
-	ref, from := broken(t, store)
+func resumeRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
+	ref, from := newFailedTurn(t, store)
 	ask := fixture.NewResumption(ref, from, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -110,13 +110,13 @@ func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t2")
 }
 
-// resumeIsTakenOver is the death of who resumed, and then of a worker.
-func resumeIsTakenOver(t *testing.T, store memory.Store) {
-	ref, from := broken(t, store)
+// resumeTurnCanBeTakenOver is the death of who resumed, and then of a worker.
+func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
+	ref, from := newFailedTurn(t, store)
 	ask := fixture.NewResumption(ref, from, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	ask = fixture.NewBegin(ref, "t2", "") // the caller that takes over knows nothing of the original request
 	ask.Message = conversation.Message{}
 	for attempt := 3; attempt < 5; attempt++ {
@@ -131,9 +131,9 @@ func resumeIsTakenOver(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, first.Turn)
 }
 
-// resumeFailsAndIsResumedAgain keeps the first results, and the origin of the first turn.
-func resumeFailsAndIsResumedAgain(t *testing.T, store memory.Store) {
-	ref, from := broken(t, store)
+// resumeFailedTurnCanBeResumedAgain keeps the first results, and the origin of the first turn.
+func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
+	ref, from := newFailedTurn(t, store)
 	for i, id := range []string{"t2", "t3", "t4"} {
 		begun, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, id))
 		require.NoError(t, err)
@@ -142,9 +142,9 @@ func resumeFailsAndIsResumedAgain(t *testing.T, store memory.Store) {
 		require.Len(t, begun.Turn.Steps, 1)
 		require.EqualValues(t, 3, begun.History[len(begun.History)-1].Sequence)
 		fixture.RequireEqual(t, fixture.ModelRounds(i+2), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
-		fixture.Record(t, store, fixture.LeaseOf(ref, begun.Turn), 2, fixture.ModelRounds(i+3)...)
+		fixture.RecordEntries(t, store, fixture.LeaseOf(ref, begun.Turn), 2, fixture.ModelRounds(i+3)...)
 		before := from
-		from, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeFailed))
+		from, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, begun.Turn, session.OutcomeFailed))
 		require.NoError(t, err)
 		require.Equal(t, "t1", from.Origin)
 		_, err = store.BeginTurn(t.Context(), fixture.NewResumption(ref, before, "late"))
@@ -158,21 +158,21 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for step := 2; step <= 5; step++ {
-		fixture.Record(t, store, fixture.LeaseOf(ref, turn), step, fixture.ModelRounds(step)...)
+		fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), step, fixture.ModelRounds(step)...)
 	}
 	for _, step := range []int{1, 3} {
 		c := fixture.NewCommit(ref, turn, "aside", session.OutcomeOpen)
 		c.Messages, c.Result.Step = nil, step
 		fixture.CommitStep(t, store, c)
 	}
-	from, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	from, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	ask := fixture.NewResumption(ref, from, "t2")
 	survived := execution.Result{Step: 2, Agent: "echo", Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	ask.From.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, inherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
+	fixture.RequireEqual(t, markInherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
 	for step := 1; step <= 5; step++ {
 		kept := []execution.Entry{}
 		if step >= 4 {
@@ -187,20 +187,20 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	}
 }
 
-func resumeRefusesATurnThatDidNotFail(t *testing.T, store memory.Store) {
+func resumeRejectsATurnThatDidNotFail(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i, end := range []session.Outcome{session.OutcomeCompleted, session.OutcomeCancelled, session.OutcomeInputRequired} {
 		turn := fixture.BeginTurn(t, store, ref, fmt.Sprintf("t%d", i), "hello")
 		if end == session.OutcomeCancelled {
-			_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, end))
+			_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, end))
 			require.NoError(t, err)
 		} else {
 			fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "hi", end))
 		}
-		before := fixture.View(t, store, ref)
+		before := fixture.ReadSession(t, store, ref)
 		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, turn, "next"))
 		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", turn.ID)
-		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 	for _, where := range []session.Ref{ref, fixture.NewRef()} {
 		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(where, session.Turn{ID: "unknown"}, "next"))
@@ -208,25 +208,27 @@ func resumeRefusesATurnThatDidNotFail(t *testing.T, store memory.Store) {
 	}
 }
 
-func resumeRefusesWhenTheSessionHasChanged(t *testing.T, store memory.Store) {
+func resumeRejectsAChangedSession(t *testing.T, store memory.Store) {
 	for name, change := range map[string]func(ref session.Ref){
-		"a turn":                            func(ref session.Ref) { fixture.RunTurn(t, store, ref, "t5", "and now?", "well") },
-		"cleared":                           func(ref session.Ref) { require.NoError(t, store.ClearSession(t.Context(), ref)) },
-		"compacted":                         func(ref session.Ref) { compacted(t, store, ref) },
-		"a failure":                         func(ref session.Ref) { fails(t, store, ref) },
-		"one that is open, without a lease": func(ref session.Ref) { fixture.Release(t, store, ref, fixture.BeginTurn(t, store, ref, "t5", "wait")) },
+		"a turn":    func(ref session.Ref) { fixture.RunTurn(t, store, ref, "t5", "and now?", "well") },
+		"cleared":   func(ref session.Ref) { require.NoError(t, store.ClearSession(t.Context(), ref)) },
+		"compacted": func(ref session.Ref) { compactSession(t, store, ref) },
+		"a failure": func(ref session.Ref) { failTurn(t, store, ref) },
+		"one that is open, without a lease": func(ref session.Ref) {
+			fixture.ReleaseTurn(t, store, ref, fixture.BeginTurn(t, store, ref, "t5", "wait"))
+		},
 	} {
-		ref, from := broken(t, store)
+		ref, from := newFailedTurn(t, store)
 		change(ref)
-		before := fixture.View(t, store, ref)
+		before := fixture.ReadSession(t, store, ref)
 		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
 		require.ErrorContains(t, err, "t1", name)
 		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
 	// Changes that add nothing to the session do not prevent it.
-	ref, from := broken(t, store)
+	ref, from := newFailedTurn(t, store)
 	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
 		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb})
 		require.NoError(t, err)
@@ -243,21 +245,21 @@ func resumeRefusesWhenTheSessionHasChanged(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 }
 
-// compacted replaces all messages but the last by a summary.
-func compacted(t *testing.T, store memory.Store, ref session.Ref) {
+// compactSession replaces all messages but the last by a summary.
+func compactSession(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
 	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 1, Summary: "they talked"})
 	require.NoError(t, err)
 }
 
-func fails(t *testing.T, store memory.Store, ref session.Ref) {
+func failTurn(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
-	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, fixture.BeginTurn(t, store, ref, "t5", "and now?"), session.OutcomeFailed))
+	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, fixture.BeginTurn(t, store, ref, "t5", "and now?"), session.OutcomeFailed))
 	require.NoError(t, err)
 }
 
-func resumeRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
-	ref, from := broken(t, store)
+func resumeRejectsConflictingFields(t *testing.T, store memory.Store) {
+	ref, from := newFailedTurn(t, store)
 	for field, change := range map[string]func(b *memory.Begin){
 		"resumes_turn_id": func(b *memory.Begin) { b.Message = conversation.User("and this") },
 		"inherited":       func(b *memory.Begin) { b.From.Resumes = "" },

@@ -12,75 +12,75 @@ import (
 // texts are the contents of artifacts. The last one has two pieces.
 var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
 
-// content returns a short content, and rarely one with a wrong digest.
-func content(d *differ) (memory.Content, string) {
+// randomContent returns a short content, and rarely one with a wrong digest.
+func randomContent(d *comparison) (memory.Content, string) {
 	text := texts[d.rand.IntN(len(texts)-1)]
 	c := fixture.ContentOf(text)
-	if d.once(12) {
+	if d.oneIn(12) {
 		c.SHA256 = fixture.ContentOf("another").SHA256
 	}
 	return c, text
 }
 
-func artifactName(d *differ) string { return oneOf(d, "a", "b", "a/b", "user:a", "user:b") }
+func randomArtifactName(d *comparison) string { return oneOf(d, "a", "b", "a/b", "user:a", "user:b") }
 
-func stageArtifact(d *differ, s *subject) call {
-	h := d.hold(s)
-	c, _ := content(d)
-	return held("StageArtifact", h, c, func(ctx context.Context, store memory.Store) (any, error) {
+func stageArtifact(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
+	c, _ := randomContent(d)
+	return leaseCall("StageArtifact", h, c, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.StageArtifact(ctx, h, c)
 	})
 }
 
-func appendArtifact(d *differ, s *subject) call {
-	h := d.hold(s)
-	c, text := content(d)
+func appendArtifact(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
+	c, text := randomContent(d)
 	offset := int64(0)
-	if d.once(12) {
+	if d.oneIn(12) {
 		offset = 1 // does not fit the length
 	}
 	return appendCall(h, c, offset, text)
 }
 
 // appendLong stores a piece of the long content; the second may come before the first.
-func appendLong(d *differ, s *subject) call {
+func appendLong(d *comparison, s *testSession) call {
 	text := texts[len(texts)-1]
 	offset := oneOf(d, 0, memory.ArtifactChunk)
 	end := min(offset+memory.ArtifactChunk, len(text))
-	return appendCall(d.hold(s), fixture.ContentOf(text), int64(offset), text[offset:end])
+	return appendCall(d.randomLease(s), fixture.ContentOf(text), int64(offset), text[offset:end])
 }
 
 func appendCall(h memory.Lease, c memory.Content, offset int64, piece string) call {
-	return held("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
+	return leaseCall("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.AppendArtifact(ctx, h, c, offset, []byte(piece))
 	})
 }
 
-func putArtifact(d *differ, s *subject) call {
-	h := d.hold(s)
-	c, _ := content(d)
-	if d.once(6) {
+func putArtifact(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
+	c, _ := randomContent(d)
+	if d.oneIn(6) {
 		c = fixture.ContentOf(texts[len(texts)-1])
 	}
-	a := memory.Artifact{Content: c, Name: artifactName(d), MediaType: oneOf(d, "", "text/plain")}
-	return held("PutArtifact", h, a, func(ctx context.Context, store memory.Store) (any, error) {
+	a := memory.Artifact{Content: c, Name: randomArtifactName(d), MediaType: oneOf(d, "", "text/plain")}
+	return leaseCall("PutArtifact", h, a, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.PutArtifact(ctx, h, a)
 	})
 }
 
-func getArtifact(d *differ, s *subject) call {
-	name, version := artifactName(d), d.rand.IntN(6)
+func getArtifact(d *comparison, s *testSession) call {
+	name, version := randomArtifactName(d), d.rand.IntN(6)
 	return call{"GetArtifact", []any{s.ref, name, version}, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.GetArtifact(ctx, s.ref, name, version)
 	}, nil}
 }
 
-func readArtifact(d *differ, s *subject) call {
+func readArtifact(d *comparison, s *testSession) call {
 	return readCall(s, fixture.ContentOf(oneOf(d, texts...)))
 }
 
 // readCall reads a content to its end.
-func readCall(s *subject, c memory.Content) call {
+func readCall(s *testSession, c memory.Content) call {
 	return call{"ReadArtifact", []any{s.ref, c}, func(ctx context.Context, store memory.Store) (any, error) {
 		all := []byte{}
 		for {
@@ -93,24 +93,24 @@ func readCall(s *subject, c memory.Content) call {
 	}, nil}
 }
 
-func listArtifacts(_ *differ, s *subject) call {
+func listArtifacts(_ *comparison, s *testSession) call {
 	return call{"ListArtifacts", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.ListArtifacts(ctx, s.ref)
 	}, nil}
 }
 
-func deleteArtifact(d *differ, s *subject) call {
-	h, name, version := d.hold(s), artifactName(d), d.rand.IntN(5)
-	return held("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
+func deleteArtifact(d *comparison, s *testSession) call {
+	h, name, version := d.randomLease(s), randomArtifactName(d), d.rand.IntN(5)
+	return leaseCall("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.DeleteArtifact(ctx, h, name, version)
 	})
 }
 
-// files returns one or two files; now and then they have the same name, or are empty.
-func (d *differ) files() []conversation.Attachment {
+// randomFiles returns one or two files; now and then they have the same name, or are empty.
+func (d *comparison) randomFiles() []conversation.Attachment {
 	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
 	for i := range files {
-		files[i] = conversation.Attachment{Name: artifactName(d), MediaType: oneOf(d, "", "text/plain"), Data: []byte(oneOf(d, texts...))}
+		files[i] = conversation.Attachment{Name: randomArtifactName(d), MediaType: oneOf(d, "", "text/plain"), Data: []byte(oneOf(d, texts...))}
 	}
 	return files
 }

@@ -23,54 +23,54 @@ import (
 // Run makes the calls that the seed determines to both stores, and returns the first difference as an error
 // (nil if there is none).
 func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (Replies, error) {
-	d := &differ{
+	d := &comparison{
 		oracle: oracle, other: other, seed: seed, replies: Replies{},
 		rand: rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // a seed must give the same calls again
 	}
 	for range subjects {
-		d.pool = append(d.pool, d.subject())
+		d.pool = append(d.pool, d.newTestSession())
 	}
-	few := max(1, ops/rareEach)
+	few := max(1, ops/slowEvery)
 	for range ops {
-		s, makers := d.draw(few)
-		if err := d.do(ctx, s, pick(d, makers)(d, s)); err != nil {
+		s, makers := d.drawSession(few)
+		if err := d.compareCall(ctx, s, pickCallMaker(d, makers)(d, s)); err != nil {
 			return nil, err
 		}
 	}
 	for _, s := range d.pool {
-		if err := d.survey(ctx, s); err != nil {
+		if err := d.compareSession(ctx, s); err != nil {
 			return nil, err
 		}
 	}
 	return d.replies, nil
 }
 
-// draw returns the session of the next call, and the calls to pick from.
-func (d *differ) draw(few int) (*subject, []maker) {
-	if d.once(30) {
-		return &subject{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, strangers
+// drawSession returns the session of the next call, and the calls to pick from.
+func (d *comparison) drawSession(few int) (*testSession, []callMaker) {
+	if d.oneIn(30) {
+		return &testSession{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, unknownSessionCalls
 	}
 	i := d.rand.IntN(len(d.pool))
-	if d.pool[i].rest == 0 {
-		d.pool[i] = d.subject()
+	if d.pool[i].callsLeft == 0 {
+		d.pool[i] = d.newTestSession()
 	}
 	s := d.pool[i]
-	if s.gone {
-		s.rest--
+	if s.deleted {
+		s.callsLeft--
 	}
 	switch {
-	case d.n%few == few-1:
-		return s, rare
-	case s.idle && d.once(3):
-		return s, openers
+	case d.callCount%few == few-1:
+		return s, slowCalls
+	case s.idle && d.oneIn(3):
+		return s, beginCalls
 	}
-	return s, common
+	return s, commonCalls
 }
 
 const (
-	subjects = 6  // sessions at a time
-	epilogue = 20 // calls after a session was deleted
-	rareEach = 60 // one in so many calls is a rare one
+	subjects         = 6  // sessions at a time
+	callsAfterDelete = 20 // calls after a session was deleted
+	slowEvery        = 60 // one in so many calls is a rare one
 )
 
 // Replies counts replies by "Method found", where found is what BeginTurn found, continued for
@@ -122,32 +122,32 @@ var repertoire = map[string]string{
 	"DeleteArtifact": "ok fenced turn_not_open not_found session_deleted",
 }
 
-type differ struct {
+type comparison struct {
 	oracle, other memory.Store
 	seed          uint64
 	rand          *rand.Rand
-	made          int // sessions so far
-	n             int // calls so far
-	pool          []*subject
+	sessionCount  int // sessions so far
+	callCount     int // calls so far
+	pool          []*testSession
 	replies       Replies
 }
 
-// subject is a session of the run, with the state that helps to make calls that are not all rejected.
-type subject struct {
-	ref     session.Ref
-	user    string
-	open    memory.Begin // the request of the latest turn
-	turn    session.Turn // the turn as it began
-	base    int64        // sequence of the last message
-	next    int          // number of the next step
-	waiting string       // the turn whose calls wait, as far as this run knows
-	failed  session.Turn // the last turn, if it failed, as far as this run knows
-	commits []memory.Commit
-	updates []memory.StateUpdate
-	idle    bool // it seems to have no open turn
-	gone    bool // it was deleted
-	rest    int  // calls that are left for it then
-	calls   []call
+// testSession is a session of the run, with the state that helps to make calls that are not all rejected.
+type testSession struct {
+	ref           session.Ref
+	user          string
+	lastBegin     memory.Begin // the request of the latest turn
+	turn          session.Turn // the turn as it began
+	lastSequence  int64        // sequence of the last message
+	nextStep      int          // number of the next step
+	waitingTurnID string       // the turn whose calls wait, as far as this run knows
+	failedTurn    session.Turn // the last turn, if it failed, as far as this run knows
+	commits       []memory.Commit
+	updates       []memory.StateUpdate
+	idle          bool // it seems to have no open turn
+	deleted       bool // it was deleted
+	callsLeft     int  // calls that are left for it then
+	calls         []call
 }
 
 // call is a call of a method, the same for both stores.
@@ -158,32 +158,32 @@ type call struct {
 	after  func(reply any) // learns from the reply of the oracle; may be nil
 }
 
-func (d *differ) subject() *subject {
-	d.made++
-	return &subject{
-		ref:  session.Ref{Tenant: fmt.Sprintf("differ-%d", d.seed), Session: fmt.Sprintf("s-%d", d.made)},
-		user: oneOf(d, "", "alice", "bob"),
-		idle: true,
-		rest: epilogue,
+func (d *comparison) newTestSession() *testSession {
+	d.sessionCount++
+	return &testSession{
+		ref:       session.Ref{Tenant: fmt.Sprintf("differ-%d", d.seed), Session: fmt.Sprintf("s-%d", d.sessionCount)},
+		user:      oneOf(d, "", "alice", "bob"),
+		idle:      true,
+		callsLeft: callsAfterDelete,
 	}
 }
 
 var errNone = errors.New("none")
 
-// do makes the call to both stores and compares the replies.
-func (d *differ) do(ctx context.Context, s *subject, c call) error {
-	d.n++
+// compareCall makes the call to both stores and compares the replies.
+func (d *comparison) compareCall(ctx context.Context, s *testSession, c call) error {
+	d.callCount++
 	s.calls = append(s.calls, c)
 	want, wantErr := c.make(ctx, d.oracle)
 	got, gotErr := c.make(ctx, d.other)
-	d.replies[c.method+" "+found(want, wantErr)]++
-	diff := gocmp.Diff(verdict(wantErr), verdict(gotErr))
+	d.replies[c.method+" "+replyKind(want, wantErr)]++
+	diff := gocmp.Diff(comparedError(wantErr), comparedError(gotErr))
 	if diff == "" && wantErr == nil {
-		diff = gocmp.Diff(want, got, alike...)
+		diff = gocmp.Diff(want, got, equalReplies...)
 	}
 	if diff != "" {
 		return fmt.Errorf("call %d of seed %d: %s (want -, got +)\n%s\nerrors: %w | %w\nthe calls of the session, the last one first:\n%s",
-			d.n, d.seed, c, diff, cmp.Or(wantErr, errNone), cmp.Or(gotErr, errNone), s.story())
+			d.callCount, d.seed, c, diff, cmp.Or(wantErr, errNone), cmp.Or(gotErr, errNone), s.recentCalls())
 	}
 	if c.after != nil && wantErr == nil {
 		c.after(want)
@@ -191,8 +191,8 @@ func (d *differ) do(ctx context.Context, s *subject, c call) error {
 	return nil
 }
 
-// survey compares everything that can be read of a session.
-func (d *differ) survey(ctx context.Context, s *subject) error {
+// compareSession compares everything that can be read of a session.
+func (d *comparison) compareSession(ctx context.Context, s *testSession) error {
 	calls := []call{getSession(d, s), listSessions(d, s), loadHistory(d, s), getState(d, s), listArtifacts(d, s)}
 	for i := range turnIDs {
 		calls = append(calls, beginCall(s, memory.Begin{
@@ -204,7 +204,7 @@ func (d *differ) survey(ctx context.Context, s *subject) error {
 		calls = append(calls, readCall(s, fixture.ContentOf(text)))
 	}
 	for _, c := range calls {
-		if err := d.do(ctx, s, c); err != nil {
+		if err := d.compareCall(ctx, s, c); err != nil {
 			return err
 		}
 	}
@@ -213,8 +213,8 @@ func (d *differ) survey(ctx context.Context, s *subject) error {
 
 func (c call) String() string { return fmt.Sprintf("%s %+v", c.method, c.input) }
 
-// story returns the calls of a session, the latest first.
-func (s *subject) story() string {
+// recentCalls returns the calls of a session, the latest first.
+func (s *testSession) recentCalls() string {
 	var b strings.Builder
 	for i, c := range slices.Backward(s.calls) {
 		text := c.String()
@@ -226,8 +226,8 @@ func (s *subject) story() string {
 	return b.String()
 }
 
-// alike configures when replies are equal.
-var alike = []gocmp.Option{
+// equalReplies configures when replies are equal.
+var equalReplies = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
 	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Size.Bytes"),
@@ -237,24 +237,24 @@ var alike = []gocmp.Option{
 	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
 }
 
-// facts are the facts of errors that are compared.
-var facts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
+// comparedFacts are the facts of errors that are compared.
+var comparedFacts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
 
-// verdict is the part of an error that is compared.
-func verdict(err error) map[string]string {
+// comparedError is the part of an error that is compared.
+func comparedError(err error) map[string]string {
 	if err == nil {
 		return nil
 	}
 	v := map[string]string{"mode": string(failure.ModeOf(err))}
 	if e, ok := errors.AsType[*failure.Error](err); ok {
-		for _, name := range facts {
+		for _, name := range comparedFacts {
 			v[name] = e.Facts[name]
 		}
 	}
 	return v
 }
 
-func found(reply any, err error) string {
+func replyKind(reply any, err error) string {
 	if err != nil {
 		return cmp.Or(string(failure.ModeOf(err)), "unknown")
 	}
@@ -275,14 +275,14 @@ func found(reply any, err error) string {
 	return "ok"
 }
 
-// maker makes a call about a session.
-type maker struct {
+// callMaker makes a call about a session.
+type callMaker struct {
 	weight int
-	make   func(*differ, *subject) call
+	make   func(*comparison, *testSession) call
 }
 
-// pick picks a maker at random, by weight.
-func pick(d *differ, makers []maker) func(*differ, *subject) call {
+// pickCallMaker picks a maker at random, by weight.
+func pickCallMaker(d *comparison, makers []callMaker) func(*comparison, *testSession) call {
 	all := 0
 	for _, m := range makers {
 		all += m.weight
@@ -296,7 +296,7 @@ func pick(d *differ, makers []maker) func(*differ, *subject) call {
 	return makers[0].make
 }
 
-// once is true one time in n.
-func (d *differ) once(n int) bool { return d.rand.IntN(n) == 0 }
+// oneIn is true one time in n.
+func (d *comparison) oneIn(n int) bool { return d.rand.IntN(n) == 0 }
 
-func oneOf[T any](d *differ, choices ...T) T { return choices[d.rand.IntN(len(choices))] }
+func oneOf[T any](d *comparison, choices ...T) T { return choices[d.rand.IntN(len(choices))] }

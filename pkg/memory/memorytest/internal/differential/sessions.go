@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// common are the usual calls, with their weights.
-var common = []maker{
+// commonCalls are the usual calls, with their weights.
+var commonCalls = []callMaker{
 	{24, beginTurn},
 	{4, renewTurn},
 	{3, releaseTurn},
@@ -42,11 +42,11 @@ var common = []maker{
 	{3, deleteArtifact},
 }
 
-// openers are the calls for a session without an open turn, where most others are rejected.
-var openers = []maker{{1, beginTurn}}
+// beginCalls are the calls for a session without an open turn, where most others are rejected.
+var beginCalls = []callMaker{{1, beginTurn}}
 
-// strangers are calls of a session that does not exist, except for those that would create it.
-var strangers = []maker{
+// unknownSessionCalls are calls of a session that does not exist, except for those that would create it.
+var unknownSessionCalls = []callMaker{
 	{1, getSession},
 	{1, loadHistory},
 	{1, compactSession},
@@ -57,10 +57,10 @@ var strangers = []maker{
 	{1, listArtifacts},
 }
 
-// rare are calls that take long.
-var rare = []maker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
+// slowCalls are calls that take long.
+var slowCalls = []callMaker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
 
-func getSession(_ *differ, s *subject) call {
+func getSession(_ *comparison, s *testSession) call {
 	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.GetSession(ctx, s.ref)
 	}, nil}
@@ -68,7 +68,7 @@ func getSession(_ *differ, s *subject) call {
 
 // listSessions reads all pages. The order is the order of creation, of which the clocks know only
 // the millisecond, and so it is not compared.
-func listSessions(d *differ, s *subject) call {
+func listSessions(d *comparison, s *testSession) call {
 	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
 	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
 		var all []session.Session
@@ -86,9 +86,9 @@ func listSessions(d *differ, s *subject) call {
 	}, nil}
 }
 
-func loadHistory(d *differ, s *subject) call {
+func loadHistory(d *comparison, s *testSession) call {
 	after, limit := int64(0), memory.MaxWindow
-	if d.once(2) {
+	if d.oneIn(2) {
 		after, limit = int64(d.rand.IntN(40)), 1+d.rand.IntN(8)
 	}
 	return call{"LoadHistory", []any{s.ref, after, limit}, func(ctx context.Context, store memory.Store) (any, error) {
@@ -96,26 +96,26 @@ func loadHistory(d *differ, s *subject) call {
 	}, nil}
 }
 
-func updateSession(d *differ, s *subject) call {
+func updateSession(d *comparison, s *testSession) call {
 	u := memory.SessionUpdate{
 		Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close),
-		Metadata: map[string]string{}, Create: d.once(3),
+		Metadata: map[string]string{}, Create: d.oneIn(3),
 	}
 	for range d.rand.IntN(3) {
 		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = oneOf(d, "", "x", "y")
 	}
-	if d.once(30) {
+	if d.oneIn(30) {
 		for i := range memory.MaxMetadata + 1 {
 			u.Metadata[fmt.Sprintf("many-%d", i)] = "x"
 		}
 	}
-	if d.once(4) {
+	if d.oneIn(4) {
 		u.IfRevision = int64(d.rand.IntN(4))
 	}
 	if u.Create {
 		u.User = s.user
 	}
-	if d.once(20) {
+	if d.oneIn(20) {
 		u.User = oneOf(d, "", "alice", "bob")
 	}
 	return call{"UpdateSession", u, func(ctx context.Context, store memory.Store) (any, error) {
@@ -123,7 +123,7 @@ func updateSession(d *differ, s *subject) call {
 	}, nil}
 }
 
-func compactSession(d *differ, s *subject) call {
+func compactSession(d *comparison, s *testSession) call {
 	c := memory.Compact{
 		Ref: s.ref, Keep: d.rand.IntN(8), Summary: oneOf(d, "", "", "They talked.\nOf much."),
 		Strategy: oneOf(d, "", conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical),
@@ -133,22 +133,22 @@ func compactSession(d *differ, s *subject) call {
 	}, nil}
 }
 
-func clearSession(_ *differ, s *subject) call {
+func clearSession(_ *comparison, s *testSession) call {
 	return call{"ClearSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.ClearSession(ctx, s.ref)
 	}, nil}
 }
 
-func deleteSession(d *differ, s *subject) call {
+func deleteSession(d *comparison, s *testSession) call {
 	return call{"DeleteSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		_, err := store.DeleteSession(ctx, s.ref)
 		return nil, err
-	}, func(any) { s.gone = true }}
+	}, func(any) { s.deleted = true }}
 }
 
 // searchMemory compares hits without the order of equally good ones.
-func searchMemory(d *differ, s *subject) call {
-	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: text(d), Limit: memory.MaxHits}
+func searchMemory(d *comparison, s *testSession) call {
+	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: randomText(d), Limit: memory.MaxHits}
 	return call{"SearchMemory", q, func(ctx context.Context, store memory.Store) (any, error) {
 		hits, err := store.SearchMemory(ctx, q)
 		slices.SortFunc(hits, func(a, b memory.Hit) int {
@@ -161,39 +161,39 @@ func searchMemory(d *differ, s *subject) call {
 	}, nil}
 }
 
-func getState(_ *differ, s *subject) call {
+func getState(_ *comparison, s *testSession) call {
 	return call{"GetState", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.GetState(ctx, s.ref)
 	}, nil}
 }
 
 // randomDelta changes keys of all scopes.
-func randomDelta(d *differ, scopes ...string) map[string]json.RawMessage {
+func randomDelta(d *comparison, scopes ...string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for range 1 + d.rand.IntN(3) {
 		changes[fmt.Sprintf("%skey-%d", oneOf(d, scopes...), d.rand.IntN(5))] = json.RawMessage(oneOf(d, "", "1", `"two"`, `{"three":3}`))
 	}
-	if d.once(60) {
+	if d.oneIn(60) {
 		changes[oneOf(d, "trace_id", "_scratch", "temp:x")] = json.RawMessage("1")
 	}
-	if d.once(60) {
+	if d.oneIn(60) {
 		changes["key"] = json.RawMessage("{")
 	}
 	return changes
 }
 
-func updateState(d *differ, s *subject) call {
-	h := d.hold(s)
+func updateState(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
 	u := memory.StateUpdate{
 		Ref: s.ref, RequestID: fmt.Sprintf("r-%d", d.rand.IntN(200)), Delta: randomDelta(d, oneOf(d, "", "", "app:", "user:")),
 	}
-	if d.once(2) {
+	if d.oneIn(2) {
 		u.TurnID, u.Epoch = h.TurnID, h.Epoch
 	}
-	if d.once(4) {
+	if d.oneIn(4) {
 		u.IfRevision = new(int64(d.rand.IntN(6)))
 	}
-	if len(s.updates) > 0 && d.once(4) {
+	if len(s.updates) > 0 && d.oneIn(4) {
 		u = oneOf(d, s.updates...)
 	}
 	return call{"UpdateState", u, func(ctx context.Context, store memory.Store) (any, error) {
@@ -204,8 +204,8 @@ func updateState(d *differ, s *subject) call {
 	}}
 }
 
-// tooMuch returns more state than a scope may hold.
-func tooMuch(scope string) map[string]json.RawMessage {
+// oversizedState returns more state than a scope may hold.
+func oversizedState(scope string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for i := range memory.MaxStateBytes/memory.MaxStateValue + 1 {
 		changes[fmt.Sprintf("%sbig-%d", scope, i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`)
@@ -213,28 +213,30 @@ func tooMuch(scope string) map[string]json.RawMessage {
 	return changes
 }
 
-func bigState(d *differ, s *subject) call {
-	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.n), Delta: tooMuch("")}
+func bigState(d *comparison, s *testSession) call {
+	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.callCount), Delta: oversizedState("")}
 	return call{"UpdateState", "too much", func(ctx context.Context, store memory.Store) (any, error) {
 		return store.UpdateState(ctx, u)
 	}, nil}
 }
 
 // commitOnly commits a step that changes only state.
-func commitOnly(s *subject, what string, state map[string]json.RawMessage) call {
-	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.base, State: state}
-	c.Result.Step, c.Result.Agent = max(s.next, 1), "echo"
+func commitOnly(s *testSession, what string, state map[string]json.RawMessage) call {
+	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.lastSequence, State: state}
+	c.Result.Step, c.Result.Agent = max(s.nextStep, 1), "echo"
 	return call{"CommitStep", what, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.CommitStep(ctx, c)
 	}, nil}
 }
 
-func commitBigState(_ *differ, s *subject) call { return commitOnly(s, "too much state", tooMuch("")) }
-
-func commitSharedState(d *differ, s *subject) call {
-	return commitOnly(s, "too much shared state", tooMuch(oneOf(d, "app:", "user:")))
+func commitBigState(_ *comparison, s *testSession) call {
+	return commitOnly(s, "too much state", oversizedState(""))
 }
 
-func commitWrongState(_ *differ, s *subject) call {
+func commitSharedState(d *comparison, s *testSession) call {
+	return commitOnly(s, "too much shared state", oversizedState(oneOf(d, "app:", "user:")))
+}
+
+func commitWrongState(_ *comparison, s *testSession) call {
 	return commitOnly(s, "state of the orchestrator", fixture.Delta("trace_id", "1"))
 }

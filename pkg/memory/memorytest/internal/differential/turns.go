@@ -25,8 +25,8 @@ func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
 
 func fingerprint(turnID string) string { return "of-" + turnID }
 
-// text returns a few words of a small vocabulary.
-func text(d *differ) string {
+// randomText returns a few words of a small vocabulary.
+func randomText(d *comparison) string {
 	words := make([]string, 1+d.rand.IntN(4))
 	for i := range words {
 		words[i] = fmt.Sprintf("w%d", d.rand.IntN(40))
@@ -34,205 +34,205 @@ func text(d *differ) string {
 	return strings.Join(words, " ")
 }
 
-// source returns an untrusted source, mostly none.
-func source(d *differ) string {
-	if !d.once(12) {
+// randomSource returns an untrusted source, mostly none.
+func randomSource(d *comparison) string {
+	if !d.oneIn(12) {
 		return ""
 	}
 	return oneOf(d, "tool page", "tool mail", conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps")
 }
 
-func beginTurn(d *differ, s *subject) call {
+func beginTurn(d *comparison, s *testSession) call {
 	i := s.turn.Number // the next turn
-	if d.once(4) {
+	if d.oneIn(4) {
 		i = d.rand.IntN(turnIDs)
 	}
 	b := memory.Begin{
 		Ref: s.ref, User: s.user, TurnID: turnID(i % turnIDs), TraceID: oneOf(d, traces...),
-		Message: conversation.User(text(d)), LeaseTTL: memory.MaxLeaseTTL,
-		Window: 1 + d.rand.IntN(12), LookupOnly: d.once(8),
+		Message: conversation.User(randomText(d)), LeaseTTL: memory.MaxLeaseTTL,
+		Window: 1 + d.rand.IntN(12), LookupOnly: d.oneIn(8),
 	}
-	if s.open.TurnID != "" && d.once(3) { // a repeat by the holder
-		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
+	if s.lastBegin.TurnID != "" && d.oneIn(3) { // a repeat by the holder
+		b.TurnID, b.TraceID = s.lastBegin.TurnID, s.lastBegin.TraceID
 		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
 	}
-	if d.once(8) {
+	if d.oneIn(8) {
 		b.Message = conversation.Message{} // the turn has no message
 	}
 	if b.Message.Role != "" {
-		b.Message.Untrusted = source(d)
+		b.Message.Untrusted = randomSource(d)
 	}
-	if b.Message.Role != "" && d.once(6) {
-		b.Message.Attachments = d.files()
+	if b.Message.Role != "" && d.oneIn(6) {
+		b.Message.Attachments = d.randomFiles()
 	}
-	d.goesOn(s, &b)
-	d.goesOnFrom(s, &b)
+	d.setContinuation(s, &b)
+	d.setPredecessor(s, &b)
 	b.Fingerprint = fingerprint(b.TurnID)
-	if d.once(30) {
+	if d.oneIn(30) {
 		b.Fingerprint = "of-something-else"
 	}
-	if d.once(30) {
+	if d.oneIn(30) {
 		b.User = oneOf(d, "", "alice", "bob")
 	}
-	if d.once(3) {
+	if d.oneIn(3) {
 		b.WindowTokens = 1 + d.rand.IntN(30)
 	}
 	return beginCall(s, b)
 }
 
-// goesOn usually continues a waiting turn if there is one. Now and then it continues one that does not wait, or
+// setContinuation usually continues a waiting turn if there is one. Now and then it continues one that does not wait, or
 // with parts that do not fit together.
-func (d *differ) goesOn(s *subject, b *memory.Begin) {
-	if s.waiting != "" && !d.once(4) {
-		b.Message, b.From.Continues = conversation.Message{}, s.waiting
+func (d *comparison) setContinuation(s *testSession, b *memory.Begin) {
+	if s.waitingTurnID != "" && !d.oneIn(4) {
+		b.Message, b.From.Continues = conversation.Message{}, s.waitingTurnID
 		for n := range d.rand.IntN(3) {
 			b.From.Answers = append(b.From.Answers, execution.Answer{
-				ID: pendingcall.ID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
+				ID: pendingcall.ID(1, max(s.nextStep-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: randomText(d), Late: d.oneIn(4),
 			})
 		}
 	}
 	switch {
-	case d.once(30):
+	case d.oneIn(30):
 		b.From.Continues = turnID(d.rand.IntN(turnIDs))
-	case d.once(30):
-		b.Message = conversation.User(text(d))
-	case d.once(200):
+	case d.oneIn(30):
+		b.Message = conversation.User(randomText(d))
+	case d.oneIn(200):
 		b.From.Continues, b.From.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
 	}
 }
 
-// goesOnFrom usually resumes a failed turn if there is one. Now and then it resumes one that did not fail, or
+// setPredecessor usually resumes a failed turn if there is one. Now and then it resumes one that did not fail, or
 // begins with a copy.
-func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
+func (d *comparison) setPredecessor(s *testSession, b *memory.Begin) {
 	switch {
 	case b.From.Continues != "":
-	case s.failed.ID != "" && !d.once(3):
-		b.Message, b.From.Resumes, b.From.Inherited = conversation.Message{}, s.failed.ID, s.failed.Steps
-	case d.once(30):
+	case s.failedTurn.ID != "" && !d.oneIn(3):
+		b.Message, b.From.Resumes, b.From.Inherited = conversation.Message{}, s.failedTurn.ID, s.failedTurn.Steps
+	case d.oneIn(30):
 		b.Message, b.From.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
-	case b.Message.Role != "" && (s.turn.ID == "" && d.once(3) || d.once(60)):
-		b.From.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
+	case b.Message.Role != "" && (s.turn.ID == "" && d.oneIn(3) || d.oneIn(60)):
+		b.From.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", randomText(d))}, State: randomDelta(d, "")}
 		for range d.rand.IntN(5) {
-			b.From.Copy.History = append(b.From.Copy.History, conversation.Assistant("echo", text(d)))
+			b.From.Copy.History = append(b.From.Copy.History, conversation.Assistant("echo", randomText(d)))
 		}
-		if d.once(3) {
-			b.From.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.From.Copy.History...)
+		if d.oneIn(3) {
+			b.From.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: randomText(d)}}, b.From.Copy.History...)
 		}
-		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d), Untrusted: source(d)}}
-	case d.once(200):
+		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: randomText(d), Untrusted: randomSource(d)}}
+	case d.oneIn(200):
 		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
 	}
 }
 
-func beginCall(s *subject, b memory.Begin) call {
+func beginCall(s *testSession, b memory.Begin) call {
 	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
 		begun, _ := reply.(memory.BeginResult)
 		if begun.Status == memory.StatusBegun {
-			s.idle, s.waiting, s.failed = false, "", session.Turn{}
-			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
+			s.idle, s.waitingTurnID, s.failedTurn = false, "", session.Turn{}
+			s.lastBegin, s.turn, s.lastSequence, s.nextStep = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
 		}
 	}}
 }
 
-// hold returns a lease: mostly the current one, and sometimes a wrong one.
-func (d *differ) hold(s *subject) memory.Lease {
+// randomLease returns a lease: mostly the current one, and sometimes a wrong one.
+func (d *comparison) randomLease(s *testSession) memory.Lease {
 	h := memory.Lease{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
 	if h.TurnID == "" {
 		h.TurnID = turnID(0)
 	}
 	switch {
-	case d.once(12):
+	case d.oneIn(12):
 		h.Epoch += int64(d.rand.IntN(4) - 2)
-	case d.once(20):
+	case d.oneIn(20):
 		h.TurnID = turnID(d.rand.IntN(turnIDs))
 	}
 	return h
 }
 
-// held makes a call of the holder of a turn.
-func held(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
+// leaseCall makes a call of the holder of a turn.
+func leaseCall(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
 
-func renewTurn(d *differ, s *subject) call {
-	h := d.hold(s)
-	return held("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+func renewTurn(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
+	return leaseCall("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 	})
 }
 
-func releaseTurn(d *differ, s *subject) call {
-	h := d.hold(s)
-	return held("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+func releaseTurn(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
+	return leaseCall("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.ReleaseTurn(ctx, h)
 	})
 }
 
-func commitStep(d *differ, s *subject) call {
-	h := d.hold(s)
+func commitStep(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
 	c := memory.Commit{
-		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: s.base,
-		Result: execution.Result{Step: max(s.next, 1), Agent: "echo", Text: text(d), Usage: execution.Usage{OutputTokens: int64(d.rand.IntN(3))}},
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: s.lastSequence,
+		Result: execution.Result{Step: max(s.nextStep, 1), Agent: "echo", Text: randomText(d), Usage: execution.Usage{OutputTokens: int64(d.rand.IntN(3))}},
 	}
-	c.Result.Untrusted = source(d)
+	c.Result.Untrusted = randomSource(d)
 	for range d.rand.IntN(4) {
-		said := conversation.Assistant("echo", text(d))
-		said.Untrusted = source(d)
+		said := conversation.Assistant("echo", randomText(d))
+		said.Untrusted = randomSource(d)
 		c.Messages = append(c.Messages, said)
-		if d.once(4) {
+		if d.oneIn(4) {
 			c.Messages = append(c.Messages, fixture.ToolRound(1+d.rand.IntN(2))...)
 		}
 	}
-	if d.once(25) {
+	if d.oneIn(25) {
 		c.Messages = append(c.Messages, fixture.ToolRound(15)...)
 	}
-	if d.once(3) {
+	if d.oneIn(3) {
 		c.State = randomDelta(d, "", "app:", "user:")
 	}
-	if d.once(2) {
+	if d.oneIn(2) {
 		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeInputRequired, session.OutcomeAuthRequired)
 	}
-	if c.Outcome == session.OutcomeInputRequired && !d.once(4) || d.once(60) {
+	if c.Outcome == session.OutcomeInputRequired && !d.oneIn(4) || d.oneIn(60) {
 		c.Result.InputRequired = true
 		for n := range 1 + d.rand.IntN(3) {
 			c.Result.Pending = append(c.Result.Pending, execution.Pending{
-				ID: pendingcall.ID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d,
+				ID: pendingcall.ID(1, c.Result.Step, n), CallID: randomText(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d,
 					execution.NeedApproval, execution.NeedResult),
-				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
+				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: randomText(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.callCount)).UTC()),
 			})
 		}
 	}
 	switch {
-	case d.once(20):
+	case d.oneIn(20):
 		c.Base += int64(d.rand.IntN(3) - 1)
-	case d.once(20):
+	case d.oneIn(20):
 		c.Result.Step = 1 + d.rand.IntN(5)
-	case d.once(4) && len(s.commits) > 0: // a repeated commit
+	case d.oneIn(4) && len(s.commits) > 0: // a repeated commit
 		c = oneOf(d, s.commits...)
 		c.Epoch = oneOf(d, c.Epoch, h.Epoch)
-	case d.once(8):
+	case d.oneIn(8):
 		c.Result.Failure = failure.New(failure.ResourceAPI, "model.Generate", "the model does not answer").With("status", "503")
 	}
 	return call{"CommitStep", c, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.CommitStep(ctx, c)
 	}, func(reply any) {
 		last, _ := reply.(int64)
-		if c.Epoch == s.turn.Epoch && last > s.base || c.Result.Step == s.next {
-			s.base, s.next = max(last, s.base), max(s.next, c.Result.Step+1)
+		if c.Epoch == s.turn.Epoch && last > s.lastSequence || c.Result.Step == s.nextStep {
+			s.lastSequence, s.nextStep = max(last, s.lastSequence), max(s.nextStep, c.Result.Step+1)
 		}
 		s.idle = s.idle || c.Outcome != session.OutcomeOpen
 		if len(c.Result.Pending) > 0 {
-			s.waiting = c.TurnID
+			s.waitingTurnID = c.TurnID
 		}
 		s.commits = append(s.commits, c)
 		s.commits = s.commits[max(0, len(s.commits)-4):]
 	}}
 }
 
-func failTurn(d *differ, s *subject) call {
-	h := d.hold(s)
+func failTurn(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
 	f := memory.Fail{
 		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: oneOf(d, session.OutcomeFailed, session.OutcomeCancelled),
 		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
@@ -242,23 +242,23 @@ func failTurn(d *differ, s *subject) call {
 	}, func(reply any) {
 		s.idle = true
 		if closed, _ := reply.(session.Turn); closed.Outcome == session.OutcomeFailed {
-			s.failed = closed
+			s.failedTurn = closed
 		}
 	}}
 }
 
-func (d *differ) step(s *subject) int {
-	if d.once(8) {
+func (d *comparison) randomStep(s *testSession) int {
+	if d.oneIn(8) {
 		return 1 + d.rand.IntN(4)
 	}
-	return max(s.next, 1)
+	return max(s.nextStep, 1)
 }
 
-func recordEntries(d *differ, s *subject) call {
-	h, step := d.hold(s), d.step(s)
+func recordEntries(d *comparison, s *testSession) call {
+	h, step := d.randomLease(s), d.randomStep(s)
 	entries := slices.Clone(fixture.ModelRounds(1 + d.rand.IntN(3)))
 	entries = entries[d.rand.IntN(len(entries)):]
-	if d.once(6) {
+	if d.oneIn(6) {
 		e := &entries[d.rand.IntN(len(entries))]
 		e.Text += "!"
 	}
@@ -267,23 +267,23 @@ func recordEntries(d *differ, s *subject) call {
 			entries[i].Reply.Untrusted = oneOf(d, "", "tool page", "tool page")
 		}
 	}
-	return held("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
+	return leaseCall("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.Record(ctx, h, step, entries)
 	})
 }
 
 // recordTooMuch fills a journal that no call reads.
-func recordTooMuch(d *differ, s *subject) call {
-	h := d.hold(s)
+func recordTooMuch(d *comparison, s *testSession) call {
+	h := d.randomLease(s)
 	const step = 50
-	return held("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
+	return leaseCall("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.Record(ctx, h, step, fixture.LongEntries(memory.MaxJournalBytes>>20+1, 1<<20))
 	})
 }
 
-func loadJournal(d *differ, s *subject) call {
-	h, step, after := d.hold(s), d.step(s), d.rand.IntN(4)
-	return held("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
+func loadJournal(d *comparison, s *testSession) call {
+	h, step, after := d.randomLease(s), d.randomStep(s), d.rand.IntN(4)
+	return leaseCall("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.LoadJournal(ctx, h, step, after)
 	})
 }

@@ -19,16 +19,16 @@ func Tests() fixture.Tests {
 
 func deleteTests() fixture.Tests {
 	return fixture.Tests{
-		"Delete_LeavesNothing":            deleteLeavesNothing,
-		"Delete_KeepsLateWritersOut":      deleteKeepsLateWritersOut,
-		"Delete_RefusesUnknownSession":    deleteRefusesUnknownSession,
-		"Delete_KeepsSharedData":          deleteKeepsSharedData,
-		"Delete_TwiceChangesNothing":      deleteTwiceChangesNothing,
-		"Delete_OfAClosedSession":         deleteOfAClosedSession,
-		"Delete_NothingIsFoundAfterwards": deleteNothingIsFoundAfterwards,
-		"Delete_ASessionWithoutATurn":     deleteASessionWithoutATurn,
-		"Delete_OtherSessionsContinue":    deleteOtherSessionsContinue,
-		"Delete_KnownTurnsAreForgotten":   deleteKnownTurnsAreForgotten,
+		"Delete_LeavesNothing":                deleteLeavesNothing,
+		"Delete_RejectsLateWriters":           deleteRejectsLateWriters,
+		"Delete_RejectsUnknownSession":        deleteRejectsUnknownSession,
+		"Delete_KeepsSharedData":              deleteKeepsSharedData,
+		"Delete_RepeatChangesNothing":         deleteRepeatChangesNothing,
+		"Delete_WorksForAClosedSession":       deleteWorksForAClosedSession,
+		"Delete_NothingIsFoundAfterwards":     deleteNothingIsFoundAfterwards,
+		"Delete_WorksForASessionWithoutTurns": deleteWorksForASessionWithoutTurns,
+		"Delete_KeepsOtherSessions":           deleteKeepsOtherSessions,
+		"Delete_ForgetsKnownTurns":            deleteForgetsKnownTurns,
 	}
 }
 
@@ -48,11 +48,11 @@ func deleteLeavesNothing(t *testing.T, store memory.Store) {
 	}
 }
 
-// deleteKeepsLateWritersOut deletes the session of a running turn.
-func deleteKeepsLateWritersOut(t *testing.T, store memory.Store) {
+// deleteRejectsLateWriters deletes the session of a running turn.
+func deleteRejectsLateWriters(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(2)...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(2)...)
 	fixture.PutArtifact(t, store, fixture.LeaseOf(ref, turn), "picture", "a picture")
 	fixture.DeleteSession(t, store, ref)
 	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
@@ -61,11 +61,11 @@ func deleteKeepsLateWritersOut(t *testing.T, store memory.Store) {
 	}
 	_, err := store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "late", session.OutcomeCompleted))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-func deleteKnownTurnsAreForgotten(t *testing.T, store memory.Store) {
+func deleteForgetsKnownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	fixture.DeleteSession(t, store, ref)
@@ -73,18 +73,18 @@ func deleteKnownTurnsAreForgotten(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)) // the commit that was made before
 	fixture.RequireMode(t, err, failure.SessionDeleted)
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-func deleteRefusesUnknownSession(t *testing.T, store memory.Store) {
+func deleteRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.DeleteSession(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 }
 
-func deleteTwiceChangesNothing(t *testing.T, store memory.Store) {
+func deleteRepeatChangesNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for range 3 {
@@ -94,14 +94,14 @@ func deleteTwiceChangesNothing(t *testing.T, store memory.Store) {
 	}
 }
 
-func deleteOfAClosedSession(t *testing.T, store memory.Store) {
+func deleteWorksForAClosedSession(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Closed)
 	fixture.DeleteSession(t, store, ref)
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-func deleteASessionWithoutATurn(t *testing.T, store memory.Store) {
+func deleteWorksForASessionWithoutTurns(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	fixture.DeleteSession(t, store, ref)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
@@ -129,18 +129,18 @@ func deleteNothingIsFoundAfterwards(t *testing.T, store memory.Store) {
 	ask.User = user
 	_, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Len(t, fixture.Search(t, store, user, "hello"), 1)
+	require.Len(t, fixture.SearchMemory(t, store, user, "hello"), 1)
 	fixture.DeleteSession(t, store, ref)
-	require.Empty(t, fixture.Search(t, store, user, "hello"))
+	require.Empty(t, fixture.SearchMemory(t, store, user, "hello"))
 	require.Empty(t, fixture.ListSessions(t, store, user))
 }
 
-func deleteOtherSessionsContinue(t *testing.T, store memory.Store) {
+func deleteKeepsOtherSessions(t *testing.T, store memory.Store) {
 	one, two := fixture.NewRef(), fixture.NewRef()
 	fixture.RunTurns(t, store, one, 2)
 	turn := fixture.BeginTurn(t, store, two, "t0", "hello")
-	before := fixture.View(t, store, two)
+	before := fixture.ReadSession(t, store, two)
 	fixture.DeleteSession(t, store, one)
-	fixture.RequireEqual(t, before, fixture.View(t, store, two))
+	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, two))
 	fixture.CommitStep(t, store, fixture.NewCommit(two, turn, "hi", session.OutcomeCompleted))
 }

@@ -15,10 +15,10 @@ func eraseTests() fixture.Tests {
 	return fixture.Tests{
 		"Delete_ReportsWhatItRemoved":             deleteReportsWhatItRemoved,
 		"EraseUser_LeavesNothing":                 eraseUserLeavesNothing,
-		"EraseUser_RefusesNewSessionsUntilItEnds": eraseUserRefusesNewSessions,
-		"EraseUser_KeepsLateWritersOut":           eraseUserKeepsLateWritersOut,
+		"EraseUser_RejectsNewSessionsUntilItEnds": eraseUserRejectsNewSessions,
+		"EraseUser_RejectsLateWriters":            eraseUserRejectsLateWriters,
 		"EraseUser_KeepsOtherUsers":               eraseUserKeepsOtherUsers,
-		"EraseUser_OfAnUnknownUser":               eraseUserOfAnUnknownUser,
+		"EraseUser_WorksForAnUnknownUser":         eraseUserWorksForAnUnknownUser,
 	}
 }
 
@@ -38,7 +38,7 @@ func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 }
 
 func deleteReportsWhatItRemoved(t *testing.T, store memory.Store) {
-	h := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice"))
+	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(h.Ref, "mood", `"calm"`))
 	fixture.PutArtifact(t, store, h, "report", "so it is")
 	fixture.CommitStep(t, store, fixture.NewCommit(h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch, Sequence: 1}, "hi", session.OutcomeCompleted))
@@ -58,17 +58,17 @@ func deleteReportsWhatItRemoved(t *testing.T, store memory.Store) {
 
 func eraseUserLeavesNothing(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	one, two := fixture.OpenTurnOf(t, store, user), fixture.OpenTurnOf(t, store, user)
+	one, two := fixture.OpenTurnOfUser(t, store, user), fixture.OpenTurnOfUser(t, store, user)
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(one.Ref, "user:name", `"Alice"`))
 	fixture.PutArtifact(t, store, two, "user:profile", "Alice")
 	e := eraseUser(t, store, user)
 	require.Equal(t, user, e.User)
 	require.Equal(t, map[string]int64{memory.KindUserState: 1, memory.KindUserArtifacts: 1, memory.KindUserBytes: 5}, e.Removed)
 	require.Empty(t, fixture.ListSessions(t, store, user))
-	require.Empty(t, fixture.Search(t, store, user, "hello"))
+	require.Empty(t, fixture.SearchMemory(t, store, user, "hello"))
 
 	// A new user with the same name finds nothing.
-	next := fixture.OpenTurnOf(t, store, user)
+	next := fixture.OpenTurnOfUser(t, store, user)
 	require.NotContains(t, fixture.GetState(t, store, next.Ref).Values, "user:name")
 	require.Empty(t, fixture.ListArtifacts(t, store, next.Ref))
 	require.Equal(t, 1, fixture.PutArtifact(t, store, next, "user:profile", "another").Version)
@@ -76,9 +76,9 @@ func eraseUserLeavesNothing(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"Another"`, string(fixture.GetState(t, store, next.Ref).Values["user:name"]))
 }
 
-func eraseUserRefusesNewSessions(t *testing.T, store memory.Store) {
+func eraseUserRejectsNewSessions(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	old := fixture.OpenTurnOf(t, store, user)
+	old := fixture.OpenTurnOfUser(t, store, user)
 	e, err := store.EraseUser(t.Context(), fixture.Tenant, user)
 	require.NoError(t, err)
 	require.Equal(t, []string{old.Ref.Session}, e.Sessions)
@@ -90,15 +90,15 @@ func eraseUserRefusesNewSessions(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	eraseUser(t, store, user)
 	require.Empty(t, fixture.ListSessions(t, store, user), "also what was refused")
-	fixture.OpenTurnOf(t, store, user)
+	fixture.OpenTurnOfUser(t, store, user)
 }
 
-func eraseUserKeepsLateWritersOut(t *testing.T, store memory.Store) {
+func eraseUserRejectsLateWriters(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	h := fixture.OpenTurnOf(t, store, user)
+	h := fixture.OpenTurnOfUser(t, store, user)
 	fixture.PutArtifact(t, store, h, "user:profile", "Alice")
 	eraseUser(t, store, user)
-	next := fixture.OpenTurnOf(t, store, user)
+	next := fixture.OpenTurnOfUser(t, store, user)
 	for name, call := range fixture.TurnCalls(store, h) {
 		fixture.RequireMode(t, call(t), failure.SessionDeleted)
 		require.Error(t, call(t), name)
@@ -111,18 +111,18 @@ func eraseUserKeepsLateWritersOut(t *testing.T, store memory.Store) {
 }
 
 func eraseUserKeepsOtherUsers(t *testing.T, store memory.Store) {
-	alice, bob := fixture.OpenTurnOf(t, store, fixture.UniqueName("alice")), fixture.OpenTurnOf(t, store, fixture.UniqueName("bob"))
+	alice, bob := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice")), fixture.OpenTurnOfUser(t, store, fixture.UniqueName("bob"))
 	key := "app:" + fixture.UniqueName("theme")
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(alice.Ref, key, `"dark"`))
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(bob.Ref, "user:name", `"Bob"`))
 	fixture.PutArtifact(t, store, bob, "user:profile", "Bob")
-	before := fixture.View(t, store, bob.Ref)
+	before := fixture.ReadSession(t, store, bob.Ref)
 	eraseUser(t, store, fixture.GetSession(t, store, alice.Ref).User)
-	fixture.RequireEqual(t, before, fixture.View(t, store, bob.Ref))
+	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, bob.Ref))
 	require.JSONEq(t, `"dark"`, string(fixture.GetState(t, store, bob.Ref).Values[key]), "it is the tenant's")
 }
 
-func eraseUserOfAnUnknownUser(t *testing.T, store memory.Store) {
+func eraseUserWorksForAnUnknownUser(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("nobody")
 	for range 2 {
 		require.Empty(t, eraseUser(t, store, user).Removed)

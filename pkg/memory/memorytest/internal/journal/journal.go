@@ -21,27 +21,27 @@ func Tests() fixture.Tests {
 
 func journalTests() fixture.Tests {
 	return fixture.Tests{
-		"Journal_IsReadBack":                journalIsReadBack,
-		"Journal_IsIdempotent":              journalIsIdempotent,
-		"Journal_RefusesAnotherEntry":       journalRefusesAnotherEntry,
-		"Journal_StoresAllOrNone":           journalStoresAllOrNone,
-		"Journal_IsForTheSuccessor":         journalIsForTheSuccessor,
-		"Journal_OfEachStepIsItsOwn":        journalOfEachStepIsItsOwn,
-		"Journal_IsForgottenWithTheCommit":  journalIsForgottenWithTheCommit,
-		"Journal_Pages":                     journalPages,
-		"Journal_RefusesTooMuch":            journalRefusesTooMuch,
-		"Journal_OfAnUnrecordedStepIsEmpty": journalOfAnUnrecordedStepIsEmpty,
-		"Journal_EndsWithTheTurn":           journalEndsWithTheTurn,
-		"Journal_DuplicatesInOneCallAreOne": journalDuplicatesInOneCallAreOne,
+		"Journal_ReturnsRecordedEntries":           journalReturnsRecordedEntries,
+		"Journal_IsIdempotent":                     journalIsIdempotent,
+		"Journal_RejectsADifferingEntry":           journalRejectsADifferingEntry,
+		"Journal_StoresAllOrNone":                  journalStoresAllOrNone,
+		"Journal_SuccessorReadsAndExtendsIt":       journalSuccessorReadsAndExtendsIt,
+		"Journal_EachStepHasItsOwn":                journalEachStepHasItsOwn,
+		"Journal_IsDeletedByTheCommit":             journalIsDeletedByTheCommit,
+		"Journal_IsReadInPages":                    journalIsReadInPages,
+		"Journal_RejectsTooManyBytes":              journalRejectsTooManyBytes,
+		"Journal_IsEmptyWithoutEntries":            journalIsEmptyWithoutEntries,
+		"Journal_IsUnreadableAfterTheTurn":         journalIsUnreadableAfterTheTurn,
+		"Journal_DuplicatesInOneCallAreStoredOnce": journalDuplicatesInOneCallAreStoredOnce,
 	}
 }
 
-func journalIsReadBack(t *testing.T, store memory.Store) {
+func journalReturnsRecordedEntries(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	all := fixture.ModelRounds(12) // more than 9, to test that numbers are not sorted as texts
 	for _, e := range all {
-		fixture.Record(t, store, h, 1, e)
+		fixture.RecordEntries(t, store, h, 1, e)
 	}
 	fixture.RequireEqual(t, all, fixture.LoadJournal(t, store, h, 1))
 	page, err := store.LoadJournal(t.Context(), h, 1, 21)
@@ -53,17 +53,17 @@ func journalIsIdempotent(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	all := fixture.ModelRounds(2)
-	fixture.Record(t, store, h, 1, all[:3]...)
-	fixture.Record(t, store, h, 1, all...)
-	fixture.Record(t, store, h, 1, all...)
+	fixture.RecordEntries(t, store, h, 1, all[:3]...)
+	fixture.RecordEntries(t, store, h, 1, all...)
+	fixture.RecordEntries(t, store, h, 1, all...)
 	fixture.RequireEqual(t, all, fixture.LoadJournal(t, store, h, 1))
 }
 
-func journalDuplicatesInOneCallAreOne(t *testing.T, store memory.Store) {
+func journalDuplicatesInOneCallAreStoredOnce(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	e := fixture.ModelRounds(1)[0]
-	fixture.Record(t, store, h, 1, e, e)
+	fixture.RecordEntries(t, store, h, 1, e, e)
 	other := e
 	other.Reply.Text = "something else"
 	fixture.RequireMode(t, store.Record(t.Context(), h, 2, []execution.Entry{e, other}), failure.Nondeterminism)
@@ -71,11 +71,11 @@ func journalDuplicatesInOneCallAreOne(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, h, 2))
 }
 
-func journalRefusesAnotherEntry(t *testing.T, store memory.Store) {
+func journalRejectsADifferingEntry(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	all := fixture.ModelRounds(1)
-	fixture.Record(t, store, h, 1, all...)
+	fixture.RecordEntries(t, store, h, 1, all...)
 	digest, text, reply := all[1], all[2], all[0]
 	digest.Digest = stepjournal.CallDigest("read", "{}")
 	text.Text = "another page"
@@ -90,42 +90,42 @@ func journalStoresAllOrNone(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	all := fixture.ModelRounds(2)
-	fixture.Record(t, store, h, 1, all[4])
+	fixture.RecordEntries(t, store, h, 1, all[4])
 	other := all[4]
 	other.Digest = stepjournal.CallDigest("write", "{}")
 	fixture.RequireMode(t, store.Record(t.Context(), h, 1, append(all[:3:3], other)), failure.Nondeterminism)
 	fixture.RequireEqual(t, all[4:5], fixture.LoadJournal(t, store, h, 1))
 }
 
-func journalIsForTheSuccessor(t *testing.T, store memory.Store) {
+func journalSuccessorReadsAndExtendsIt(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	all := fixture.ModelRounds(2)
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, all[:4]...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, all[:4]...)
 	next := fixture.LeaseOf(ref, fixture.TakeOver(t, store, ref, turn))
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, turn), 1, all[4:]), failure.Fenced)
 	fixture.RequireEqual(t, all[:4], fixture.LoadJournal(t, store, next, 1))
-	fixture.Record(t, store, next, 1, all...)
+	fixture.RecordEntries(t, store, next, 1, all...)
 	fixture.RequireEqual(t, all, fixture.LoadJournal(t, store, next, 1))
 }
 
-func journalOfEachStepIsItsOwn(t *testing.T, store memory.Store) {
+func journalEachStepHasItsOwn(t *testing.T, store memory.Store) {
 	ref, other := fixture.NewRef(), fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	elsewhere := fixture.LeaseOf(other, fixture.BeginTurn(t, store, other, "t1", "hello"))
-	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
-	fixture.Record(t, store, h, 2, fixture.ModelRounds(2)...)
+	fixture.RecordEntries(t, store, h, 1, fixture.ModelRounds(1)...)
+	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(2)...)
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, h, 1))
 	fixture.RequireEqual(t, fixture.ModelRounds(2), fixture.LoadJournal(t, store, h, 2))
 	require.Empty(t, fixture.LoadJournal(t, store, elsewhere, 1))
 }
 
-func journalIsForgottenWithTheCommit(t *testing.T, store memory.Store) {
+func journalIsDeletedByTheCommit(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	h := fixture.LeaseOf(ref, turn)
-	fixture.Record(t, store, h, 1, fixture.ModelRounds(2)...)
-	fixture.Record(t, store, h, 2, fixture.ModelRounds(1)...)
+	fixture.RecordEntries(t, store, h, 1, fixture.ModelRounds(2)...)
+	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(1)...)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
 	require.Empty(t, fixture.LoadJournal(t, store, h, 1))
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, h, 2))
@@ -133,23 +133,23 @@ func journalIsForgottenWithTheCommit(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, h, 1))
 }
 
-func journalOfAnUnrecordedStepIsEmpty(t *testing.T, store memory.Store) {
+func journalIsEmptyWithoutEntries(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello")), 1))
 }
 
-func journalEndsWithTheTurn(t *testing.T, store memory.Store) {
+func journalIsUnreadableAfterTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	h := fixture.LeaseOf(ref, turn)
-	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
-	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	fixture.RecordEntries(t, store, h, 1, fixture.ModelRounds(1)...)
+	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	_, err = store.LoadJournal(t.Context(), h, 1, 0)
 	fixture.RequireMode(t, err, failure.TurnNotOpen)
 }
 
-func journalPages(t *testing.T, store memory.Store) {
+func journalIsReadInPages(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
 	const size = 250 << 10
@@ -157,7 +157,7 @@ func journalPages(t *testing.T, store memory.Store) {
 	for _, e := range all {
 		intent := e
 		intent.Phase, intent.Text, intent.Status = execution.Intent, "", ""
-		fixture.Record(t, store, h, 1, intent, e)
+		fixture.RecordEntries(t, store, h, 1, intent, e)
 	}
 	pages, after := 0, 0
 	for ; ; pages++ {
@@ -178,17 +178,17 @@ func journalPages(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, pages)
 }
 
-func journalRefusesTooMuch(t *testing.T, store memory.Store) {
+func journalRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	h := fixture.LeaseOf(ref, turn)
 	all := fixture.LongEntries(70, 255<<10)
 	for n := 0; n < 60; n += 10 {
-		fixture.Record(t, store, h, 1, all[n:n+10]...)
+		fixture.RecordEntries(t, store, h, 1, all[n:n+10]...)
 	}
 	fixture.RequireMode(t, store.Record(t.Context(), h, 1, all[60:]), failure.ResourceQuota)
-	fixture.Record(t, store, h, 1, all[:2]...) // stored entries may be repeated
-	fixture.Record(t, store, h, 2, all[60:]...)
+	fixture.RecordEntries(t, store, h, 1, all[:2]...) // stored entries may be repeated
+	fixture.RecordEntries(t, store, h, 2, all[60:]...)
 	require.Len(t, fixture.LoadJournal(t, store, h, 1), 60)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted))
 }

@@ -16,18 +16,18 @@ import (
 func compactTests() fixture.Tests {
 	return fixture.Tests{
 		"Compact_ReplacesTheOldestMessages": compactReplacesTheOldestMessages,
-		"Compact_AllStrategies":             compactAllStrategies,
-		"Compact_Twice":                     compactTwice,
-		"Compact_NothingToDo":               compactNothingToDo,
+		"Compact_SupportsAllStrategies":     compactSupportsAllStrategies,
+		"Compact_ExtendsTheEarlierSummary":  compactExtendsTheEarlierSummary,
+		"Compact_ShortSessionIsUnchanged":   compactShortSessionIsUnchanged,
 		"Compact_KeepsToolRoundsWhole":      compactKeepsToolRoundsWhole,
 		"Compact_MakesRoom":                 compactMakesRoom,
-		"Compact_RefusesBusySession":        compactRefusesBusySession,
-		"Compact_RefusesUnknownSession":     compactRefusesUnknownSession,
+		"Compact_RejectsBusySession":        compactRejectsBusySession,
+		"Compact_RejectsUnknownSession":     compactRejectsUnknownSession,
 		"Compact_CutsTheSummary":            compactCutsTheSummary,
 		"Clear_EmptiesTheSession":           clearEmptiesTheSession,
-		"Clear_AnsweredTurnsStayAnswered":   clearAnsweredTurnsStayAnswered,
-		"Clear_RefusesBusySession":          clearRefusesBusySession,
-		"Clear_RefusesUnknownSession":       clearRefusesUnknownSession,
+		"Clear_RepeatsStillGetTheirAnswers": clearRepeatsStillGetTheirAnswers,
+		"Clear_RejectsBusySession":          clearRejectsBusySession,
+		"Clear_RejectsUnknownSession":       clearRejectsUnknownSession,
 	}
 }
 
@@ -36,7 +36,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 5)
 	before := fixture.GetSession(t, store, ref)
-	done := fixture.Compact(t, store, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 4, Summary: "They talked."})
+	done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 4, Summary: "They talked."})
 	require.Equal(t, conversation.Compaction{
 		First: 1, Last: 6, Messages: 6, Summary: "They talked.", TokensSaved: 3*(3+2) - 3,
 	}, done)
@@ -62,7 +62,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-26
-func compactAllStrategies(t *testing.T, store memory.Store) {
+func compactSupportsAllStrategies(t *testing.T, store memory.Store) {
 	for strategy, told := range map[conversation.Strategy][]string{
 		conversation.SlidingWindow: nil,
 		conversation.Summarize:     {"question 0", "answer 0", "question 10"},
@@ -71,7 +71,7 @@ func compactAllStrategies(t *testing.T, store memory.Store) {
 	} {
 		ref := fixture.NewRef()
 		fixture.RunTurns(t, store, ref, 14)
-		done := fixture.Compact(t, store, memory.Compact{Ref: ref, Strategy: strategy, Keep: 6})
+		done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Strategy: strategy, Keep: 6})
 		require.EqualValues(t, 22, done.Messages)
 		require.Contains(t, done.Summary, "22", "it says how many went")
 		for _, text := range told {
@@ -83,26 +83,26 @@ func compactAllStrategies(t *testing.T, store memory.Store) {
 	}
 }
 
-func compactTwice(t *testing.T, store memory.Store) {
+func compactExtendsTheEarlierSummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 4)
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 2, Summary: "They spoke of the sea."})
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 2, Summary: "They spoke of the sea."})
 	fixture.RunTurns(t, store, ref, 3)
-	done := fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 2})
+	done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 2})
 	require.EqualValues(t, 7, done.First)
 	require.EqualValues(t, 12, done.Last)
 	require.Contains(t, done.Summary, "They spoke of the sea.", "the summary of before goes on")
 	require.Contains(t, done.Summary, "question 5")
-	require.Zero(t, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 2}))
+	require.Zero(t, fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 2}))
 }
 
-func compactNothingToDo(t *testing.T, store memory.Store) {
+func compactShortSessionIsUnchanged(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 2)
-	require.Zero(t, fixture.Compact(t, store, memory.Compact{Ref: ref, Summary: "Nothing."}), "50 are kept when nothing is said")
-	require.Zero(t, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 4}))
+	require.Zero(t, fixture.CompactSession(t, store, memory.Compact{Ref: ref, Summary: "Nothing."}), "50 are kept when nothing is said")
+	require.Zero(t, fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 4}))
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Pause})
-	require.EqualValues(t, 1, fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 3}).Messages)
+	require.EqualValues(t, 1, fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 3}).Messages)
 	require.Equal(t, session.Paused, fixture.GetSession(t, store, ref).State)
 }
 
@@ -114,7 +114,7 @@ func compactKeepsToolRoundsWhole(t *testing.T, store memory.Store) {
 		c := fixture.NewCommit(ref, turn, "it is so", session.OutcomeCompleted)
 		c.Messages = append(fixture.ToolRound(2), c.Messages...)
 		fixture.CommitStep(t, store, c)
-		fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: keep})
+		fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: keep})
 		require.Equal(t, left, fixture.GetSession(t, store, ref).Size.Messages, "of 5 with a round of 3, keep %d", keep)
 	}
 }
@@ -125,7 +125,7 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 	fixture.RunTurns(t, store, ref, fixture.MaxMessages/2)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "more", "more"))
 	fixture.RequireMode(t, err, failure.SessionFull)
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 10})
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 10})
 	fixture.RunTurn(t, store, ref, "more", "more", "yes")
 	s := fixture.GetSession(t, store, ref)
 	require.EqualValues(t, 12, s.Size.Messages)
@@ -135,23 +135,23 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 func compactCutsTheSummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 2)
-	done := fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: strings.Repeat("ä", memory.MaxSummaryBytes)})
+	done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: strings.Repeat("ä", memory.MaxSummaryBytes)})
 	require.Equal(t, strings.Repeat("ä", memory.MaxSummaryBytes/2), done.Summary)
 }
 
-func compactRefusesBusySession(t *testing.T, store memory.Store) {
+func compactRejectsBusySession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 2)
 	turn := fixture.BeginTurn(t, store, ref, "open", "more")
 	for range 2 {
 		_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "open", "trace_id", turn.Trace)
-		fixture.Release(t, store, ref, turn) // a turn without a lease is open as well
+		fixture.ReleaseTurn(t, store, ref, turn) // a turn without a lease is open as well
 	}
-	require.Len(t, fixture.History(t, store, ref), 5)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 5)
 }
 
-func compactRefusesUnknownSession(t *testing.T, store memory.Store) {
+func compactRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref})
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
@@ -170,7 +170,7 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	finish := fixture.NewCommit(ref, begun.Turn, "hi", session.OutcomeCompleted)
 	finish.State = fixture.Delta("mood", `"good"`, "user:name", `"Alice"`)
 	fixture.CommitStep(t, store, finish)
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1})
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1})
 	before := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Pause, Metadata: map[string]string{"title": "Hello"}})
 
 	for range 2 {
@@ -180,7 +180,7 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 		s := fixture.GetSession(t, store, ref)
 		fixture.RequireEqual(t, want, s)
 		require.Zero(t, s.Size.Bytes)
-		require.Empty(t, fixture.History(t, store, ref))
+		require.Empty(t, fixture.LoadHistory(t, store, ref))
 		require.Empty(t, fixture.ListArtifacts(t, store, ref))
 		left := fixture.GetState(t, store, ref).Values
 		require.NotContains(t, left, "mood")
@@ -200,13 +200,13 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, fixture.PutArtifact(t, store, fixture.LeaseOf(ref, again.Turn), "picture", "another").Version)
 }
 
-func clearAnsweredTurnsStayAnswered(t *testing.T, store memory.Store) {
+func clearRepeatsStillGetTheirAnswers(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	u := fixture.NewStateUpdate(ref, "mood", `"good"`)
 	revision := fixture.UpdateState(t, store, u)
 	require.NoError(t, store.ClearSession(t.Context(), ref))
-	require.Equal(t, session.OutcomeCompleted, fixture.FindTurn(t, store, ref).Outcome)
+	require.Equal(t, session.OutcomeCompleted, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 	require.Equal(t, revision, fixture.UpdateState(t, store, u))
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "mood")
 	require.Equal(t, revision+1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
@@ -218,17 +218,17 @@ func clearAnsweredTurnsStayAnswered(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.RevisionMismatch)
 }
 
-func clearRefusesBusySession(t *testing.T, store memory.Store) {
+func clearRejectsBusySession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for range 2 {
 		fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", "t1", "trace_id", turn.Trace)
-		fixture.Release(t, store, ref, turn)
+		fixture.ReleaseTurn(t, store, ref, turn)
 	}
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func clearRefusesUnknownSession(t *testing.T, store memory.Store) {
+func clearRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.NotFound, "session_id", ref.Session)
 }

@@ -15,19 +15,19 @@ import (
 
 func historyTests() fixture.Tests {
 	return fixture.Tests{
-		"LoadHistory_Pages":                 loadHistoryPages,
-		"LoadHistory_RefusesUnknownSession": loadHistoryRefusesUnknownSession,
-		"GetSession_RefusesUnknownSession":  getSessionRefusesUnknownSession,
+		"LoadHistory_ReturnsPages":          loadHistoryReturnsPages,
+		"LoadHistory_RejectsUnknownSession": loadHistoryRejectsUnknownSession,
+		"GetSession_RejectsUnknownSession":  getSessionRejectsUnknownSession,
 		"Sessions_AreIsolated":              sessionsAreIsolated,
 	}
 }
 
-func loadHistoryPages(t *testing.T, store memory.Store) {
+func loadHistoryReturnsPages(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i := range 5 {
 		fixture.RunTurn(t, store, ref, fmt.Sprintf("t%d", i), fmt.Sprintf("question %d", i), fmt.Sprintf("answer %d", i))
 	}
-	all := fixture.History(t, store, ref)
+	all := fixture.LoadHistory(t, store, ref)
 	require.Len(t, all, 10)
 	for i, m := range all {
 		require.EqualValues(t, i+1, m.Sequence)
@@ -46,13 +46,13 @@ func loadHistoryPages(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, all, paged)
 }
 
-func loadHistoryRefusesUnknownSession(t *testing.T, store memory.Store) {
+func loadHistoryRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.LoadHistory(t.Context(), ref, 0, 10)
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 }
 
-func getSessionRefusesUnknownSession(t *testing.T, store memory.Store) {
+func getSessionRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.GetSession(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
@@ -67,6 +67,6 @@ func sessionsAreIsolated(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, turn.Number)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, two).State)
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, one).State)
-	require.Len(t, fixture.History(t, store, one), 2)
-	require.Equal(t, "I am two", fixture.History(t, store, two)[0].Text)
+	require.Len(t, fixture.LoadHistory(t, store, one), 2)
+	require.Equal(t, "I am two", fixture.LoadHistory(t, store, two)[0].Text)
 }

@@ -18,8 +18,8 @@ func scopeTests() fixture.Tests {
 	return fixture.Tests{"Scope_NothingIsReadAcross": scopeNothingIsReadAcross}
 }
 
-// filled returns a session of a user in which every kind of data holds a word of the user.
-func filled(t *testing.T, store memory.Store, user, word string) session.Ref {
+// newSessionWithWord returns a session of a user in which every kind of data holds a word of the user.
+func newSessionWithWord(t *testing.T, store memory.Store, user, word string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "the word is "+word)
@@ -43,14 +43,14 @@ func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
 	words := map[session.Ref]string{}
 	for _, user := range []string{alice, alice, bob, ""} {
 		word := fixture.UniqueName("word")
-		words[filled(t, store, user, word)] = word
+		words[newSessionWithWord(t, store, user, word)] = word
 	}
 	users := map[session.Ref]string{}
 	for ref := range words {
 		users[ref] = fixture.GetSession(t, store, ref).User
 	}
 	for ref, word := range words {
-		said := fixture.History(t, store, ref)
+		said := fixture.LoadHistory(t, store, ref)
 		require.Len(t, said, 2)
 		for _, m := range said {
 			require.Contains(t, m.Text, word)
@@ -74,7 +74,7 @@ func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
 	}
 	for ref, word := range words {
 		for _, asker := range []string{alice, bob} {
-			found := slices.ContainsFunc(fixture.Search(t, store, asker, word), func(h memory.Hit) bool { return strings.Contains(h.Message.Text, word) })
+			found := slices.ContainsFunc(fixture.SearchMemory(t, store, asker, word), func(h memory.Hit) bool { return strings.Contains(h.Message.Text, word) })
 			require.Equal(t, users[ref] == asker, found, "user:x")
 		}
 		if users[ref] != "" {

@@ -14,18 +14,18 @@ import (
 
 func searchTests() fixture.Tests {
 	return fixture.Tests{
-		"Search_BestFirst":                  searchBestFirst,
-		"Search_LatestFirstAmongEqual":      searchLatestFirstAmongEqual,
-		"Search_FindsOnlySessionsOfTheUser": searchFindsOnlySessionsOfTheUser,
-		"Search_Limit":                      searchLimit,
-		"Search_WithoutWordsFindsNothing":   searchWithoutWordsFindsNothing,
-		"Search_IgnoresRemovedMessages":     searchIgnoresRemovedMessages,
-		"Search_ReadsAllSessions":           searchReadsAllSessions,
+		"Search_ReturnsBestHitsFirst":             searchReturnsBestHitsFirst,
+		"Search_ReturnsLatestFirstAmongEqualHits": searchReturnsLatestFirstAmongEqualHits,
+		"Search_FindsOnlySessionsOfTheUser":       searchFindsOnlySessionsOfTheUser,
+		"Search_RespectsTheLimit":                 searchRespectsTheLimit,
+		"Search_WithoutWordsFindsNothing":         searchWithoutWordsFindsNothing,
+		"Search_IgnoresRemovedMessages":           searchIgnoresRemovedMessages,
+		"Search_ReadsAllSessions":                 searchReadsAllSessions,
 	}
 }
 
-// saying creates a session of the user with the texts as messages, each in a turn.
-func saying(t *testing.T, store memory.Store, user string, texts ...string) session.Ref {
+// newSessionWithTexts creates a session of the user with the texts as messages, each in a turn.
+func newSessionWithTexts(t *testing.T, store memory.Store, user string, texts ...string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
 	for i, text := range texts {
@@ -38,15 +38,15 @@ func saying(t *testing.T, store memory.Store, user string, texts ...string) sess
 	return ref
 }
 
-func searchBestFirst(t *testing.T, store memory.Store) {
+func searchReturnsBestHitsFirst(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	one := saying(t, store, user, "The SEA is blue.", "nothing of it", "seaside")
-	two := saying(t, store, user, "blue whales in the blue sea", "We met at the sea, in a blue-white tent.")
-	hits := fixture.Search(t, store, user, "Blue sea, tent? BLUE")
+	one := newSessionWithTexts(t, store, user, "The SEA is blue.", "nothing of it", "seaside")
+	two := newSessionWithTexts(t, store, user, "blue whales in the blue sea", "We met at the sea, in a blue-white tent.")
+	hits := fixture.SearchMemory(t, store, user, "Blue sea, tent? BLUE")
 	require.Len(t, hits, 3)
 	require.Equal(t, two.Session, hits[0].Session)
 	require.InDelta(t, 1, hits[0].Score, 1e-9)
-	fixture.RequireEqual(t, fixture.History(t, store, two)[2], hits[0].Message)
+	fixture.RequireEqual(t, fixture.LoadHistory(t, store, two)[2], hits[0].Message)
 	require.ElementsMatch(t, []string{one.Session, two.Session}, []string{hits[1].Session, hits[2].Session})
 	for _, h := range hits[1:] {
 		require.InDelta(t, 2.0/3, h.Score, 1e-9)
@@ -54,11 +54,11 @@ func searchBestFirst(t *testing.T, store memory.Store) {
 	}
 }
 
-func searchLatestFirstAmongEqual(t *testing.T, store memory.Store) {
+func searchReturnsLatestFirstAmongEqualHits(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	saying(t, store, user, "sea", "lake", "sea and sand", "sea")
+	newSessionWithTexts(t, store, user, "sea", "lake", "sea and sand", "sea")
 	var found []int64
-	for _, h := range fixture.Search(t, store, user, "sea") {
+	for _, h := range fixture.SearchMemory(t, store, user, "sea") {
 		found = append(found, h.Message.Sequence)
 	}
 	require.Equal(t, []int64{7, 5, 1}, found)
@@ -66,16 +66,16 @@ func searchLatestFirstAmongEqual(t *testing.T, store memory.Store) {
 
 func searchFindsOnlySessionsOfTheUser(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")
-	saying(t, store, alice, "the sea")
-	saying(t, store, bob, "the sea", "the sea again")
-	require.Len(t, fixture.Search(t, store, alice, "sea"), 1)
-	require.Len(t, fixture.Search(t, store, bob, "sea"), 2)
-	require.Empty(t, fixture.Search(t, store, fixture.UniqueName("nobody"), "sea"))
+	newSessionWithTexts(t, store, alice, "the sea")
+	newSessionWithTexts(t, store, bob, "the sea", "the sea again")
+	require.Len(t, fixture.SearchMemory(t, store, alice, "sea"), 1)
+	require.Len(t, fixture.SearchMemory(t, store, bob, "sea"), 2)
+	require.Empty(t, fixture.SearchMemory(t, store, fixture.UniqueName("nobody"), "sea"))
 }
 
-func searchLimit(t *testing.T, store memory.Store) {
+func searchRespectsTheLimit(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	saying(t, store, user, "sea", "sea of love", "love", "sea")
+	newSessionWithTexts(t, store, user, "sea", "sea of love", "love", "sea")
 	hits, err := store.SearchMemory(t.Context(), memory.Search{Tenant: fixture.Tenant, User: user, Query: "sea love", Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, hits, 2)
@@ -85,29 +85,29 @@ func searchLimit(t *testing.T, store memory.Store) {
 
 func searchWithoutWordsFindsNothing(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	saying(t, store, user, "what? - nothing!")
-	require.Empty(t, fixture.Search(t, store, user, "? - !"))
-	require.Empty(t, fixture.Search(t, store, user, "whatever"))
+	newSessionWithTexts(t, store, user, "what? - nothing!")
+	require.Empty(t, fixture.SearchMemory(t, store, user, "? - !"))
+	require.Empty(t, fixture.SearchMemory(t, store, user, "whatever"))
 }
 
 func searchIgnoresRemovedMessages(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	ref := saying(t, store, user, "sea", "lake", "sea")
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 3, Summary: "of the sea"})
-	hits := fixture.Search(t, store, user, "sea")
+	ref := newSessionWithTexts(t, store, user, "sea", "lake", "sea")
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 3, Summary: "of the sea"})
+	hits := fixture.SearchMemory(t, store, user, "sea")
 	require.Len(t, hits, 1)
 	require.EqualValues(t, 5, hits[0].Message.Sequence)
 	require.NoError(t, store.ClearSession(t.Context(), ref))
-	require.Empty(t, fixture.Search(t, store, user, "sea"))
+	require.Empty(t, fixture.SearchMemory(t, store, user, "sea"))
 }
 
 func searchReadsAllSessions(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	found := map[string]bool{}
 	for range 5 {
-		found[saying(t, store, user, strings.Repeat("sand ", 500)+"sea", "lake").Session] = true
+		found[newSessionWithTexts(t, store, user, strings.Repeat("sand ", 500)+"sea", "lake").Session] = true
 	}
-	for _, h := range fixture.Search(t, store, user, "sea") {
+	for _, h := range fixture.SearchMemory(t, store, user, "sea") {
 		delete(found, h.Session)
 	}
 	require.Empty(t, found)

@@ -29,16 +29,16 @@ func sessionTests() fixture.Tests {
 		"Update_PausedSessionIsResumedByATurn": updatePausedSessionIsResumedByATurn,
 		"Update_MetadataIsMerged":              updateMetadataIsMerged,
 		"Update_RevisionIsCompared":            updateRevisionIsCompared,
-		"Update_RefusesTooManyLabels":          updateRefusesTooManyLabels,
-		"Update_RefusesTooLongLabels":          updateRefusesTooLongLabels,
-		"Update_RefusesUnknownSession":         updateRefusesUnknownSession,
-		"Update_RefusesAnotherUser":            updateRefusesAnotherUser,
-		"Update_ARejectedCallCreatesNoSession": updateARejectedCallCreatesNoSession,
+		"Update_RejectsTooManyLabels":          updateRejectsTooManyLabels,
+		"Update_RejectsTooLongLabels":          updateRejectsTooLongLabels,
+		"Update_RejectsUnknownSession":         updateRejectsUnknownSession,
+		"Update_RejectsAnotherUser":            updateRejectsAnotherUser,
+		"Update_RejectedCallCreatesNoSession":  updateRejectedCallCreatesNoSession,
 		"List_ReturnsTheSessionsOfAUser":       listReturnsTheSessionsOfAUser,
-		"List_Pages":                           listPages,
-		"List_LeavesOutDeletedSessions":        listLeavesOutDeletedSessions,
+		"List_ReturnsPages":                    listReturnsPages,
+		"List_OmitsDeletedSessions":            listOmitsDeletedSessions,
 		"List_ReturnsAllSessionsOfTheTenant":   listReturnsAllSessionsOfTheTenant,
-		"List_OfAnUnknownUserIsEmpty":          listOfAnUnknownUserIsEmpty,
+		"List_IsEmptyForAnUnknownUser":         listIsEmptyForAnUnknownUser,
 	}
 }
 
@@ -50,7 +50,7 @@ func updateCreatesASession(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, session.Session{ID: ref.Session, User: "alice", State: session.Created, Metadata: u.Metadata, Revision: 1}, made)
 	require.False(t, made.Created.IsZero())
 	fixture.RequireEqual(t, made, fixture.UpdateSession(t, store, u))
-	require.Empty(t, fixture.History(t, store, ref))
+	require.Empty(t, fixture.LoadHistory(t, store, ref))
 
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = "alice"
@@ -72,16 +72,16 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	} {
 		for _, verb := range []session.Verb{"", session.Pause, session.Resume, session.Close} {
 			ref := fixture.SessionInState(t, store, state)
-			want := fixture.View(t, store, ref)
+			want := fixture.ReadSession(t, store, ref)
 			want.Session.State, _ = state.Apply(verb)
 			for range 2 {
 				fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: verb})
-				fixture.RequireEqual(t, want, fixture.View(t, store, ref))
+				fixture.RequireEqual(t, want, fixture.ReadSession(t, store, ref))
 			}
 			fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 			turn := fixture.BeginTurn(t, store, ref, "next", "go on")
 			require.Equal(t, want.Session.Turns+1, turn.Number)
-			require.Len(t, fixture.History(t, store, ref), len(want.History)+1)
+			require.Len(t, fixture.LoadHistory(t, store, ref), len(want.History)+1)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func updateClosedSessionTakesNoTurn(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Closed)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	fixture.RequireMode(t, err, failure.SessionClosed)
-	require.Empty(t, fixture.History(t, store, ref))
+	require.Empty(t, fixture.LoadHistory(t, store, ref))
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Resume})
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 }
@@ -150,7 +150,7 @@ func updateRevisionIsCompared(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, s.Revision)
 }
 
-func updateRefusesTooManyLabels(t *testing.T, store memory.Store) {
+func updateRejectsTooManyLabels(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
 	labels := map[string]string{}
 	for i := range memory.MaxMetadata {
@@ -163,7 +163,7 @@ func updateRefusesTooManyLabels(t *testing.T, store memory.Store) {
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"one": "more", "label-0": ""}})
 }
 
-func updateRefusesTooLongLabels(t *testing.T, store memory.Store) {
+func updateRejectsTooLongLabels(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
 	labels := map[string]string{}
 	for i := range 4 {
@@ -175,7 +175,7 @@ func updateRefusesTooLongLabels(t *testing.T, store memory.Store) {
 	require.Equal(t, labels, fixture.GetSession(t, store, ref).Metadata)
 }
 
-func updateRefusesUnknownSession(t *testing.T, store memory.Store) {
+func updateRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Pause, User: "alice"})
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
@@ -183,7 +183,7 @@ func updateRefusesUnknownSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func updateRefusesAnotherUser(t *testing.T, store memory.Store) {
+func updateRejectsAnotherUser(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: "alice"})
 	for _, create := range []bool{true, false} {
@@ -194,7 +194,7 @@ func updateRefusesAnotherUser(t *testing.T, store memory.Store) {
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator, who names no user
 }
 
-func updateARejectedCallCreatesNoSession(t *testing.T, store memory.Store) {
+func updateRejectedCallCreatesNoSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, IfRevision: 3})
 	fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "0")
@@ -232,7 +232,7 @@ func listReturnsTheSessionsOfAUser(t *testing.T, store memory.Store) {
 	}
 }
 
-func listPages(t *testing.T, store memory.Store) {
+func listReturnsPages(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	want := map[string]bool{}
 	for range 10 {
@@ -253,7 +253,7 @@ func listPages(t *testing.T, store memory.Store) {
 	require.Empty(t, next)
 }
 
-func listLeavesOutDeletedSessions(t *testing.T, store memory.Store) {
+func listOmitsDeletedSessions(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	one, two := fixture.NewRef(), fixture.NewRef()
 	for _, ref := range []session.Ref{one, two} {
@@ -283,6 +283,6 @@ func listReturnsAllSessionsOfTheTenant(t *testing.T, store memory.Store) {
 	require.True(t, found)
 }
 
-func listOfAnUnknownUserIsEmpty(t *testing.T, store memory.Store) {
+func listIsEmptyForAnUnknownUser(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListSessions(t, store, fixture.UniqueName("nobody")))
 }

@@ -16,34 +16,34 @@ import (
 
 func untrustedTests() fixture.Tests {
 	return fixture.Tests{
-		"Untrusted_OutlastsTheWindow":           untrustedOutlastsTheWindow,
-		"Untrusted_OfAStepThatSaysNothing":      untrustedOfAStepThatSaysNothing,
-		"Untrusted_OfAFile":                     untrustedOfAFile,
-		"Untrusted_OfATurnThatFailed":           untrustedOfATurnThatFailed,
-		"Untrusted_OfAnEvictedTurn":             untrustedOfAnEvictedTurn,
-		"Untrusted_OfACopy":                     untrustedOfACopy,
-		"Untrusted_APartyIsLessGrave":           untrustedAPartyIsLessGrave,
-		"Untrusted_TheFirstCounts":              untrustedTheFirstCounts,
-		"Untrusted_OutlastsACompaction":         untrustedOutlastsACompaction,
-		"Untrusted_AClearForgets":               untrustedAClearForgets,
-		"Untrusted_IsKeptFromTheBegin":          untrustedIsKeptFromTheBegin,
-		"Untrusted_IsInheritedFromAWaitingTurn": untrustedIsInheritedFromAWaitingTurn,
-		"Untrusted_IsInheritedFromAFailedTurn":  untrustedIsInheritedFromAFailedTurn,
+		"Untrusted_SourceOutlastsTheWindow":            untrustedSourceOutlastsTheWindow,
+		"Untrusted_SourceOfASilentStepIsKept":          untrustedSourceOfASilentStepIsKept,
+		"Untrusted_AttachedFileIsASource":              untrustedAttachedFileIsASource,
+		"Untrusted_SourceOfAFailedTurnIsKept":          untrustedSourceOfAFailedTurnIsKept,
+		"Untrusted_SourceOfAnEvictedTurnIsKept":        untrustedSourceOfAnEvictedTurnIsKept,
+		"Untrusted_SourceIsCopied":                     untrustedSourceIsCopied,
+		"Untrusted_UnknownAuthorReplacesAParty":        untrustedUnknownAuthorReplacesAParty,
+		"Untrusted_FirstSourceIsKept":                  untrustedFirstSourceIsKept,
+		"Untrusted_SourceSurvivesACompaction":          untrustedSourceSurvivesACompaction,
+		"Untrusted_ClearRemovesTheSource":              untrustedClearRemovesTheSource,
+		"Untrusted_TakeoverReturnsTheSourceAtTheBegin": untrustedTakeoverReturnsTheSourceAtTheBegin,
+		"Untrusted_SourceIsInheritedFromAWaitingTurn":  untrustedSourceIsInheritedFromAWaitingTurn,
+		"Untrusted_SourceIsInheritedFromAFailedTurn":   untrustedSourceIsInheritedFromAFailedTurn,
 	}
 }
 
 const page = "tool page"
 
-// reading returns the commit of a step that read a page and stored what it found in the state.
-func reading(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
+// newUntrustedCommit returns the commit of a step that read a page and stored what it found in the state.
+func newUntrustedCommit(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
 	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
 	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}
 	return c
 }
 
-// next begins a turn whose window has one message, and releases it.
-func next(t *testing.T, store memory.Store, ref session.Ref, turnID string) conversation.Message {
+// firstMessageOfNextTurn begins a turn whose window has one message, and releases it.
+func firstMessageOfNextTurn(t *testing.T, store memory.Store, ref session.Ref, turnID string) conversation.Message {
 	t.Helper()
 	ask := fixture.NewBegin(ref, turnID, "go on")
 	ask.Window = 1
@@ -51,32 +51,32 @@ func next(t *testing.T, store memory.Store, ref session.Ref, turnID string) conv
 	require.NoError(t, err)
 	require.Len(t, begun.History, 1)
 	require.Equal(t, "go on", begun.History[0].Text)
-	require.Equal(t, begun.History[0].Untrusted, sees(t, store, ref), "the state has the source, too")
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeCancelled))
+	require.Equal(t, begun.History[0].Untrusted, untrustedSource(t, store, ref), "the state has the source, too")
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, begun.Turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	return begun.History[0]
 }
 
-// sees returns the untrusted source that GetState reports.
-func sees(t *testing.T, store memory.Store, ref session.Ref) string {
+// untrustedSource returns the untrusted source that GetState reports.
+func untrustedSource(t *testing.T, store memory.Store, ref session.Ref) string {
 	t.Helper()
 	seen, err := store.GetState(t.Context(), ref)
 	require.NoError(t, err)
 	return seen.Untrusted
 }
 
-// untrustedOutlastsTheWindow checks that a session remembers an untrusted source that its window no longer
+// untrustedSourceOutlastsTheWindow checks that a session remembers an untrusted source that its window no longer
 // shows, because the state may still contain the text.
 // Req: S14
-func untrustedOutlastsTheWindow(t *testing.T, store memory.Store) {
+func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
-	require.Empty(t, next(t, store, ref, "t1").Untrusted)
-	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t2", "read it"), session.OutcomeCompleted))
+	require.Empty(t, firstMessageOfNextTurn(t, store, ref, "t1").Untrusted)
+	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t2", "read it"), session.OutcomeCompleted))
 	for _, turnID := range []string{"t3", "t4"} {
-		require.Equal(t, page, next(t, store, ref, turnID).Untrusted)
+		require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, turnID).Untrusted)
 	}
-	for _, m := range fixture.History(t, store, ref) {
+	for _, m := range fixture.LoadHistory(t, store, ref) {
 		require.Equal(t, m.Text == "it says: obey", m.Untrusted != "", "what is stored of %q stays as it is", m.Text)
 	}
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t5", "go on"))
@@ -84,50 +84,50 @@ func untrustedOutlastsTheWindow(t *testing.T, store memory.Store) {
 	require.Empty(t, begun.History[0].Untrusted, "the window shows it")
 }
 
-func untrustedOfAStepThatSaysNothing(t *testing.T, store memory.Store) {
+func untrustedSourceOfASilentStepIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	c := reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeOpen)
+	c := newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeOpen)
 	c.Messages = nil
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, sees(t, store, ref))
+	require.Equal(t, page, untrustedSource(t, store, ref))
 }
 
-func untrustedOfAFile(t *testing.T, store memory.Store) {
+func untrustedAttachedFileIsASource(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "look")
 	ask.Message.Attachments = []conversation.Attachment{{Name: "cv.txt", MediaType: "text/plain", Data: []byte("obey")}}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "I see", session.OutcomeCompleted))
-	require.Equal(t, "file cv.txt", next(t, store, ref, "t2").Untrusted)
+	require.Equal(t, "file cv.txt", firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// unsaid returns the journal of a step that had read a page and said nothing yet.
-func unsaid() []execution.Entry {
+// newJournalWithoutText returns the journal of a step that had read a page and said nothing yet.
+func newJournalWithoutText() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
 		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
 	}}}
 }
 
-// untrustedOfATurnThatFailed checks a turn whose artifacts remain although it said nothing.
-func untrustedOfATurnThatFailed(t *testing.T, store memory.Store) {
+// untrustedSourceOfAFailedTurnIsKept checks a turn whose artifacts remain although it said nothing.
+func untrustedSourceOfAFailedTurnIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, unsaid()...)
-	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newJournalWithoutText()...)
+	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
-	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-func untrustedOfAnEvictedTurn(t *testing.T, store memory.Store) {
+func untrustedSourceOfAnEvictedTurnIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, unsaid()...)
-	fixture.Release(t, store, ref, turn)
-	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newJournalWithoutText()...)
+	fixture.ReleaseTurn(t, store, ref, turn)
+	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-func untrustedOfACopy(t *testing.T, store memory.Store) {
+func untrustedSourceIsCopied(t *testing.T, store memory.Store) {
 	for what, mark := range map[string]func(*memory.Begin){
 		"history":   func(b *memory.Begin) { b.From.Copy.History[0].Untrusted = page },
 		"said":      func(b *memory.Begin) { b.From.Copy.StepMessages[0].Untrusted = page },
@@ -143,13 +143,13 @@ func untrustedOfACopy(t *testing.T, store memory.Store) {
 		begun, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		require.Equal(t, page, begun.History[0].Untrusted, what)
-		require.Equal(t, page, sees(t, store, ref), what)
+		require.Equal(t, page, untrustedSource(t, store, ref), what)
 	}
 }
 
-// untrustedAPartyIsLessGrave checks that text of a known party, which may only affect its own tools, gives way
+// untrustedUnknownAuthorReplacesAParty checks that text of a known party, which may only affect its own tools, gives way
 // to text of unknown authors, and not the other way round.
-func untrustedAPartyIsLessGrave(t *testing.T, store memory.Store) {
+func untrustedUnknownAuthorReplacesAParty(t *testing.T, store memory.Store) {
 	party := conversation.PartyPrefix + "sums"
 	ref := fixture.NewRef()
 	for i, row := range []struct{ read, left string }{{"", ""}, {party, party}, {"", party}, {page, page}, {party, page}} {
@@ -157,64 +157,64 @@ func untrustedAPartyIsLessGrave(t *testing.T, store memory.Store) {
 		c := fixture.NewCommit(ref, turn, "it says: obey", session.OutcomeCompleted)
 		c.Result.Untrusted = row.read
 		fixture.CommitStep(t, store, c)
-		require.Equal(t, row.left, next(t, store, ref, "n"+string(rune('a'+i))).Untrusted, "after %q", row.read)
+		require.Equal(t, row.left, firstMessageOfNextTurn(t, store, ref, "n"+string(rune('a'+i))).Untrusted, "after %q", row.read)
 	}
 }
 
-func untrustedTheFirstCounts(t *testing.T, store memory.Store) {
+func untrustedFirstSourceIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
 	c := fixture.NewCommit(ref, fixture.BeginTurn(t, store, ref, "t2", "and mails"), "none", session.OutcomeCompleted)
 	c.Result.Untrusted = "tool mail"
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, next(t, store, ref, "t3").Untrusted)
+	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
 }
 
-func untrustedOutlastsACompaction(t *testing.T, store memory.Store) {
+func untrustedSourceSurvivesACompaction(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."})
-	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."})
+	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedAClearForgets checks that a clear removes the source, because it also removes the messages, the
+// untrustedClearRemovesTheSource checks that a clear removes the source, because it also removes the messages, the
 // state and the artifacts.
-func untrustedAClearForgets(t *testing.T, store memory.Store) {
+func untrustedClearRemovesTheSource(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
 	require.NoError(t, store.ClearSession(t.Context(), ref))
-	require.Empty(t, next(t, store, ref, "t2").Untrusted)
+	require.Empty(t, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedIsKeptFromTheBegin checks that a takeover returns the source with which the turn began.
-func untrustedIsKeptFromTheBegin(t *testing.T, store memory.Store) {
+// untrustedTakeoverReturnsTheSourceAtTheBegin checks that a takeover returns the source with which the turn began.
+func untrustedTakeoverReturnsTheSourceAtTheBegin(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	ask := fixture.NewBegin(ref, "t1", "read it")
 	ask.Window = 1
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.CommitStep(t, store, reading(ref, first.Turn, session.OutcomeOpen))
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.CommitStep(t, store, newUntrustedCommit(ref, first.Turn, session.OutcomeOpen))
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Greater(t, again.Turn.Epoch, first.Turn.Epoch)
 	fixture.RequireEqual(t, first.History, again.History)
 
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, again.Turn, session.OutcomeCancelled))
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, again.Turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	ask = fixture.NewBegin(ref, "t2", "go on")
 	ask.Window = 1
 	marked, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, page, marked.History[0].Untrusted)
-	fixture.Release(t, store, ref, marked.Turn)
+	fixture.ReleaseTurn(t, store, ref, marked.Turn)
 	again, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, marked.History, again.History)
 }
 
-func untrustedIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store) {
+func untrustedSourceIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
@@ -229,14 +229,14 @@ func untrustedIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store) {
 	c = fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Untrusted, c.Result.Pending[0].Until = page, time.Time{}
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, next(t, store, ref, "t3").Untrusted)
+	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
 }
 
-func untrustedIsInheritedFromAFailedTurn(t *testing.T, store memory.Store) {
+func untrustedSourceIsInheritedFromAFailedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
-	turn.Sequence = fixture.CommitStep(t, store, reading(ref, turn, session.OutcomeOpen))
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	turn.Sequence = fixture.CommitStep(t, store, newUntrustedCommit(ref, turn, session.OutcomeOpen))
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	ask := fixture.NewResumption(ref, failed, "t2")
 	ask.Window = 1
@@ -244,5 +244,5 @@ func untrustedIsInheritedFromAFailedTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Empty(t, begun.History[0].Untrusted)
 	require.Equal(t, page, begun.Turn.Steps[0].Untrusted, "its steps say so themselves")
-	require.Equal(t, page, sees(t, store, ref))
+	require.Equal(t, page, untrustedSource(t, store, ref))
 }

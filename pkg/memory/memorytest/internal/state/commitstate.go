@@ -16,19 +16,19 @@ import (
 
 func commitStateTests() fixture.Tests {
 	return fixture.Tests{
-		"Commit_AppliesStateOfAllScopes":   commitAppliesStateOfAllScopes,
-		"Commit_SharedScopesChangeOnce":    commitSharedScopesChangeOnce,
-		"Commit_RefusedChangesNoState":     commitRefusedChangesNoState,
-		"Commit_OtherStateIsAnotherCommit": commitOtherStateIsAnotherCommit,
-		"Commit_RefusesInvalidState":       commitRefusesInvalidState,
-		"Commit_RefusesTooMuchSharedState": commitRefusesTooMuchSharedState,
+		"Commit_AppliesStateOfAllScopes":          commitAppliesStateOfAllScopes,
+		"Commit_RepeatDoesNotChangeSharedScopes":  commitRepeatDoesNotChangeSharedScopes,
+		"Commit_RejectedCommitChangesNoState":     commitRejectedCommitChangesNoState,
+		"Commit_RejectsTheSameStepWithOtherState": commitRejectsTheSameStepWithOtherState,
+		"Commit_RejectsInvalidState":              commitRejectsInvalidState,
+		"Commit_RejectsTooMuchSharedState":        commitRejectsTooMuchSharedState,
 	}
 }
 
 // Req: AD-18, AD-19
 func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	user, app := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
-	ref, other := ofUser(t, store, user), ofUser(t, store, user)
+	ref, other := newSessionOfUser(t, store, user), newSessionOfUser(t, store, user)
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -60,10 +60,10 @@ func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, s.Revisions[memory.ScopeUser])
 }
 
-// commitSharedScopesChangeOnce repeats a commit after others changed what it had set.
-func commitSharedScopesChangeOnce(t *testing.T, store memory.Store) {
+// commitRepeatDoesNotChangeSharedScopes repeats a commit after others changed what it had set.
+func commitRepeatDoesNotChangeSharedScopes(t *testing.T, store memory.Store) {
 	user, app := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
-	ref := ofUser(t, store, user)
+	ref := newSessionOfUser(t, store, user)
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -85,14 +85,14 @@ func commitSharedScopesChangeOnce(t *testing.T, store memory.Store) {
 	}
 }
 
-func commitRefusedChangesNoState(t *testing.T, store memory.Store) {
+func commitRejectedCommitChangesNoState(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
-	ref := ofUser(t, store, user)
+	ref := newSessionOfUser(t, store, user)
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	before := fixture.View(t, store, ref)
+	before := fixture.ReadSession(t, store, ref)
 	c := fixture.NewCommit(ref, begun.Turn, "one", session.OutcomeCompleted)
 	c.State = fixture.Delta("mood", "1", "user:name", "1")
 	c.Base = 7
@@ -101,10 +101,10 @@ func commitRefusedChangesNoState(t *testing.T, store memory.Store) {
 	c.Base, c.Epoch = 1, begun.Turn.Epoch+1
 	_, err = store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.Fenced)
-	require.Equal(t, before, fixture.View(t, store, ref))
+	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
-func commitOtherStateIsAnotherCommit(t *testing.T, store memory.Store) {
+func commitRejectsTheSameStepWithOtherState(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "one", session.OutcomeOpen)
@@ -118,18 +118,18 @@ func commitOtherStateIsAnotherCommit(t *testing.T, store memory.Store) {
 	}
 }
 
-func commitRefusesInvalidState(t *testing.T, store memory.Store) {
+func commitRejectsInvalidState(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted)
 	c.State = fixture.Delta("mood", "{")
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput, "key", "mood")
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-// commitRefusesTooMuchSharedState fills shared scopes, in a tenant of its own.
-func commitRefusesTooMuchSharedState(t *testing.T, store memory.Store) {
+// commitRejectsTooMuchSharedState fills shared scopes, in a tenant of its own.
+func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	ref, user := fixture.NewRef(), fixture.UniqueName("alice")
 	ref.Tenant = fixture.UniqueName("tenant")
 	ask := fixture.NewBegin(ref, "t1", "hello")

@@ -37,13 +37,13 @@ func ownedOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
 			fixture.UpdateState(t, store, u)
 			continue
 		}
-		before := fixture.View(t, store, ref)
+		before := fixture.ReadSession(t, store, ref)
 		_, err := store.UpdateState(t.Context(), u)
 		fixture.RequireMode(t, err, failure.StateViolation, "key", key, "owner", string(owner))
 		c := fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)
 		c.State = map[string]json.RawMessage{"mood": json.RawMessage("2"), key: json.RawMessage("1")}
 		_, err = store.CommitStep(t.Context(), c)
 		fixture.RequireMode(t, err, failure.StateViolation, "key", key, "owner", string(owner))
-		require.Equal(t, before, fixture.View(t, store, ref), "%q", key)
+		require.Equal(t, before, fixture.ReadSession(t, store, ref), "%q", key)
 	}
 }

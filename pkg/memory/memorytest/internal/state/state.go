@@ -23,25 +23,25 @@ func Tests() fixture.Tests {
 func stateTests() fixture.Tests {
 	return fixture.Tests{
 		"State_ScopesAreShared":              stateScopesAreShared,
-		"State_EmptyValueRemoves":            stateEmptyValueRemoves,
+		"State_EmptyValueRemovesTheKey":      stateEmptyValueRemovesTheKey,
 		"State_RevisionIsCompared":           stateRevisionIsCompared,
 		"State_RequestIsIdempotent":          stateRequestIsIdempotent,
 		"State_RequestIDsBelongToOneSession": stateRequestIDsBelongToOneSession,
 		"State_RemembersTheLatestRequests":   stateRemembersTheLatestRequests,
-		"State_OnBehalfOfATurn":              stateOnBehalfOfATurn,
-		"State_RefusesKeysOfOtherTiers":      stateRefusesKeysOfOtherTiers,
-		"State_RefusesSeveralScopes":         stateRefusesSeveralScopes,
-		"State_RefusesUserKeysWithoutAUser":  stateRefusesUserKeysWithoutAUser,
-		"State_RefusesInvalidJSON":           stateRefusesInvalidJSON,
-		"State_RefusesTooManyKeys":           stateRefusesTooManyKeys,
-		"State_RefusesTooManyBytes":          stateRefusesTooManyBytes,
-		"State_RefusesUnknownSession":        stateRefusesUnknownSession,
-		"State_KeysMayHoldAnything":          stateKeysMayHoldAnything,
+		"State_UpdateOfATurnIsFenced":        stateUpdateOfATurnIsFenced,
+		"State_RejectsKeysOfOtherTiers":      stateRejectsKeysOfOtherTiers,
+		"State_RejectsSeveralScopes":         stateRejectsSeveralScopes,
+		"State_RejectsUserKeysWithoutAUser":  stateRejectsUserKeysWithoutAUser,
+		"State_RejectsInvalidJSON":           stateRejectsInvalidJSON,
+		"State_RejectsTooManyKeys":           stateRejectsTooManyKeys,
+		"State_RejectsTooManyBytes":          stateRejectsTooManyBytes,
+		"State_RejectsUnknownSession":        stateRejectsUnknownSession,
+		"State_KeysMayHaveAnyCharacters":     stateKeysMayHaveAnyCharacters,
 	}
 }
 
-// ofUser creates a session of the user, without a turn.
-func ofUser(t *testing.T, store memory.Store, user string) session.Ref {
+// newSessionOfUser creates a session of the user, without a turn.
+func newSessionOfUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Create: true, User: user})
@@ -51,7 +51,7 @@ func ofUser(t *testing.T, store memory.Store, user string) session.Ref {
 // Req: AD-19
 func stateScopesAreShared(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")
-	one, two, three := ofUser(t, store, alice), ofUser(t, store, alice), ofUser(t, store, bob)
+	one, two, three := newSessionOfUser(t, store, alice), newSessionOfUser(t, store, alice), newSessionOfUser(t, store, bob)
 	app := "app:" + fixture.UniqueName("theme")
 	require.EqualValues(t, 1, fixture.UpdateState(t, store, fixture.NewStateUpdate(one, "mood", `"good"`)))
 	require.EqualValues(t, 1, fixture.UpdateState(t, store, fixture.NewStateUpdate(one, "user:name", `{"first":"Alice"}`)))
@@ -76,7 +76,7 @@ func stateScopesAreShared(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"Al"`, string(fixture.GetState(t, store, one).Values["user:name"]))
 }
 
-func stateEmptyValueRemoves(t *testing.T, store memory.Store) {
+func stateEmptyValueRemovesTheKey(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	u := fixture.NewStateUpdate(ref, "a", "1")
 	u.Delta = fixture.Delta("a", "1", "b", "2")
@@ -108,7 +108,7 @@ func stateRevisionIsCompared(t *testing.T, store memory.Store) {
 }
 
 func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
-	ref := ofUser(t, store, fixture.UniqueName("alice"))
+	ref := newSessionOfUser(t, store, fixture.UniqueName("alice"))
 	for _, key := range []string{"n", "user:n"} {
 		first := fixture.NewStateUpdate(ref, key, "1")
 		require.EqualValues(t, 1, fixture.UpdateState(t, store, first))
@@ -129,7 +129,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 func stateRequestIDsBelongToOneSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	for i := range 2 {
-		u := fixture.NewStateUpdate(ofUser(t, store, user), fmt.Sprintf("user:%d", i), "1")
+		u := fixture.NewStateUpdate(newSessionOfUser(t, store, user), fmt.Sprintf("user:%d", i), "1")
 		u.RequestID = "1"
 		require.EqualValues(t, i+1, fixture.UpdateState(t, store, u))
 	}
@@ -147,7 +147,7 @@ func stateRemembersTheLatestRequests(t *testing.T, store memory.Store) {
 	require.EqualValues(t, memory.MaxRequests+2, fixture.UpdateState(t, store, first), "it is forgotten")
 }
 
-func stateOnBehalfOfATurn(t *testing.T, store memory.Store) {
+func stateUpdateOfATurnIsFenced(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	app := "app:" + fixture.UniqueName("theme")
@@ -174,10 +174,10 @@ func stateOnBehalfOfATurn(t *testing.T, store memory.Store) {
 }
 
 // Req: SO-12
-func stateRefusesKeysOfOtherTiers(t *testing.T, store memory.Store) {
+func stateRejectsKeysOfOtherTiers(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	before := fixture.View(t, store, ref)
+	before := fixture.ReadSession(t, store, ref)
 	for key, owner := range map[string]string{
 		"_scratch": "agent", "temp:x": "agent", "trace_id": "orchestrator", "routing": "orchestrator", "config": "shared",
 	} {
@@ -190,11 +190,11 @@ func stateRefusesKeysOfOtherTiers(t *testing.T, store memory.Store) {
 		_, err = store.CommitStep(t.Context(), c)
 		fixture.RequireMode(t, err, failure.StateViolation, "key", key, "owner", owner)
 	}
-	require.Equal(t, before, fixture.View(t, store, ref))
+	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
-func stateRefusesSeveralScopes(t *testing.T, store memory.Store) {
-	ref := ofUser(t, store, fixture.UniqueName("alice"))
+func stateRejectsSeveralScopes(t *testing.T, store memory.Store) {
+	ref := newSessionOfUser(t, store, fixture.UniqueName("alice"))
 	for _, d := range []map[string]json.RawMessage{fixture.Delta("a", "1", "user:a", "1"), fixture.Delta("user:a", "1", "app:a", "1"), nil} {
 		_, err := store.UpdateState(t.Context(), memory.StateUpdate{Ref: ref, RequestID: fixture.UniqueName("r"), Delta: d})
 		fixture.RequireMode(t, err, failure.UserInvalidInput)
@@ -202,7 +202,7 @@ func stateRefusesSeveralScopes(t *testing.T, store memory.Store) {
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "a")
 }
 
-func stateRefusesUserKeysWithoutAUser(t *testing.T, store memory.Store) {
+func stateRejectsUserKeysWithoutAUser(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "user:name", `"x"`))
@@ -211,10 +211,10 @@ func stateRefusesUserKeysWithoutAUser(t *testing.T, store memory.Store) {
 	c.State = fixture.Delta("user:name", `"x"`)
 	_, err = store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func stateRefusesInvalidJSON(t *testing.T, store memory.Store) {
+func stateRejectsInvalidJSON(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValue) + `"`} {
 		_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "mood", value))
@@ -223,7 +223,7 @@ func stateRefusesInvalidJSON(t *testing.T, store memory.Store) {
 	require.Zero(t, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
 }
 
-func stateRefusesTooManyKeys(t *testing.T, store memory.Store) {
+func stateRejectsTooManyKeys(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	for n := 0; n < memory.MaxStateKeys; n += 250 {
 		u := fixture.NewStateUpdate(ref, "key-0", "1")
@@ -240,10 +240,10 @@ func stateRefusesTooManyKeys(t *testing.T, store memory.Store) {
 	u.Delta["key-0"] = nil // makes room
 	fixture.UpdateState(t, store, u)
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "more", "2"))
-	require.Len(t, onlySession(fixture.GetState(t, store, ref)), memory.MaxStateKeys)
+	require.Len(t, sessionValues(fixture.GetState(t, store, ref)), memory.MaxStateKeys)
 }
 
-func onlySession(s memory.Snapshot) map[string]json.RawMessage {
+func sessionValues(s memory.Snapshot) map[string]json.RawMessage {
 	own := map[string]json.RawMessage{}
 	for key, value := range s.Values {
 		if memory.ScopeOf(key) == memory.ScopeSession {
@@ -253,7 +253,7 @@ func onlySession(s memory.Snapshot) map[string]json.RawMessage {
 	return own
 }
 
-func stateRefusesTooManyBytes(t *testing.T, store memory.Store) {
+func stateRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	const most = memory.MaxStateValue - 16
@@ -269,13 +269,13 @@ func stateRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	c.State = fixture.Delta("more", big)
 	_, err = store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "key-00", "1"))
 	fixture.CommitStep(t, store, c)
 	require.Contains(t, fixture.GetState(t, store, ref).Values, "more")
 }
 
-func stateRefusesUnknownSession(t *testing.T, store memory.Store) {
+func stateRejectsUnknownSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.GetState(t.Context(), ref)
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
@@ -285,11 +285,11 @@ func stateRefusesUnknownSession(t *testing.T, store memory.Store) {
 	}
 }
 
-func stateKeysMayHoldAnything(t *testing.T, store memory.Store) {
+func stateKeysMayHaveAnyCharacters(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	u := fixture.NewStateUpdate(ref, "rev", "1")
 	u.Delta = fixture.Delta("rev", "1", "bytes", "2", "keys", "3", "v:x", "4", "ü {} \x00", "5", "user", "6", strings.Repeat("k", memory.MaxStateKey), "7")
 	fixture.UpdateState(t, store, u)
-	require.Equal(t, u.Delta, onlySession(fixture.GetState(t, store, ref)))
+	require.Equal(t, u.Delta, sessionValues(fixture.GetState(t, store, ref)))
 	require.EqualValues(t, 1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
 }

@@ -18,25 +18,25 @@ import (
 
 func commitTests() fixture.Tests {
 	return fixture.Tests{
-		"Commit_ShowsMessagesAndKeepsResult": commitShowsMessagesAndKeepsResult,
-		"Commit_IsIdempotent":                commitIsIdempotent,
-		"Commit_RefusesAnotherResult":        commitRefusesAnotherResult,
-		"Commit_RefusesClosedTurn":           commitRefusesClosedTurn,
-		"Commit_RefusesWrongBase":            commitRefusesWrongBase,
-		"Commit_RefusesUnknownTurn":          commitRefusesUnknownTurn,
-		"Commit_RefusesOtherEpochs":          commitRefusesOtherEpochs,
-		"Commit_InputRequiredClosesTheTurn":  commitInputRequiredClosesTheTurn,
-		"Commit_AuthRequiredClosesTheTurn":   commitAuthRequiredClosesTheTurn,
-		"Commit_SuccessorRepeatsALostCommit": commitSuccessorRepeatsALostCommit,
-		"Commit_KeepsToolRounds":             commitKeepsToolRounds,
-		"Commit_FailedStepKeepsItsFailure":   commitFailedStepKeepsItsFailure,
-		"Commit_RefusesTooManyMessages":      commitRefusesTooManyMessages,
-		"Commit_RefusesTooManyBytes":         commitRefusesTooManyBytes,
-		"Commit_ConcurrentStepsOfOneTurn":    commitConcurrentStepsOfOneTurn,
+		"Commit_StoresMessagesAndResult":             commitStoresMessagesAndResult,
+		"Commit_IsIdempotent":                        commitIsIdempotent,
+		"Commit_RejectsTheSameStepWithAnotherResult": commitRejectsTheSameStepWithAnotherResult,
+		"Commit_RejectsClosedTurn":                   commitRejectsClosedTurn,
+		"Commit_RejectsWrongBase":                    commitRejectsWrongBase,
+		"Commit_RejectsUnknownTurn":                  commitRejectsUnknownTurn,
+		"Commit_RejectsOtherEpochs":                  commitRejectsOtherEpochs,
+		"Commit_InputRequiredClosesTheTurn":          commitInputRequiredClosesTheTurn,
+		"Commit_AuthRequiredClosesTheTurn":           commitAuthRequiredClosesTheTurn,
+		"Commit_SuccessorRepeatsALostCommit":         commitSuccessorRepeatsALostCommit,
+		"Commit_KeepsToolRounds":                     commitKeepsToolRounds,
+		"Commit_FailedStepKeepsItsFailure":           commitFailedStepKeepsItsFailure,
+		"Commit_RejectsTooManyMessages":              commitRejectsTooManyMessages,
+		"Commit_RejectsTooManyBytes":                 commitRejectsTooManyBytes,
+		"Commit_OneConcurrentResultWins":             commitOneConcurrentResultWins,
 	}
 }
 
-func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
+func commitStoresMessagesAndResult(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	sure := 0.75
@@ -63,7 +63,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 		{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "looking", Turn: 1},
 		{Sequence: 3, Role: conversation.RoleAssistant, Author: "echo", Text: "done", Turn: 1},
 		{Sequence: 4, Role: conversation.RoleAssistant, Author: "echo", Text: "really", Turn: 1},
-	}, fixture.History(t, store, ref))
+	}, fixture.LoadHistory(t, store, ref))
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
 		ID: ref.Session, State: session.Ready, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, LastTrace: turn.Trace,
@@ -75,7 +75,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	for i, sequence := range []int64{2, 2, 4} {
 		closed.Steps[i].Sequence = sequence
 	}
-	fixture.RequireEqual(t, closed, fixture.FindTurn(t, store, ref))
+	fixture.RequireEqual(t, closed, fixture.RepeatBeginTurn(t, store, ref))
 }
 
 func commitIsIdempotent(t *testing.T, store memory.Store) {
@@ -94,10 +94,10 @@ func commitIsIdempotent(t *testing.T, store memory.Store) {
 	fixture.BeginTurn(t, store, ref, "t2", "more")
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, c))
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, last))
-	require.Len(t, fixture.History(t, store, ref), 4)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 4)
 }
 
-func commitRefusesAnotherResult(t *testing.T, store memory.Store) {
+func commitRejectsTheSameStepWithAnotherResult(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
@@ -106,21 +106,21 @@ func commitRefusesAnotherResult(t *testing.T, store memory.Store) {
 	// The same messages with an outcome are another commit.
 	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
 }
 
-func commitRefusesClosedTurn(t *testing.T, store memory.Store) {
+func commitRejectsClosedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	late := fixture.NewCommit(ref, turn, "one more", session.OutcomeOpen)
 	late.Base, late.Result.Step = 2, 2
 	_, err := store.CommitStep(t.Context(), late)
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-func commitRefusesWrongBase(t *testing.T, store memory.Store) {
+func commitRejectsWrongBase(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for _, base := range []int64{2, 7} {
@@ -129,10 +129,10 @@ func commitRefusesWrongBase(t *testing.T, store memory.Store) {
 		_, err := store.CommitStep(t.Context(), c)
 		fixture.RequireMode(t, err, failure.BaseMismatch, "last_sequence", "1")
 	}
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func commitRefusesUnknownTurn(t *testing.T, store memory.Store) {
+func commitRejectsUnknownTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	c := fixture.NewCommit(ref, session.Turn{ID: "t1", Epoch: 1, Sequence: 1}, "hi", session.OutcomeCompleted)
 	_, err := store.CommitStep(t.Context(), c)
@@ -142,7 +142,7 @@ func commitRefusesUnknownTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
 }
 
-func commitRefusesOtherEpochs(t *testing.T, store memory.Store) {
+func commitRejectsOtherEpochs(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	turn.Epoch++ // an epoch that was never granted is rejected like an old one
@@ -158,7 +158,7 @@ func commitInputRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	s := fixture.GetSession(t, store, ref)
 	require.Equal(t, session.InputRequired, s.State)
 	require.Empty(t, s.OpenTurn)
-	require.Equal(t, session.OutcomeInputRequired, fixture.FindTurn(t, store, ref).Outcome)
+	require.Equal(t, session.OutcomeInputRequired, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 
 	fixture.RunTurn(t, store, ref, "t2", "tomorrow", "done")
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
@@ -173,10 +173,10 @@ func commitFailedStepKeepsItsFailure(t *testing.T, store memory.Store) {
 	}}
 	fixture.CommitStep(t, store, c)
 	c.Result.Sequence = 1
-	fixture.RequireEqual(t, []execution.Result{c.Result}, fixture.FindTurn(t, store, ref).Steps)
+	fixture.RequireEqual(t, []execution.Result{c.Result}, fixture.RepeatBeginTurn(t, store, ref).Steps)
 }
 
-func commitRefusesTooManyMessages(t *testing.T, store memory.Store) {
+func commitRejectsTooManyMessages(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "a", session.OutcomeCompleted)
@@ -185,17 +185,17 @@ func commitRefusesTooManyMessages(t *testing.T, store memory.Store) {
 	}
 	_, err := store.CommitStep(t.Context(), c) // one message too many
 	fixture.RequireMode(t, err, failure.SessionFull, "messages", "1", "max_messages", fmt.Sprint(fixture.MaxMessages))
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 
 	c.Messages = c.Messages[1:]
 	require.EqualValues(t, fixture.MaxMessages, fixture.CommitStep(t, store, c))
 	_, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "more"))
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
-	require.Len(t, fixture.History(t, store, ref), fixture.MaxMessages)
+	require.Len(t, fixture.LoadHistory(t, store, ref), fixture.MaxMessages)
 }
 
-func commitRefusesTooManyBytes(t *testing.T, store memory.Store) {
+func commitRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	_, err := store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, strings.Repeat("a", fixture.MaxBytes), session.OutcomeCompleted))
@@ -205,12 +205,12 @@ func commitRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, big, session.OutcomeCompleted))
 	_, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", big))
 	fixture.RequireMode(t, err, failure.SessionFull)
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 	require.Less(t, fixture.GetSession(t, store, ref).Size.Bytes, int64(fixture.MaxBytes))
 }
 
-// commitConcurrentStepsOfOneTurn commits different results for the same step concurrently: one of them wins.
-func commitConcurrentStepsOfOneTurn(t *testing.T, store memory.Store) {
+// commitOneConcurrentResultWins commits different results for the same step concurrently: one of them wins.
+func commitOneConcurrentResultWins(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	errs := make([]error, 16)
@@ -230,7 +230,7 @@ func commitConcurrentStepsOfOneTurn(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, err, failure.TurnNotOpen)
 	}
 	require.Equal(t, 1, won)
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
 // Req: C-1
@@ -241,7 +241,7 @@ func commitAuthRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	s := fixture.GetSession(t, store, ref)
 	require.Equal(t, session.AuthRequired, s.State)
 	require.Empty(t, s.OpenTurn)
-	require.Equal(t, session.OutcomeAuthRequired, fixture.FindTurn(t, store, ref).Outcome)
+	require.Equal(t, session.OutcomeAuthRequired, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 
 	fixture.RunTurn(t, store, ref, "t2", "you have it", "done")
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
@@ -258,7 +258,7 @@ func commitSuccessorRepeatsALostCommit(t *testing.T, store memory.Store) {
 	c.Epoch = turn.Epoch
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.Fenced)
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
 // Req: LP-25
@@ -273,6 +273,6 @@ func commitKeepsToolRounds(t *testing.T, store memory.Store) {
 		m.Sequence, m.Turn = int64(i+1), 1
 		want = append(want[:i], m)
 	}
-	fixture.RequireEqual(t, want, fixture.History(t, store, ref))
+	fixture.RequireEqual(t, want, fixture.LoadHistory(t, store, ref))
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c), "repeated")
 }

@@ -14,13 +14,13 @@ import (
 
 func failTests() fixture.Tests {
 	return fixture.Tests{
-		"Fail_ClosesTheTurn":               failClosesTheTurn,
-		"Fail_CancelledLeavesSessionReady": failCancelledLeavesSessionReady,
-		"Fail_AfterCommitReturnsTheTurn":   failAfterCommitReturnsTheTurn,
-		"Fail_KeepsThePartialReply":        failKeepsThePartialReply,
-		"Fail_KeepsNoTextOfTools":          failKeepsNoTextOfTools,
-		"Fail_ClosesATurnOfAFullSession":   failClosesATurnOfAFullSession,
-		"Fail_RefusesUnknownTurn":          failRefusesUnknownTurn,
+		"Fail_ClosesTheTurn":                      failClosesTheTurn,
+		"Fail_CancelledTurnLeavesTheSessionReady": failCancelledTurnLeavesTheSessionReady,
+		"Fail_ReturnsATurnThatIsAlreadyClosed":    failReturnsATurnThatIsAlreadyClosed,
+		"Fail_KeepsThePartialReply":               failKeepsThePartialReply,
+		"Fail_PartialReplyOmitsToolResults":       failPartialReplyOmitsToolResults,
+		"Fail_WorksInAFullSession":                failWorksInAFullSession,
+		"Fail_RejectsUnknownTurn":                 failRejectsUnknownTurn,
 	}
 }
 
@@ -28,7 +28,7 @@ func failTests() fixture.Tests {
 func failClosesTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	f := fixture.NewFail(ref, turn, session.OutcomeFailed)
+	f := fixture.NewFailRequest(ref, turn, session.OutcomeFailed)
 	failed, err := store.FailTurn(t.Context(), f)
 	require.NoError(t, err)
 	want := turn
@@ -39,21 +39,21 @@ func failClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Empty(t, s.OpenTurn)
 
 	// Failing it again, even for another reason, returns the first outcome.
-	again, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	again, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	fixture.RequireEqual(t, want, again)
-	fixture.RequireEqual(t, want, fixture.FindTurn(t, store, ref))
+	fixture.RequireEqual(t, want, fixture.RepeatBeginTurn(t, store, ref))
 
 	// The session takes the next turn; the question of the failed one stays.
 	fixture.RunTurn(t, store, ref, "t2", "still there?", "yes")
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
-	require.Len(t, fixture.History(t, store, ref), 3)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 3)
 }
 
-func failCancelledLeavesSessionReady(t *testing.T, store memory.Store) {
+func failCancelledTurnLeavesTheSessionReady(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	closed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeCancelled, closed.Outcome)
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
@@ -61,10 +61,10 @@ func failCancelledLeavesSessionReady(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "outcome", string(session.OutcomeCancelled))
 }
 
-func failAfterCommitReturnsTheTurn(t *testing.T, store memory.Store) {
+func failReturnsATurnThatIsAlreadyClosed(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
-	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	closed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeCompleted, closed.Outcome)
 	require.Nil(t, closed.Failure)
@@ -72,9 +72,9 @@ func failAfterCommitReturnsTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
-func failRefusesUnknownTurn(t *testing.T, store memory.Store) {
+func failRejectsUnknownTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, session.Turn{ID: "t1", Epoch: 1}, session.OutcomeFailed))
+	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, session.Turn{ID: "t1", Epoch: 1}, session.OutcomeFailed))
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
 }
 
@@ -84,14 +84,14 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	h := fixture.LeaseOf(ref, turn)
-	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
+	fixture.RecordEntries(t, store, h, 1, fixture.ModelRounds(1)...)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
-	fixture.Record(t, store, h, 2, fixture.ModelRounds(2)...)
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(2)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.EqualValues(t, 3, failed.Sequence)
 
-	said := fixture.History(t, store, ref)
+	said := fixture.LoadHistory(t, store, ref)
 	fixture.RequireEqual(t, conversation.Message{
 		Sequence: 3, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true,
 		Text: "looking at page 0\n\nlooking at page 1",
@@ -99,10 +99,10 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	s := fixture.GetSession(t, store, ref)
 	require.EqualValues(t, 3, s.Size.Messages)
 	require.EqualValues(t, 3, s.Sequence)
-	fixture.RequireEqual(t, failed, fixture.FindTurn(t, store, ref))
+	fixture.RequireEqual(t, failed, fixture.RepeatBeginTurn(t, store, ref))
 
 	// Failing it again adds nothing, and the next turn sees the message.
-	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "go on"))
 	require.NoError(t, err)
@@ -110,18 +110,18 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	require.True(t, begun.History[2].Partial)
 }
 
-func failKeepsNoTextOfTools(t *testing.T, store memory.Store) {
+func failPartialReplyOmitsToolResults(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)[1:]...)
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)[1:]...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, failed.Sequence)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-// failClosesATurnOfAFullSession omits the partial reply, so that the turn can be closed.
-func failClosesATurnOfAFullSession(t *testing.T, store memory.Store) {
+// failWorksInAFullSession omits the partial reply, so that the turn can be closed.
+func failWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "a", session.OutcomeOpen)
@@ -129,8 +129,8 @@ func failClosesATurnOfAFullSession(t *testing.T, store memory.Store) {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
 	}
 	fixture.CommitStep(t, store, c)
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
-	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeFailed, failed.Outcome)
 	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Size.Messages)

@@ -15,16 +15,16 @@ import (
 
 func leaseTests() fixture.Tests {
 	return fixture.Tests{
-		"Renew_ExtendsTheLease":                renewExtendsTheLease,
-		"Release_EndsTheLease":                 releaseEndsTheLease,
-		"Release_MakesRoomForAnotherTurn":      releaseMakesRoomForAnotherTurn,
-		"Release_ReservesTheTurnForASuccessor": releaseReservesTheTurnForASuccessor,
-		"Release_FullSessionKeepsNoPartial":    releaseFullSessionKeepsNoPartial,
-		"Lease_EndsWithTheTurn":                leaseEndsWithTheTurn,
-		"Lease_RefusesUnknownTurns":            leaseRefusesUnknownTurns,
-		"LostEpoch_TakesTheTurnOver":           lostEpochTakesTheTurnOver,
-		"LostEpoch_IsForTheHolder":             lostEpochIsForTheHolder,
-		"LostEpoch_LookupWritesNothing":        lostEpochLookupWritesNothing,
+		"Renew_ExtendsTheLease":                      renewExtendsTheLease,
+		"Release_EndsTheLease":                       releaseEndsTheLease,
+		"Release_MakesRoomForAnotherTurn":            releaseMakesRoomForAnotherTurn,
+		"Release_ReservesTheTurnForASuccessor":       releaseReservesTheTurnForASuccessor,
+		"Release_DropsThePartialReplyOfAFullSession": releaseDropsThePartialReplyOfAFullSession,
+		"Lease_EndsWithTheTurn":                      leaseEndsWithTheTurn,
+		"Lease_RejectsUnknownTurns":                  leaseRejectsUnknownTurns,
+		"LostEpoch_TakesTheTurnOver":                 lostEpochTakesTheTurnOver,
+		"LostEpoch_IsIgnoredForOtherCallers":         lostEpochIsIgnoredForOtherCallers,
+		"LostEpoch_LookupWritesNothing":              lostEpochLookupWritesNothing,
 	}
 }
 
@@ -42,7 +42,7 @@ func renewExtendsTheLease(t *testing.T, store memory.Store) {
 
 	// A lease may also be shortened, and one that expired may be renewed.
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLeaseTTL))
-	fixture.Release(t, store, ref, begun.Turn)
+	fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
 	found, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func releaseEndsTheLease(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	for range 2 {
-		fixture.Release(t, store, ref, turn)
+		fixture.ReleaseTurn(t, store, ref, turn)
 	}
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn, "it stays open")
 	next := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -62,7 +62,7 @@ func releaseEndsTheLease(t *testing.T, store memory.Store) {
 	require.Equal(t, turn.Trace, next.Trace)
 	fixture.RequireFenced(t, store, ref, turn)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, next, "hi", session.OutcomeCompleted))
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
 // releaseMakesRoomForAnotherTurn keeps the partial reply, as if the turn had failed.
@@ -71,16 +71,16 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	require.NoError(t, store.Record(t.Context(), fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)))
-	fixture.Release(t, store, ref, turn)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	next := fixture.BeginTurn(t, store, ref, "t2", "and me")
 	require.Equal(t, 2, next.Number)
 	require.Greater(t, next.Epoch, turn.Epoch)
-	evicted := fixture.FindTurn(t, store, ref)
+	evicted := fixture.RepeatBeginTurn(t, store, ref)
 	require.Equal(t, session.OutcomeFailed, evicted.Outcome)
 	require.Equal(t, failure.SystemTimeout, evicted.Failure.Mode)
 	require.EqualValues(t, 2, evicted.Sequence)
 	require.EqualValues(t, 3, next.Sequence)
-	said := fixture.History(t, store, ref)
+	said := fixture.LoadHistory(t, store, ref)
 	require.Len(t, said, 3)
 	fixture.RequireEqual(t, conversation.Message{
 		Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true, Text: "looking at page 0",
@@ -93,7 +93,7 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Release(t, store, ref, turn)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	other := fixture.NewBegin(ref, "t2", "and me")
 	other.TakeoverGrace = time.Minute
 	_, err := store.BeginTurn(t.Context(), other)
@@ -104,15 +104,15 @@ func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	taken, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, taken.Status, "that is for others")
-	fixture.Release(t, store, ref, taken.Turn)
+	fixture.ReleaseTurn(t, store, ref, taken.Turn)
 	other.TakeoverGrace = 0
 	begun, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 }
 
-// releaseFullSessionKeepsNoPartial has room only for the message of the next turn.
-func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
+// releaseDropsThePartialReplyOfAFullSession has room only for the message of the next turn.
+func releaseDropsThePartialReplyOfAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	c := fixture.NewCommit(ref, turn, "a", session.OutcomeOpen)
@@ -120,11 +120,11 @@ func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
 	}
 	fixture.CommitStep(t, store, c)
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
-	fixture.Release(t, store, ref, turn)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	require.EqualValues(t, fixture.MaxMessages, fixture.BeginTurn(t, store, ref, "t2", "and me").Sequence)
 	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Size.Messages)
-	for _, m := range fixture.History(t, store, ref) {
+	for _, m := range fixture.LoadHistory(t, store, ref) {
 		require.False(t, m.Partial)
 	}
 }
@@ -133,14 +133,14 @@ func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
 func leaseEndsWithTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
-	before := fixture.View(t, store, ref)
+	before := fixture.ReadSession(t, store, ref)
 	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
 		fixture.RequireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
-		require.Equal(t, before, fixture.View(t, store, ref), name)
+		require.Equal(t, before, fixture.ReadSession(t, store, ref), name)
 	}
 }
 
-func leaseRefusesUnknownTurns(t *testing.T, store memory.Store) {
+func leaseRejectsUnknownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for _, call := range fixture.TurnCalls(store, memory.Lease{Ref: ref, TurnID: "t1", Epoch: 1}) {
 		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session)
@@ -183,7 +183,7 @@ func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
 	require.Equal(t, 3, third.Turn.Attempt)
 }
 
-func lostEpochIsForTheHolder(t *testing.T, store memory.Store) {
+func lostEpochIsIgnoredForOtherCallers(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	other := fixture.NewBegin(ref, "t1", "hello")

@@ -15,9 +15,9 @@ import (
 func lookupTests() fixture.Tests {
 	return fixture.Tests{
 		"Begin_EvictsOnlyWhenThereIsRoom":           beginEvictsOnlyWhenThereIsRoom,
-		"Begin_RefusesAMessageThatExceedsTheLimits": beginRefusesAMessageThatExceedsTheLimits,
-		"Begin_ClosedSessionAnswersKnownTurns":      beginClosedSessionAnswersKnownTurns,
-		"Begin_LookupByTheHolderIsUnchanged":        beginLookupByTheHolderIsUnchanged,
+		"Begin_RejectsAMessageThatExceedsTheLimits": beginRejectsAMessageThatExceedsTheLimits,
+		"Begin_ClosedSessionStillReturnsKnownTurns": beginClosedSessionStillReturnsKnownTurns,
+		"Begin_LookupByTheHolderGetsTheSameAnswer":  beginLookupByTheHolderGetsTheSameAnswer,
 		"Begin_LookupDoesNotTakeOver":               beginLookupDoesNotTakeOver,
 		"Begin_LookupDoesNotEvict":                  beginLookupDoesNotEvict,
 	}
@@ -26,7 +26,7 @@ func lookupTests() fixture.Tests {
 func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Release(t, store, ref, turn)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", strings.Repeat("a", fixture.MaxBytes)))
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)
@@ -37,7 +37,7 @@ func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, turn, found.Turn)
 }
 
-func beginRefusesAMessageThatExceedsTheLimits(t *testing.T, store memory.Store) {
+func beginRejectsAMessageThatExceedsTheLimits(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", strings.Repeat("a", fixture.MaxBytes+1)))
 	fixture.RequireMode(t, err, failure.SessionFull)
@@ -45,11 +45,11 @@ func beginRefusesAMessageThatExceedsTheLimits(t *testing.T, store memory.Store) 
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func beginClosedSessionAnswersKnownTurns(t *testing.T, store memory.Store) {
+func beginClosedSessionStillReturnsKnownTurns(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close})
-	require.Equal(t, session.OutcomeCompleted, fixture.FindTurn(t, store, ref).Outcome)
+	require.Equal(t, session.OutcomeCompleted, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 	ask := fixture.NewBegin(ref, "t2", "more")
 	_, err := store.BeginTurn(t.Context(), ask)
 	fixture.RequireMode(t, err, failure.SessionClosed)
@@ -58,7 +58,7 @@ func beginClosedSessionAnswersKnownTurns(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func beginLookupByTheHolderIsUnchanged(t *testing.T, store memory.Store) {
+func beginLookupByTheHolderGetsTheSameAnswer(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -74,7 +74,7 @@ func beginLookupDoesNotTakeOver(t *testing.T, store memory.Store) {
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	ask.LookupOnly = true
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func beginLookupDoesNotTakeOver(t *testing.T, store memory.Store) {
 func beginLookupDoesNotEvict(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Release(t, store, ref, turn)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	ask := fixture.NewBegin(ref, "t2", "and me")
 	ask.LookupOnly = true
 	_, err := store.BeginTurn(t.Context(), ask)

@@ -24,17 +24,17 @@ func Tests() fixture.Tests {
 
 func beginTests() fixture.Tests {
 	return fixture.Tests{
-		"Begin_OpensATurn":                     beginOpensATurn,
-		"Begin_KnownTurnIsReturned":            beginKnownTurnIsReturned,
-		"Begin_RepeatedByTheHolderIsUnchanged": beginRepeatedByTheHolderIsUnchanged,
-		"Begin_RefusesAnotherFingerprint":      beginRefusesAnotherFingerprint,
-		"Begin_RefusesAnotherTurnWhileOpen":    beginRefusesAnotherTurnWhileOpen,
-		"Begin_LookupWritesNothing":            beginLookupWritesNothing,
-		"Begin_ReturnsTheWindow":               beginReturnsTheWindow,
-		"Begin_EpochsGrow":                     beginEpochsGrow,
-		"Begin_ConcurrentCallersGetOneTurn":    beginConcurrentCallersGetOneTurn,
-		"Begin_ManySessionsAtOnce":             beginManySessionsAtOnce,
-		"Begin_EvictsATurnWithAnExpiredLease":  beginEvictsATurnWithAnExpiredLease,
+		"Begin_OpensATurn":                         beginOpensATurn,
+		"Begin_ReturnsAKnownTurn":                  beginReturnsAKnownTurn,
+		"Begin_RepeatByTheHolderGetsTheSameAnswer": beginRepeatByTheHolderGetsTheSameAnswer,
+		"Begin_RejectsAnotherFingerprint":          beginRejectsAnotherFingerprint,
+		"Begin_RejectsAnotherTurnWhileOneIsOpen":   beginRejectsAnotherTurnWhileOneIsOpen,
+		"Begin_LookupWritesNothing":                beginLookupWritesNothing,
+		"Begin_ReturnsTheWindow":                   beginReturnsTheWindow,
+		"Begin_EpochGrowsWithEachTurn":             beginEpochGrowsWithEachTurn,
+		"Begin_ConcurrentCallersGetOneTurn":        beginConcurrentCallersGetOneTurn,
+		"Begin_ManySessionsWorkAtOnce":             beginManySessionsWorkAtOnce,
+		"Begin_EvictsATurnWithAnExpiredLease":      beginEvictsATurnWithAnExpiredLease,
 	}
 }
 
@@ -62,7 +62,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 	require.Equal(t, s.Created, s.LastActivity)
 }
 
-func beginKnownTurnIsReturned(t *testing.T, store memory.Store) {
+func beginReturnsAKnownTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 
@@ -80,11 +80,11 @@ func beginKnownTurnIsReturned(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusClosed, again.Status)
 	require.Equal(t, session.OutcomeCompleted, again.Turn.Outcome)
 	require.Len(t, again.Turn.Steps, 1)
-	require.Len(t, fixture.History(t, store, ref), 2)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-// beginRepeatedByTheHolderIsUnchanged repeats a call whose answer was lost.
-func beginRepeatedByTheHolderIsUnchanged(t *testing.T, store memory.Store) {
+// beginRepeatByTheHolderGetsTheSameAnswer repeats a call whose answer was lost.
+func beginRepeatByTheHolderGetsTheSameAnswer(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	first, err := store.BeginTurn(t.Context(), ask)
@@ -92,26 +92,26 @@ func beginRepeatedByTheHolderIsUnchanged(t *testing.T, store memory.Store) {
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, first, again)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func beginRefusesAnotherFingerprint(t *testing.T, store memory.Store) {
+func beginRejectsAnotherFingerprint(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	other := fixture.NewBegin(ref, "t1", "something else")
 	other.Fingerprint = "another"
 	_, err := store.BeginTurn(t.Context(), other)
 	fixture.RequireMode(t, err, failure.KeyReused, "turn_id", "t1")
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
 // Req: C-21
-func beginRefusesAnotherTurnWhileOpen(t *testing.T, store memory.Store) {
+func beginRejectsAnotherTurnWhileOneIsOpen(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "and me"))
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t1", "trace_id", turn.Trace)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
 func beginLookupWritesNothing(t *testing.T, store memory.Store) {
@@ -149,10 +149,10 @@ func beginReturnsTheWindow(t *testing.T, store memory.Store) {
 		{Sequence: 10, Role: conversation.RoleAssistant, Author: "echo", Text: "answer 4", Turn: 5},
 		{Sequence: 11, Role: conversation.RoleUser, Text: "question 5", Turn: 6},
 	}, begun.History)
-	require.Len(t, fixture.History(t, store, ref), 11, "all of it stays stored")
+	require.Len(t, fixture.LoadHistory(t, store, ref), 11, "all of it stays stored")
 }
 
-func beginEpochsGrow(t *testing.T, store memory.Store) {
+func beginEpochGrowsWithEachTurn(t *testing.T, store memory.Store) {
 	ref, last := fixture.NewRef(), int64(0)
 	for i := range 10 {
 		turn := fixture.RunTurn(t, store, ref, fmt.Sprintf("t%d", i), "question", "answer")
@@ -180,10 +180,10 @@ func beginConcurrentCallersGetOneTurn(t *testing.T, store memory.Store) {
 	callers.Wait()
 	require.NoError(t, failed)
 	require.Equal(t, map[memory.BeginStatus]int{memory.StatusBegun: 1, memory.StatusOpen: 15}, found)
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func beginManySessionsAtOnce(t *testing.T, store memory.Store) {
+func beginManySessionsWorkAtOnce(t *testing.T, store memory.Store) {
 	refs := make([]session.Ref, 24)
 	errs := make([]error, len(refs))
 	var callers sync.WaitGroup
@@ -227,10 +227,10 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	// The same turn is taken over, but not by a lookup: its steps stay, and its message is not appended again.
 	look := fixture.NewBegin(same, "t1", "hello")
 	look.LookupOnly = true
-	found := fixture.BeginWithin(t, store, look)
+	found := fixture.RetryBeginTurn(t, store, look)
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, lost[same].Epoch, found.Turn.Epoch)
-	taken := fixture.BeginWithin(t, store, fixture.NewBegin(same, "t1", "hello"))
+	taken := fixture.RetryBeginTurn(t, store, fixture.NewBegin(same, "t1", "hello"))
 	require.Greater(t, taken.Turn.Epoch, lost[same].Epoch)
 	require.Equal(t, 2, taken.Turn.Attempt)
 	require.Equal(t, 1, taken.Turn.Number)
@@ -246,12 +246,12 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))
 
 	// Another turn fails the abandoned one, and continues after it.
-	begun := fixture.BeginWithin(t, store, fixture.NewBegin(other, "t2", "and me"))
+	begun := fixture.RetryBeginTurn(t, store, fixture.NewBegin(other, "t2", "and me"))
 	require.Greater(t, begun.Turn.Epoch, lost[other].Epoch)
 	require.Equal(t, 1, begun.Turn.Attempt)
 	require.Equal(t, 2, begun.Turn.Number)
 	require.Len(t, begun.History, 3)
-	evicted := fixture.FindTurn(t, store, other)
+	evicted := fixture.RepeatBeginTurn(t, store, other)
 	require.Equal(t, session.OutcomeFailed, evicted.Outcome)
 	require.Equal(t, failure.SystemTimeout, evicted.Failure.Mode)
 	require.Len(t, evicted.Steps, 1)

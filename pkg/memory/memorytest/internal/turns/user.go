@@ -13,14 +13,14 @@ import (
 
 func userTests() fixture.Tests {
 	return fixture.Tests{
-		"User_FirstTurnDecides":               userFirstTurnDecides,
-		"User_OfACreatedSession":              userOfACreatedSession,
-		"Begin_AnotherUserSeesNothingOfATurn": beginAnotherUserSeesNothingOfATurn,
-		"Begin_LookupByAnotherUserFindsNone":  beginLookupByAnotherUserFindsNone,
+		"User_IsSetByTheFirstTurn":               userIsSetByTheFirstTurn,
+		"User_OfACreatedSessionIsChecked":        userOfACreatedSessionIsChecked,
+		"Begin_HidesTheTurnFromOtherUsers":       beginHidesTheTurnFromOtherUsers,
+		"Begin_LookupHidesTheTurnFromOtherUsers": beginLookupHidesTheTurnFromOtherUsers,
 	}
 }
 
-func userFirstTurnDecides(t *testing.T, store memory.Store) {
+func userIsSetByTheFirstTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = "alice@example.com"
@@ -49,7 +49,7 @@ func userFirstTurnDecides(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.GetSession(t, store, nobodys).User)
 }
 
-func userOfACreatedSession(t *testing.T, store memory.Store) {
+func userOfACreatedSessionIsChecked(t *testing.T, store memory.Store) {
 	alices, open := fixture.NewRef(), fixture.NewRef()
 	user := fixture.UniqueName("alice")
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: alices, Create: true, User: user})
@@ -70,7 +70,7 @@ func userOfACreatedSession(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListSessions(t, store, user), 2)
 }
 
-func beginAnotherUserSeesNothingOfATurn(t *testing.T, store memory.Store) {
+func beginHidesTheTurnFromOtherUsers(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
 	ask.User = "alice"
@@ -81,7 +81,7 @@ func beginAnotherUserSeesNothingOfATurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-func beginLookupByAnotherUserFindsNone(t *testing.T, store memory.Store) {
+func beginLookupHidesTheTurnFromOtherUsers(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.BeginTurn(t, store, ref, "t1", "hello")
 	ask := fixture.NewBegin(ref, "t1", "hello")

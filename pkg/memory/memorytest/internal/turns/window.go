@@ -17,7 +17,7 @@ func windowTests() fixture.Tests {
 		"Window_IsLimitedByTokens":       windowIsLimitedByTokens,
 		"Window_BeginsOutsideToolRounds": windowBeginsOutsideToolRounds,
 		"Window_BeginsWithTheSummary":    windowBeginsWithTheSummary,
-		"Window_OfATakeoverIsUnchanged":  windowOfATakeoverIsUnchanged,
+		"Window_IsTheSameAfterATakeover": windowIsTheSameAfterATakeover,
 	}
 }
 
@@ -35,7 +35,7 @@ func windowIsLimitedByTokens(t *testing.T, store memory.Store) {
 		require.NoError(t, err)
 		require.Len(t, begun.History, want, "%d tokens", tokens)
 		require.EqualValues(t, 9, begun.History[want-1].Sequence)
-		fixture.Release(t, store, ref, begun.Turn)
+		fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	}
 }
 
@@ -52,7 +52,7 @@ func windowBeginsOutsideToolRounds(t *testing.T, store memory.Store) {
 		begun, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		require.Equal(t, first, begun.History[0].Sequence, "window of %d", window)
-		fixture.Release(t, store, ref, begun.Turn)
+		fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	}
 }
 
@@ -61,7 +61,7 @@ func windowBeginsWithTheSummary(t *testing.T, store memory.Store) {
 	for i := range 3 {
 		fixture.RunTurn(t, store, ref, fmt.Sprintf("t%d", i), "question", "answer")
 	}
-	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 2, Summary: "They talked."})
+	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 2, Summary: "They talked."})
 	summary := conversation.Message{Sequence: 4, Role: conversation.RoleSummary, Text: "They talked."}
 	for window, want := range map[int]int{3: 3, 4: 4, 100: 4} {
 		ask := fixture.NewBegin(ref, "last", "more")
@@ -74,11 +74,11 @@ func windowBeginsWithTheSummary(t *testing.T, store memory.Store) {
 		} else {
 			require.EqualValues(t, 5, begun.History[0].Sequence)
 		}
-		fixture.Release(t, store, ref, begun.Turn)
+		fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	}
 }
 
-func windowOfATakeoverIsUnchanged(t *testing.T, store memory.Store) {
+func windowIsTheSameAfterATakeover(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "before", "yes")
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -86,7 +86,7 @@ func windowOfATakeoverIsUnchanged(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "one", session.OutcomeOpen))
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Greater(t, again.Turn.Epoch, first.Turn.Epoch)

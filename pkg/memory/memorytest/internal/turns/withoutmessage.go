@@ -15,17 +15,17 @@ import (
 
 func withoutMessageTests() fixture.Tests {
 	return fixture.Tests{
-		"WithoutMessage_AppendsNone":                  withoutMessageAppendsNone,
-		"WithoutMessage_InAnEmptySession":             withoutMessageInAnEmptySession,
-		"WithoutMessage_IsTakenOver":                  withoutMessageIsTakenOver,
-		"WithoutMessage_IsEvictedWithItsPartialReply": withoutMessageIsEvictedWithItsPartialReply,
-		"WithoutMessage_WorksInAFullSession":          withoutMessageWorksInAFullSession,
-		"WithoutMessage_KeepsTheToolRoundBefore":      withoutMessageKeepsTheToolRoundBefore,
+		"WithoutMessage_AppendsNoMessage":                withoutMessageAppendsNoMessage,
+		"WithoutMessage_WorksInAnEmptySession":           withoutMessageWorksInAnEmptySession,
+		"WithoutMessage_TurnCanBeTakenOver":              withoutMessageTurnCanBeTakenOver,
+		"WithoutMessage_EvictedTurnKeepsItsPartialReply": withoutMessageEvictedTurnKeepsItsPartialReply,
+		"WithoutMessage_WorksInAFullSession":             withoutMessageWorksInAFullSession,
+		"WithoutMessage_WindowKeepsTheLastToolRound":     withoutMessageWindowKeepsTheLastToolRound,
 	}
 }
 
 // Req: LP-8
-func withoutMessageAppendsNone(t *testing.T, store memory.Store) {
+func withoutMessageAppendsNoMessage(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	ask := fixture.NewBeginWithoutMessage(ref, "t2")
@@ -45,13 +45,13 @@ func withoutMessageAppendsNone(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Busy, before.State)
 
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "and more", session.OutcomeCompleted)))
-	after := fixture.History(t, store, ref)
+	after := fixture.LoadHistory(t, store, ref)
 	require.Len(t, after, 3)
 	require.Equal(t, 2, after[2].Turn)
 	require.Equal(t, 2, fixture.GetSession(t, store, ref).Turns)
 }
 
-func withoutMessageInAnEmptySession(t *testing.T, store memory.Store) {
+func withoutMessageWorksInAnEmptySession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBeginWithoutMessage(ref, "t1"))
 	require.NoError(t, err)
@@ -59,17 +59,17 @@ func withoutMessageInAnEmptySession(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, begun.Turn.Number)
 	require.Zero(t, begun.Turn.Sequence)
 	require.EqualValues(t, 1, fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "welcome", session.OutcomeCompleted)))
-	require.Len(t, fixture.History(t, store, ref), 1)
+	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-func withoutMessageIsTakenOver(t *testing.T, store memory.Store) {
+func withoutMessageTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
 	ask := fixture.NewBeginWithoutMessage(ref, "t2")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "one", session.OutcomeOpen))
-	fixture.Release(t, store, ref, first.Turn)
+	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	again, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Equal(t, 2, again.Turn.Attempt)
@@ -77,18 +77,18 @@ func withoutMessageIsTakenOver(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, again.Turn.Sequence)
 }
 
-func withoutMessageIsEvictedWithItsPartialReply(t *testing.T, store memory.Store) {
+func withoutMessageEvictedTurnKeepsItsPartialReply(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)...)
-	fixture.Release(t, store, ref, turn)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)...)
+	fixture.ReleaseTurn(t, store, ref, turn)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBeginWithoutMessage(ref, "t2"))
 	require.NoError(t, err)
 	require.Equal(t, 2, begun.Turn.Number)
 	require.Len(t, begun.History, 2)
 	require.True(t, begun.History[1].Partial)
 	require.EqualValues(t, 2, begun.Turn.Sequence)
-	require.Equal(t, session.OutcomeFailed, fixture.FindTurn(t, store, ref).Outcome)
+	require.Equal(t, session.OutcomeFailed, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 }
 
 // withoutMessageWorksInAFullSession appends nothing that needs room.
@@ -108,8 +108,8 @@ func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, silent)
 }
 
-// withoutMessageKeepsTheToolRoundBefore begins after tool results, which belong to their call.
-func withoutMessageKeepsTheToolRoundBefore(t *testing.T, store memory.Store) {
+// withoutMessageWindowKeepsTheLastToolRound begins after tool results, which belong to their call.
+func withoutMessageWindowKeepsTheLastToolRound(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "look it up")
 	c := fixture.NewCommit(ref, turn, "", session.OutcomeCompleted)
@@ -123,7 +123,7 @@ func withoutMessageKeepsTheToolRoundBefore(t *testing.T, store memory.Store) {
 		require.Equal(t, first, begun.History[0].Sequence, "window of %d", window)
 		require.EqualValues(t, 5, begun.History[len(begun.History)-1].Sequence)
 		require.Equal(t, 1, begun.Turn.Attempt)
-		_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeCancelled))
+		_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, begun.Turn, session.OutcomeCancelled))
 		require.NoError(t, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// broken is a remote turn that failed, perhaps one that can be gone on with.
-func broken(recoverable bool) []*troupev1.Event {
+// failedTurn returns the events of a remote turn that failed. If it is recoverable, another turn can resume it.
+func failedTurn(recoverable bool) []*troupev1.Event {
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 4, ModelCalls: 1},
 		Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the model is away"},
@@ -20,12 +20,12 @@ func broken(recoverable bool) []*troupev1.Event {
 	if recoverable {
 		result.Partial = &troupev1.PartialResult{TraceId: traceID, Recoverable: true}
 	}
-	return []*troupev1.Event{of("research", "", said("It may be")), ended(result)}
+	return []*troupev1.Event{fromAgent("research", "", textDelta("It may be")), turnResult(result)}
 }
 
-// A retry, or a resume, of the step finds that the remote turn failed and requests it once more. Every repetition of the
-// attempt has the same request id. The new turn continues from the results of the failed one if possible.
-func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
+// A later attempt of the step, or a resume, requests a failed remote turn once more. Every repetition of the
+// attempt uses the same request id. The new turn continues from the results of the failed one if possible.
+func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempt     int
 		origin      string
@@ -51,18 +51,18 @@ func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
 					return nil, failure.New(failure.TurnNotOpen, "test", "its session has gone on")
 				}
 				if len(m.requests) < c.heals {
-					return broken(c.recoverable), nil
+					return failedTurn(c.recoverable), nil
 				}
-				return research(), nil
+				return researchEvents(), nil
 			}
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 			require.NoError(t, err)
 			var repeated []string
 			for range 2 { // the second repeats the attempt
 				m.requests = nil
-				inv := agent.Invocation{Step: step()}
+				inv := agent.Invocation{Step: newStep()}
 				inv.Step.Journal, inv.Step.Attempt, inv.Step.Origin = newJournal(), c.attempt, c.origin
-				told, done, err := drive(t.Context(), remote, inv)
+				told, done, err := runAgent(t.Context(), remote, inv)
 				require.Equal(t, c.fails, err != nil, "%v", err)
 				require.Equal(t, c.fails, failure.Is(err, failure.ResourceAPI), "%v", err)
 				var got, ids []string

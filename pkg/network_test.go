@@ -20,7 +20,7 @@ var waysOut = map[string]string{
 // It proves a part of guarantee S13: no tool, nor anything else, has a way to the network beside package
 // egress. The others are those of the adapters of models, and to the issuer of tokens, to the address that the
 // operator gave.
-func TestEgress_IsTheOnlyWayOut(t *testing.T) {
+func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 	allowed := map[string]bool{"internal/egress": true, "pkg/llm": true, "internal/identity/oidc": true}
 	used := map[string]bool{}
 	for _, root := range []string{"pkg", "internal", "services", "cmd", "agents"} {

@@ -22,8 +22,8 @@ func isFailed(done *troupev1.TurnResult) bool {
 	return done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_FAILED
 }
 
-// maxTurns returns how many remote turns the step may ask for: one for each of its own attempts. A resumed step had at
-// least one before.
+// maxTurns returns how many remote turns the step may request: one for each of its attempts. A resumed step counts
+// one more, because it ran at least once before.
 func maxTurns(inv agent.Invocation) int {
 	switch s := inv.Step; {
 	case s.TurnID == "": // without a turn id, an attempt could not find a second one again
@@ -35,10 +35,10 @@ func maxTurns(inv agent.Invocation) int {
 	}
 }
 
-// retry asks for a failed turn once more: it resumes the turn if possible, or else repeats the request. All attempts use the
-// same request id for the nth remote turn, so that a successor attaches to it. A parent turn that is resumed again
-// uses other ids.
-func (r *remote) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
+// retry requests a failed remote turn once more. It resumes the turn if possible, and otherwise repeats the
+// request. All attempts use the same request id for the nth remote turn, so that a successor attaches to it. A
+// parent turn that is resumed again uses other ids.
+func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
 	was *troupev1.TurnResult, n int,
 ) (*troupev1.TurnResult, error) {
 	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
@@ -50,23 +50,23 @@ func (r *remote) retry(ctx context.Context, c *Client, inv agent.Invocation, fir
 		return nil, nil
 	}
 	r.usage = r.usage.Add(wire.UsageFromProto(was.GetUsage()))
-	used, id := r.before.Add(r.spent.Used()), first.GetRequestId()
+	used, id := r.earlierUse.Add(r.spent.Used()), first.GetRequestId()
 	if inv.Step.Origin != "" {
 		id += "-" + conversation.Cut(inv.Step.TurnID, maxTurnID)
 	}
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.before, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn counts all of it
+		r.earlierUse, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn counts all of it
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
-		done, err := r.ask(ctx, c, inv, on)
+		done, err := r.runRequest(ctx, c, inv, on)
 		if !failure.Is(err, failure.NotFound, failure.TurnNotOpen) {
 			return done, err
 		}
 	}
-	r.before, r.spent = used, new(spending.Tally)
+	r.earlierUse, r.spent = used, new(spending.Tally)
 	anew := proto.CloneOf(first)
 	anew.RequestId = id + "-anew" // the id without the suffix may belong to the resumed turn
-	return r.ask(ctx, c, inv, anew)
+	return r.runRequest(ctx, c, inv, anew)
 }

@@ -17,36 +17,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal keeps what happened in a step for the turn that continues it.
-type journal struct {
-	mu   sync.Mutex
-	kept map[int]map[execution.Phase]execution.Entry
+// journal records a step in memory and replays it in the turn that continues the step.
+type memoryJournal struct {
+	mu      sync.Mutex
+	entries map[int]map[execution.Phase]execution.Entry
 }
 
-func newJournal() *journal { return &journal{kept: map[int]map[execution.Phase]execution.Entry{}} }
+func newJournal() *memoryJournal {
+	return &memoryJournal{entries: map[int]map[execution.Phase]execution.Entry{}}
+}
 
-func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+func (j *memoryJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e, ok := j.kept[number][phase]
+	e, ok := j.entries[number][phase]
 	return e, ok
 }
 
-func (j *journal) Record(e execution.Entry) {
+func (j *memoryJournal) Record(e execution.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.kept[e.Number] == nil {
-		j.kept[e.Number] = map[execution.Phase]execution.Entry{}
+	if j.entries[e.Number] == nil {
+		j.entries[e.Number] = map[execution.Phase]execution.Entry{}
 	}
-	j.kept[e.Number][e.Phase] = e
+	j.entries[e.Number][e.Phase] = e
 }
 
-func (*journal) Sync(context.Context) error { return nil }
+func (*memoryJournal) Sync(context.Context) error { return nil }
 
-// The turn that continues with a waiting call has another id. It still requests the same turn of the remote agent, which
-// therefore runs once.
-func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
-	m := &mesh{events: research()}
+// A step calls a remote agent and a tool whose call waits. The turn that continues the step has another id but
+// requests the same remote turn, so the remote agent runs once.
+func TestAgent_RunsOnceWhenAnotherCallWaits(t *testing.T) {
+	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	screen, err := tool.Client("screen", "Looks at the screen.", []byte(`{"type":"object"}`))
@@ -59,23 +61,22 @@ func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
 	team, err := flow.Sequence(agent.Config{Name: "team"}, remote, looker)
 	require.NoError(t, err)
 
-	inv := agent.Invocation{Step: step()}
+	inv := agent.Invocation{Step: newStep()}
 	inv.Step.Journal = newJournal()
-	_, done, err := drive(t.Context(), team, inv)
+	_, done, err := runAgent(t.Context(), team, inv)
 	require.NoError(t, err)
 	require.Len(t, done.Result.Pending, 1)
 	inv.Step.TurnID, inv.Step.Attempt = "turn-2", 2
 	inv.Step.Answers = []execution.Answer{{ID: done.Result.Pending[0].ID, Verdict: execution.Succeed, Text: "a cat"}}
-	_, done, err = drive(t.Context(), team, inv)
+	_, done, err = runAgent(t.Context(), team, inv)
 	require.NoError(t, err)
 	require.Equal(t, "It shows a cat.", done.Result.Text)
 	require.Len(t, m.requests, 2)
 	require.Equal(t, m.requests[0].GetRequestId(), m.requests[1].GetRequestId())
 }
 
-// The one above is stopped, cancelled or not read any more: the remote turn is cancelled by a
-// context of its own. Where a successor may come to attach to it, it is left as it is.
-//
+// When the parent is stopped or cancelled, or its events are not read, the remote turn is cancelled with a context
+// of its own. If a successor may attach to the remote turn, it is left running.
 // Req: AD-33
 func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 	userCancelled := failure.New(failure.UserCancelled, "turn", "the turn was cancelled")
@@ -93,9 +94,9 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 		"it has ended already": {true, nil, event.Natural, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: research()}
+			m := &mesh{events: researchEvents()}
 			if tc.leave != nil {
-				m.hold = make(chan struct{})
+				m.sendLast = make(chan struct{})
 			}
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 			require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 			defer cancel(nil)
 			stop, now := context.WithCancel(t.Context())
 			defer now()
-			inv := agent.Invocation{Step: step(), Stop: stop}
+			inv := agent.Invocation{Step: newStep(), Stop: stop}
 			if tc.journal {
 				inv.Step.Journal = newJournal()
 			}

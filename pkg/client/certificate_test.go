@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// files returns the certificate files of a server on this machine, from a CA of its own.
-func files(t *testing.T) identity.Files {
+// newCertificateFiles returns the certificate files of a local server, signed by a new CA.
+func newCertificateFiles(t *testing.T) identity.Files {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
@@ -29,9 +29,10 @@ func files(t *testing.T) identity.Files {
 	return f
 }
 
-// A rejected certificate would be rejected again, so the client neither retries nor sends anything.
-func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
-	ours, theirs := files(t), files(t)
+// When either side rejects a certificate, the client fails at once and sends no request, because a retry would
+// fail too.
+func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
+	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
 	for name, trust := range map[string]identity.ClientTLS{
@@ -55,26 +56,27 @@ func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
 			conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
-			_, err = collect(client.New(conn).Turn(t.Context(), question()))
+			_, err = collect(client.New(conn).Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "tls: ")
 		})
 	}
 }
 
-// Once a call was sent a turn may have begun, and a certificate that is refused then says nothing of that.
-func TestTurn_GoesOnAskingWhenACertificateIsRefusedLater(t *testing.T) {
-	ours, theirs := files(t), files(t)
+// When the server rejects a certificate after the request was sent, the client retries, because a turn may have
+// begun.
+func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
+	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)
 	var shown atomic.Pointer[identity.Files]
 	shown.Store(&ours)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	accepted := &conns{Listener: lis}
+	accepted := &cutListener{Listener: lis}
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
 		return &pair, err
 	}})))
-	troupev1.RegisterOrchestratorServiceServer(server, &orchestrator{conns: accepted, script: func(int) (int, error) {
+	troupev1.RegisterOrchestratorServiceServer(server, &orchestrator{listener: accepted, script: func(int) (int, error) {
 		shown.Store(&theirs)
 		return 0, errCut
 	}})
@@ -87,7 +89,7 @@ func TestTurn_GoesOnAskingWhenACertificateIsRefusedLater(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	c := client.New(conn)
-	c.SetPatience(impatience)
-	_, err = collect(c.Turn(t.Context(), question()))
+	c.SetPatience(shortPatience)
+	_, err = collect(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 }
