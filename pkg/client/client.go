@@ -31,7 +31,10 @@ type Client struct {
 
 // New returns a client over a connection that the caller closes.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: defaultPatience}
+	return &Client{
+		OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn),
+		Sessions:                  troupev1.NewSessionServiceClient(conn), patience: defaultPatience,
+	}
 }
 
 // WithWaitNotice returns a client that calls notify before it waits because an orchestrator rejected a turn as

@@ -13,7 +13,9 @@ func SourceName(kind, name string) string {
 	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
 
-// UntrustedSource returns the gravest source of untrusted words in the messages ("" for none).
+// UntrustedSource returns the source of words in the message that neither the user nor the author of the agent
+// wrote (empty if there is none). An attached file is such a source, because its author is unknown. A summary has the
+// source of the messages that it replaces.
 func (m Message) UntrustedSource() string {
 	switch {
 	case m.Untrusted != "":
@@ -27,7 +29,7 @@ func (m Message) UntrustedSource() string {
 	}
 }
 
-// PartyPrefix is the prefix of a source that is a party, such as a tool server. A party wrote the descriptions of
+// PartyPrefix is the prefix of a source that is a party, which is an MCP server. A party wrote the descriptions of
 // its own tools, so its words may cause calls of these tools and of no others.
 const PartyPrefix = "MCP server "
 
@@ -43,7 +45,7 @@ func GravestSource(sources ...string) string {
 	return gravest
 }
 
-// UntrustedSource returns the Gravest source of untrusted words in messages ("" for none).
+// UntrustedSource returns the gravest source of untrusted words in the messages ("" for none).
 func UntrustedSource(messages []Message) string {
 	gravest := ""
 	for _, m := range messages {

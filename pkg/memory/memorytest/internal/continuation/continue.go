@@ -67,7 +67,8 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
 	c.Result.Step = 2
 	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
-	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 read and locate wait for you", "6 second"}, messageTexts(fixture.LoadHistory(t, store, ref)))
+	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 read and locate wait for you", "6 second"},
+		messageTexts(fixture.LoadHistory(t, store, ref)))
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
