@@ -18,8 +18,8 @@ import (
 
 const apiGolden = "testdata/api.golden"
 
-// TestAPI_MatchesGoldenFile compares the exported declarations of pkg/ with a file, so that a review sees each change of the
-// public API. It reads the source alone. The command `make api` writes the file anew.
+// TestAPI_MatchesGoldenFile compares the exported declarations of pkg/ with a file, so that a review sees each
+// change of the public API. It parses the source only. The command `make api` rewrites the file.
 func TestAPI_MatchesGoldenFile(t *testing.T) {
 	have := publicAPI(t)
 	if *update {
@@ -89,8 +89,8 @@ func publicAPI(t *testing.T) string {
 	return strings.TrimRight(out.String(), "\n") + "\n"
 }
 
-// declaration returns an exported declaration and the key that sorts it: constants and variables first, then types, each
-// with its methods, then functions. The text is empty for imports.
+// declaration returns the text of an exported declaration and the key that sorts it. Constants and variables come
+// first, then types with their methods, then functions. The text is empty for imports.
 func declaration(t *testing.T, decl ast.Decl) (key, text string) {
 	t.Helper()
 	switch d := decl.(type) {

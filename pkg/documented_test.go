@@ -41,8 +41,8 @@ func TestPublic_IsDocumented(t *testing.T) {
 	requireDocumented(t, packagesPage, "public", table.String())
 }
 
-// TestMessages_AreDocumented compares with docs/architecture.md which packages use generated messages, and which of them
-// convert messages into Go values.
+// TestMessages_AreDocumented compares two lists in docs/architecture.md with the code: the packages that use
+// generated messages, and those that convert messages to Go values.
 func TestMessages_AreDocumented(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| May import | Packages |\n|---|---|\n")
@@ -54,8 +54,7 @@ func TestMessages_AreDocumented(t *testing.T) {
 	requireDocumented(t, architecture, "messages", table.String())
 }
 
-// requireDocumented compares the part of a page between the comments of its name and the end with what
-// the code says, or writes it there.
+// requireDocumented compares the generated part of a page with the given text, or rewrites it.
 func requireDocumented(t *testing.T, page, part, want string) {
 	t.Helper()
 	text, err := os.ReadFile(page)

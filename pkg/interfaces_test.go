@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// singleImplementation lists the interfaces that have one implementation in the module, tests
-// included, each with the reason why it is an interface all the same.
+// singleImplementation lists the interfaces that have only one implementation in the module, tests included. Each
+// has the reason why it is an interface.
 var singleImplementation = map[string]string{}
 
-// TestInterfaces_HaveMoreThanOneImplementation compares by the names of methods alone, which needs
-// no type checking: an interface counts as implemented by each type that has all of its methods.
+// TestInterfaces_HaveMoreThanOneImplementation requires two implementations of each interface. A type counts as
+// one if it has methods of the same names, so the test needs no type checking.
 func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
 	interfaces, types := declarations(t)
 	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
@@ -45,7 +45,7 @@ func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
 	}
 }
 
-// members are the methods of a type or interface, and the types that it embeds.
+// members holds the methods of a type or interface and the types that it embeds.
 type members struct {
 	methods map[string]bool
 	embeds  []string // package folder, dot, name; the name alone when it is of another module
@@ -123,7 +123,7 @@ func localNames(file *ast.File) map[string]string {
 	return names
 }
 
-// qualified is a type's folder and name.
+// qualified returns the folder and the name of a type.
 func qualified(dir string, e ast.Expr, local map[string]string) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -155,7 +155,7 @@ func expand(name string, interfaces map[string]*members, seen map[string]bool) m
 	return all
 }
 
-// promoted returns the names of all methods of a type, those of embedded types included.
+// promoted returns the names of all methods of a type, including those of embedded types.
 func promoted(name string, types, interfaces map[string]*members, seen map[string]bool) map[string]bool {
 	if m := interfaces[name]; m != nil {
 		return expand(name, interfaces, map[string]bool{})

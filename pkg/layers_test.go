@@ -1,4 +1,4 @@
-// Package pkg_test holds the architecture as a test.
+// Package pkg_test tests that the code follows the architecture.
 package pkg_test
 
 import (
@@ -12,9 +12,9 @@ import (
 
 const module = "github.com/troupe-dev/troupe/"
 
-// layers is the architecture: a package may import packages of its own layer and of the
-// layers above it in this list, never of those below. The longest listed prefix of a path
-// decides its layer. Folders that are still to come are listed where they belong.
+// layers lists the layers of the architecture. A package may import packages of its own layer and of the layers
+// above it in this list, and none below. The longest listed prefix of a path decides its layer. Planned folders
+// are listed too.
 var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
@@ -25,7 +25,7 @@ var layers = []struct{ name, packages string }{
 	{"whole", "services/standalone cmd test examples deploy"},
 }
 
-// confined says which packages may touch a technology, or each other, directly.
+// confined names the packages that may import a technology, or certain internal packages, directly.
 var confined = []struct{ technology, packages string }{
 	{"google.golang.org/grpc/status", "internal/grpcfailure pkg/gen"},
 	{"google.golang.org/grpc/codes", "internal/grpcfailure pkg/gen"},
@@ -63,8 +63,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestContracts_ImportNoAdapterTechnology checks that no folder has both a contract and its adapter: a
-// package with a suite for its implementations imports none of the confined technologies.
+// TestContracts_ImportNoAdapterTechnology checks that a contract is separate from its adapters. A package with a
+// test suite for implementations must not import a confined technology.
 func TestContracts_ImportNoAdapterTechnology(t *testing.T) {
 	imports := sources(t)
 	contracts := 0
@@ -110,9 +110,8 @@ func within(path, packages string) bool {
 	return false
 }
 
-// sources maps each package of the module to what it imports outside its tests. It reads
-// the files itself, rather than asking `go list`, so that the test cache sees when one of
-// them changes.
+// sources maps each package of the module to its imports outside of tests. It reads the files itself instead of
+// running `go list`, so that the test cache notices changes.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	pkgs := map[string][]string{}

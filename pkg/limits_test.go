@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of the house. They apply to code that is neither generated nor a test.
+// The limits for code that is neither generated nor a test.
 const (
 	maxPackageLines = 1500
 	maxFileLines    = 400
@@ -27,14 +27,14 @@ const (
 	maxColumns      = 160
 )
 
-// excess is something that exceeds a limit: the limit's name, the thing and its size.
+// excess is something that exceeds a limit, with the name of the limit and the size.
 type excess struct {
 	limit, thing string
 	size         int
 }
 
-// exception allows one thing to exceed one limit up to a size, for a reason. The size is exact: a change
-// that makes the thing smaller must lower it, or remove the exception.
+// exception allows one thing to exceed one limit up to a size, for a reason. The size is exact. A change that
+// makes the thing smaller must lower the size or remove the exception.
 type exception struct {
 	limit, thing string
 	size         int
@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 		}
 		allowed[e.limit+" "+e.thing] = e
 	}
-	for _, found := range house(t) {
+	for _, found := range findExcesses(t) {
 		key := found.limit + " " + found.thing
 		e, ok := allowed[key]
 		delete(allowed, key)
@@ -67,8 +67,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// house measures all code of the module and returns what exceeds a limit, in a stable order.
-func house(t *testing.T) []excess {
+// findExcesses measures all code of the module and returns what exceeds a limit, in a stable order.
+func findExcesses(t *testing.T) []excess {
 	t.Helper()
 	var found []excess
 	lines, methods, imports := map[string]int{}, map[string]int{}, map[string]map[string]bool{}
@@ -136,7 +136,7 @@ func house(t *testing.T) []excess {
 	return found
 }
 
-// wideLines counts the lines of a file that exceed maxColumns.
+// wideLines returns the number of lines of a file that exceed maxColumns.
 func wideLines(text []byte) (wide int) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
@@ -148,7 +148,7 @@ func wideLines(text []byte) (wide int) {
 	return wide
 }
 
-// fields counts the fields of a struct type; it is 0 for other types.
+// fields returns the number of fields of a struct type (0 for other types).
 func fields(s *ast.TypeSpec) (n int) {
 	if st, ok := s.Type.(*ast.StructType); ok {
 		for _, f := range st.Fields.List {
@@ -158,8 +158,8 @@ func fields(s *ast.TypeSpec) (n int) {
 	return n
 }
 
-// complexity is the cyclomatic complexity of a function: 1, and 1 more for each branch, loop,
-// case and logical operator. Function literals count with the function that contains them.
+// complexity returns the cyclomatic complexity of a function: 1, and 1 more for each branch, loop, case and
+// logical operator. Function literals count with the function that contains them.
 func complexity(f *ast.FuncDecl) int {
 	n := 1
 	ast.Inspect(f, func(node ast.Node) bool {

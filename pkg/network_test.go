@@ -10,16 +10,15 @@ import (
 	"testing"
 )
 
-// waysOut are what a program reaches the network with, past the libraries that have their own.
-var waysOut = map[string]string{
+// networkAPIs lists the names of the standard library that open network connections, by package.
+var networkAPIs = map[string]string{
 	"http": "Client DefaultClient DefaultTransport Transport Get Head Post PostForm",
 	"net":  "Dial DialTimeout DialTCP DialUDP DialUnix DialIP Dialer",
 	"tls":  "Dial DialWithDialer Dialer",
 }
 
-// It proves a part of guarantee S13: no tool, nor anything else, has a way to the network beside package
-// egress. The others are those of the adapters of models, and to the issuer of tokens, to the address that the
-// operator gave.
+// No code has access to the network except package egress, the adapters of models, and the code that fetches the
+// keys of the token issuer from the address in the configuration. This proves a part of guarantee S13.
 func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 	allowed := map[string]bool{"internal/egress": true, "pkg/llm": true, "internal/identity/oidc": true}
 	used := map[string]bool{}
@@ -34,7 +33,7 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 			}
 			in := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
 			ast.Inspect(file, func(n ast.Node) bool {
-				way := wayOut(n)
+				way := networkAPI(n)
 				if way != "" && !allowed[in] {
 					t.Errorf("%s uses %s; go through internal/egress", path, way)
 				}
@@ -54,9 +53,9 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 	}
 }
 
-// wayOut is the way to the network that a node is, by value or by a literal; a pointer to a client that
-// somebody else made is none.
-func wayOut(n ast.Node) string {
+// networkAPI returns the network API that a node uses, as a value or a literal (empty if none). A pointer to a
+// client that other code made does not count.
+func networkAPI(n ast.Node) string {
 	var e ast.Expr
 	switch n := n.(type) {
 	case *ast.CompositeLit:
@@ -84,7 +83,7 @@ func wayOut(n ast.Node) string {
 	if !ok {
 		return ""
 	}
-	for name := range strings.FieldsSeq(waysOut[pkg.Name]) {
+	for name := range strings.FieldsSeq(networkAPIs[pkg.Name]) {
 		if name == s.Sel.Name {
 			return pkg.Name + "." + name
 		}

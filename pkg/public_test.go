@@ -13,8 +13,8 @@ import (
 )
 
 // public lists the packages that authors of agents, clients and plug-ins import, each with its reason. All other
-// packages are internal. A package belongs here if an author calls it, or if a signature of such a package names its
-// types.
+// packages are internal. A package is public if an author calls it, or if the signature of a public function names
+// its types.
 var public = []struct{ path, reason string }{
 	{"pkg/agent", "defines agents, and runs one step"},
 	{"pkg/agent/agenttest", "tests an agent without a mesh"},
@@ -51,8 +51,8 @@ var public = []struct{ path, reason string }{
 	{"pkg/worker", "hosts an agent as a worker of the mesh"},
 }
 
-// The limits of the public packages, generated code excepted. A group of constants or variables counts as one name, as
-// go doc -short lists it.
+// The limits of the public packages, without generated code. A group of constants or variables counts as one name,
+// as in `go doc -short`.
 const (
 	maxPublicPackages = 32
 	maxPublicNames    = 500
@@ -85,8 +85,8 @@ func TestPublic_PackagesAreListed(t *testing.T) {
 	}
 }
 
-// TestPublic_NeedsNoInternalType checks that no exported declaration of a public package names a type of internal/ that
-// has no public alias. An author cannot write such a type down.
+// TestPublic_NeedsNoInternalType checks the exported declarations of public packages. None may name a type of
+// internal/ without a public alias, because authors could not write such a type.
 func TestPublic_NeedsNoInternalType(t *testing.T) {
 	found, aliases := map[string]string{}, aliasedTypes(t)
 	for dir, files := range publicFiles(t) {
@@ -115,7 +115,7 @@ func TestPublic_NeedsNoInternalType(t *testing.T) {
 	}
 }
 
-// aliasedTypes returns the types of internal/ that a public package gives a name to.
+// aliasedTypes returns the types of internal/ that a public package has an alias for.
 func aliasedTypes(t *testing.T) map[string]bool {
 	t.Helper()
 	aliases := map[string]bool{}
@@ -139,7 +139,7 @@ func aliasedTypes(t *testing.T) map[string]bool {
 	return aliases
 }
 
-// publicFiles parses the files of the packages of pkg/, generated code and tests excepted, by their folder.
+// publicFiles parses the files of pkg/, without generated code and tests, and returns them by folder.
 func publicFiles(t *testing.T) map[string][]*ast.File {
 	t.Helper()
 	all := map[string][]*ast.File{}
@@ -162,7 +162,7 @@ func publicFiles(t *testing.T) map[string][]*ast.File {
 	return all
 }
 
-// exportedNames counts the exported top-level names of a file.
+// exportedNames returns the number of exported top-level names in a file.
 func exportedNames(file *ast.File) (n int) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {

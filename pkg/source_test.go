@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// goFiles lists the Go files of the module, generated ones excepted, by their path in it. It
-// walks the folders itself, so that the test cache sees when one of them changes.
+// goFiles lists the Go files of the module by path, without generated files. It walks the folders itself, so that
+// the test cache notices changes.
 func goFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string

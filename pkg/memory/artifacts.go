@@ -7,35 +7,35 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of artifacts (guarantees S9). The limits of a session also apply to the artifacts of a user.
+// Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to those of a
+// user.
 const (
 	MaxArtifactBytes    = 64 << 20
 	MaxArtifactName     = 256       // bytes
 	MaxArtifacts        = 1000      // versions in a session or of a user, and contents that are staged
 	MaxSessionArtifacts = 256 << 20 // bytes of all these
-	// ArtifactChunk is the size of the pieces in which content is written and read. Only the
-	// last piece may be shorter.
+	// ArtifactChunk is the size of the pieces in which content is written and read, in bytes. Only the last piece
+	// may be shorter.
 	ArtifactChunk = 512 << 10
 )
 
-// Artifacts stores the files that turns make, in versions. Content is addressed by its digest: a
-// session stores equal content once, and stored content need not be sent again.
+// Artifacts stores the files that turns make, in versions. Content is addressed by its digest. A session stores
+// equal content once, and a caller need not send content that is already stored.
 //
-// An artifact whose name begins with user: belongs to the user and not to the session (AD-23). All
-// sessions of the user in the tenant see it and add to its versions. It stays when they are cleared or
-// deleted. Its content is staged in the session, as any content, and moves to the user with
-// PutArtifact.
+// An artifact whose name begins with user: belongs to the user instead of the session (AD-23). All sessions of the
+// user in the tenant see it and add versions to it. It stays when they are cleared or deleted. A caller stages its
+// content in the session like any other, and PutArtifact moves it to the user.
 type Artifacts interface {
-	// StageArtifact begins to store a content, or finds it, and returns how many of its bytes are stored
-	// already: all of them if it is complete. Staged content that is not put within a day is deleted. Until then all of its bytes count
-	// against the limits. Modes, checked in this order: user_invalid_input for an empty content with a
+	// StageArtifact begins to store a content and returns how many of its bytes are already stored, which is all
+	// of them if it is complete. Staged content without an artifact is deleted after a day. Until then its full
+	// size counts against the limits. Modes, checked in this order: user_invalid_input for an empty content with a
 	// wrong digest; not_found, fenced, turn_not_open; resource_quota, except for a complete content.
 	StageArtifact(ctx context.Context, h Lease, c Content) (int64, error)
-	// AppendArtifact stores the next piece of a content, at the offset where it ends so far. A piece that
-	// is stored already is skipped. Modes: as for StageArtifact; user_invalid_input when the piece is
-	// neither ArtifactChunk long nor the rest; base_mismatch with the fact offset, where to continue (0
-	// when nothing is staged); user_invalid_input when the content is complete and does not have the
-	// digest, and then its bytes are deleted.
+	// AppendArtifact stores the next piece of a content, at the offset where the stored bytes end. A piece that is
+	// already stored is skipped. Modes: as for StageArtifact; user_invalid_input when the piece is neither
+	// ArtifactChunk long nor the rest; base_mismatch with the fact offset, from which to continue (0 when nothing
+	// is staged); user_invalid_input when the complete content does not have the digest, and then its bytes are
+	// deleted.
 	AppendArtifact(ctx context.Context, h Lease, c Content, offset int64, piece []byte) error
 	// PutArtifact makes a staged content the next version of the artifact. It makes no new version if the
 	// latest one has the same content. Modes: user_invalid_input by CheckArtifactName and as in
@@ -45,26 +45,25 @@ type Artifacts interface {
 	PutArtifact(ctx context.Context, h Lease, a Artifact) (Artifact, error)
 	// GetArtifact returns a version of an artifact (0 means the latest). Modes: not_found.
 	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
-	// ReadArtifact returns at most ArtifactChunk bytes of a content, from the offset, and none at its end.
+	// ReadArtifact returns the bytes of a content from the offset on, at most ArtifactChunk and none at the end.
 	// Modes: not_found, also when no artifact has the content.
 	ReadArtifact(ctx context.Context, ref session.Ref, c Content, offset int64) ([]byte, error)
 	// ListArtifacts returns all versions of the artifacts of a session and of its user, by name and
 	// version. Modes: not_found.
 	ListArtifacts(ctx context.Context, ref session.Ref) ([]Artifact, error)
-	// DeleteArtifact removes a version (0 means all). A missing version is no error. A version number is
-	// not used again until the session is cleared. Content that no version has is deleted. Modes:
-	// not_found, fenced, turn_not_open; user_invalid_input for a user: artifact in a session without a
-	// user.
+	// DeleteArtifact removes a version (0 means all). Deleting a missing version succeeds. A version number is not
+	// reused until the session is cleared. Content without a version is deleted. Modes: not_found, fenced,
+	// turn_not_open; user_invalid_input for a user: artifact in a session without a user.
 	DeleteArtifact(ctx context.Context, h Lease, name string, version int) error
 }
 
-// Content is a sequence of bytes.
+// Content identifies a sequence of bytes by its digest and size.
 type Content struct {
 	SHA256 string // 64 lower-case hex digits
 	Size   int64  // 0 to MaxArtifactBytes
 }
 
-// Artifact is a version of a file that a turn made.
+// Artifact is one version of a file that a turn made.
 type Artifact struct {
 	Content
 	Name      string // see CheckArtifactName

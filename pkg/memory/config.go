@@ -24,7 +24,7 @@ type Configuration struct {
 	Protocol ownership.Protocol // of the last writer
 }
 
-// ConfigChange changes the configuration of an agent. The service decides who may do so.
+// ConfigChange changes the configuration of an agent. The memory service checks that the caller owns it.
 type ConfigChange struct {
 	Agent    string
 	Base     int64                      // version that the changes were made to
@@ -36,11 +36,11 @@ type ConfigChange struct {
 type Configs interface {
 	// GetConfig returns the configuration of an agent. It is empty if it was never written.
 	GetConfig(ctx context.Context, agent string) (Configuration, error)
-	// PutConfig makes all changes or none, and returns the new configuration. A change that is in place
-	// already is skipped, whatever the base, so the call may be repeated.
+	// PutConfig makes all changes or none, and returns the new configuration. A key that already has the new value
+	// is skipped, whatever the base version, so the call may be repeated.
 	//
-	// Changes to an older version are rejected, unless the last writer and this one both use the protocol
-	// merge. Then a change is rejected only if its key changed since the base. A missing key counts as
+	// Changes to an older version are rejected, unless the last writer and this one both use the protocol merge.
+	// With merge, a change is rejected only if its key changed after the base version. A missing key counts as
 	// changed if any key was removed since. Modes: user_invalid_input; revision_mismatch with the facts
 	// if_revision, revision and, if one key decides, key; resource_quota.
 	PutConfig(ctx context.Context, c ConfigChange) (Configuration, error)

@@ -10,12 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Copy is what a new session takes over from an older one.
+// Copy is the data that a new session copies from an older one.
 type Copy struct {
-	// History has the messages before the turn's own, oldest first. The first may be a summary. They are
-	// numbered from 1, keep their times, and belong to no turn: their turn number is 0.
+	// History has the messages before the turn's own, oldest first. The first may be a summary. The store numbers
+	// them from 1 and keeps their times. They belong to no turn, so their turn number is 0.
 	History []conversation.Message
-	// StepMessages are the messages of the inherited steps. They follow the turn's own message and belong to it.
+	// StepMessages are the messages of the inherited steps. They belong to the new turn and follow its own
+	// message.
 	StepMessages []conversation.Message
 	// State has keys of the session's own scope.
 	State map[string]json.RawMessage
@@ -33,7 +34,7 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 	return nil, c.History
 }
 
-// checkFrom rejects a turn that continues something that does not fit its other fields. Modes: user_invalid_input.
+// checkFrom rejects a predecessor that conflicts with other fields of the request. Modes: user_invalid_input.
 func checkFrom(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
@@ -56,7 +57,7 @@ func checkFrom(op string, b Begin) error {
 	return b.From.Copy.check(op)
 }
 
-// check rejects a copy that is not valid or too large (nil is valid). Modes: user_invalid_input.
+// check rejects an invalid or too large copy. It accepts nil. Modes: user_invalid_input.
 func (c *Copy) check(op string) error {
 	if c == nil {
 		return nil
@@ -89,7 +90,7 @@ func (c *Copy) check(op string) error {
 	return nil
 }
 
-// InheritedSteps returns the inherited steps, marked as such.
+// InheritedSteps returns the inherited steps with Inherited set.
 func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
 	for _, r := range b.From.Inherited {

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ScopeOf returns the scope of a key, by its prefix.
+// ScopeOf returns the scope that the prefix of a key selects.
 func ScopeOf(key string) Scope {
 	switch {
 	case strings.HasPrefix(key, "app:"):
@@ -23,8 +23,8 @@ func ScopeOf(key string) Scope {
 	}
 }
 
-// CheckDelta rejects changes of state that cannot be stored. Modes: state_violation for keys of another
-// tier, user_invalid_input otherwise, with the fact key.
+// CheckDelta rejects changes of state that cannot be stored. Modes, with the fact key: state_violation for keys of
+// another tier, user_invalid_input otherwise.
 func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	wrong := func(key, format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...).With("key", key)
@@ -34,8 +34,7 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
 		value := delta[key]
-		// An undeclared key belongs to the agent when set in its RAM. In a delta it is meant for the
-		// session (C-18).
+		// In RAM an undeclared key belongs to the agent. In a delta it belongs to the session (C-18).
 		if owner, declared := ownership.OwnerOf(key); owner != ownership.Memory && declared {
 			return failure.Newf(failure.StateViolation, op, "state %q is owned by %s and cannot be stored in a session; leave it out", key, owner).
 				With("key", key).With("owner", string(owner))

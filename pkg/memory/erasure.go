@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Kinds of what an erasure removes.
+// Kinds of items that an erasure removes.
 const (
 	KindSessions      = "sessions"
 	KindMessages      = "messages"
@@ -19,8 +19,8 @@ const (
 	KindUserBytes     = "artifact_bytes_of_user"
 )
 
-// Erasure reports what was removed of a session or user, and what remains (S24). It is stored with the
-// tombstone, so every later call returns the same report.
+// Erasure reports what was removed of a session or user, and what remains (S24). It is stored with the tombstone,
+// so that every later call returns the same report.
 type Erasure struct {
 	Session, User string           // one of them is set
 	Removed       map[string]int64 // counts by kind, without zeros
@@ -29,7 +29,7 @@ type Erasure struct {
 	Began, Ended  time.Time // (zero means unknown)
 }
 
-// Remainder is something that an erasure leaves in place or cannot reach.
+// Remainder names data that an erasure leaves in place or cannot reach.
 type Remainder struct {
 	What, Why string
 	Until     time.Time // (zero means unknown)
@@ -49,7 +49,7 @@ func (e *Erasure) Add(removed map[string]int64) {
 	e.Removed = all
 }
 
-// ErasedUser is the progress of the erasure of a user.
+// ErasedUser says how far the erasure of a user has come.
 type ErasedUser struct {
 	Sessions []string // sessions that the user still has, at most MaxPage: delete them and call again
 	Erasure  Erasure  // of what the sessions shared, once none is left

@@ -19,21 +19,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of the calls (guarantees S9).
+// Limits of single calls (guarantees S9).
 const (
 	MaxWindow = 1000 // messages that one call returns
-	// MaxWindowBytes bounds the text that one call returns, except that it returns at least one message.
-	// The input of a step must fit into one message of the wire.
+	// MaxWindowBytes limits the text that one call returns, except that a call returns at least one message. It
+	// ensures that the input of a step fits into one gRPC message.
 	MaxWindowBytes = 3 << 20
 	MinLeaseTTL    = time.Second
 	MaxLeaseTTL    = 15 * time.Minute
 	MaxUser        = 128 // bytes of a user's id
-	// Retention is how long a closed turn answers repeated requests, and how long a deleted session
+	// Retention is how long a closed turn still answers repeated requests, and how long a deleted session still
 	// rejects late writers. It is longer than any client retries.
 	Retention = 7 * 24 * time.Hour
 )
 
-// Store is the whole contract.
+// Store is the complete contract.
 type Store interface {
 	Turns
 	Journal
@@ -43,7 +43,7 @@ type Store interface {
 	Configs
 }
 
-// Lease proves that a caller holds a turn: its epoch is the one that BeginTurn returned.
+// Lease proves that a caller holds a turn. Its epoch is the one that BeginTurn returned.
 type Lease struct {
 	Ref    session.Ref
 	TurnID string

@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// CheckArtifactName rejects names under which no artifact can be stored (AD-23). A name has no slash of
-// either kind, because a reader may use it as the name of a file. Artifacts that were stored under such
-// a name before this rule can still be read and deleted. Modes: user_invalid_input with the fact name.
+// CheckArtifactName rejects invalid names for new artifacts (AD-23). A name has neither a slash nor a backslash,
+// because a reader may use it as a file name. Artifacts that an older version stored under such a name can still
+// be read and deleted. Modes: user_invalid_input with the fact name.
 func CheckArtifactName(op, name string) error {
 	wrong := func(why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))

@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// CheckPiece has the rules of AppendArtifact for a content of which so many bytes are stored. It reports
-// whether the piece is the next one. A piece that is stored already is not, and is no error. Modes:
-// user_invalid_input, base_mismatch.
+// CheckPiece applies the rules of AppendArtifact to a piece, given how many bytes of the content are stored. It
+// reports whether the piece is the next one to store. It returns false without an error for a piece that is
+// already stored. Modes: user_invalid_input, base_mismatch.
 func (c Content) CheckPiece(op string, stored, offset int64, piece []byte) (bool, error) {
 	switch {
 	case len(piece) == 0 || int64(len(piece)) != min(ArtifactChunk, c.Size-offset):

@@ -8,7 +8,7 @@ import (
 // Query is the set of words that a search looks for, in lower case.
 type Query map[string]bool
 
-// NewQuery returns the words of a text: its runs of letters and digits.
+// NewQuery returns the words of a text. A word is a run of letters and digits.
 func NewQuery(text string) Query {
 	q := Query{}
 	for word := range words(text) {
@@ -17,7 +17,7 @@ func NewQuery(text string) Query {
 	return q
 }
 
-// Score returns the share of the query's words that a text contains, 0 to 1.
+// Score returns the share of the query's words that the text contains, from 0 to 1.
 func (q Query) Score(text string) float64 {
 	if len(q) == 0 {
 		return 0

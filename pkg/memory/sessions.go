@@ -21,15 +21,14 @@ const (
 
 // Sessions reads, changes, compacts and erases sessions.
 type Sessions interface {
-	// GetSession returns what is known of a session. Modes: not_found.
+	// GetSession returns a session with its pending calls. Modes: not_found.
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
-	// ListSessions returns sessions, the newest first, and where the next page begins (empty means that
-	// there are no more).
+	// ListSessions returns a page of sessions, newest first, and the token of the next page (empty means that this
+	// is the last).
 	ListSessions(ctx context.Context, l SessionFilter) ([]session.Session, string, error)
-	// LoadHistory returns at most limit messages above the given sequence, oldest first,
-	// and at most MaxWindowBytes. An empty page means that there are no more. Messages that a compaction
-	// removed are represented by one message of RoleSummary, at the sequence of the last of them. Modes:
-	// not_found.
+	// LoadHistory returns messages above the given sequence, oldest first: at most limit messages and
+	// MaxWindowBytes. An empty page means that there are no more. One message of RoleSummary stands in for the
+	// messages that a compaction removed. It has the sequence of the last of them. Modes: not_found.
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 	// UpdateSession pauses, resumes or closes a session, or changes its metadata, and returns it. A verb
 	// that changes nothing succeeds. The revision grows by one when a label changes. A rejected update
@@ -52,15 +51,15 @@ type Sessions interface {
 	// late writers for Retention. Deleting again succeeds and changes nothing. Modes: not_found when the
 	// session never existed.
 	DeleteSession(ctx context.Context, ref session.Ref) (Erasure, error)
-	// EraseUser removes what the sessions of a user share, state and artifacts under user:, once the user
-	// has no sessions. While the answer names sessions, delete them and call again. From the first call
-	// to the one that names none, new sessions of the user are rejected as deleted. Late writes of a
-	// deleted session do not change what the user stores afterwards. Erasing again succeeds.
+	// EraseUser removes the state and artifacts under user: once the user has no sessions. As long as the answer
+	// names sessions, delete them and call again. New sessions of the user are rejected as deleted from the first
+	// call until a call names none. Late writes of a deleted session cannot change what the user stores
+	// afterwards. Repeating an erasure succeeds.
 	EraseUser(ctx context.Context, tenant, user string) (ErasedUser, error)
-	// SearchMemory finds messages of a user that contain words of the query (see Query). Hits are ordered
-	// by score, then by the newest session, then by the latest message, and have at most MaxWindowBytes.
-	// The search covers the newest MaxSearched sessions, in that order and from the latest message, and
-	// at most MaxSearchedBytes. Summaries are not searched.
+	// SearchMemory finds messages of a user that contain words of the query (see Query). It orders hits by score,
+	// then by the newest session, then by the latest message, and returns at most MaxWindowBytes. It reads the
+	// newest MaxSearched sessions, each from its latest message, and stops after MaxSearchedBytes. It does not
+	// search summaries.
 	SearchMemory(ctx context.Context, s Search) ([]Hit, error)
 }
 
@@ -72,7 +71,7 @@ type SessionFilter struct {
 	After  string // where the page before ended (empty means the first page)
 }
 
-// SessionUpdate changes a session.
+// SessionUpdate is a request to change a session.
 type SessionUpdate struct {
 	Ref        session.Ref
 	Verb       session.Verb
@@ -82,7 +81,7 @@ type SessionUpdate struct {
 	User       string            // of the new session; only with Create
 }
 
-// Compact shortens a session.
+// Compact is a request to shorten a session.
 type Compact struct {
 	Ref      session.Ref
 	Strategy conversation.Strategy

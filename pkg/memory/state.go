@@ -17,11 +17,11 @@ const (
 	MaxRequests   = 1000    // request ids that a scope remembers
 )
 
-// State stores the keys that sessions remember beside their messages (AD-17 to AD-19). All sessions of
-// the tenant share the keys under app:, and the sessions of a user share those under user:. Keys
-// without a prefix belong to the session.
+// State stores keys that sessions remember in addition to their messages (AD-17 to AD-19). All sessions of a
+// tenant share the keys under app:. All sessions of a user share the keys under user:. Keys without a prefix
+// belong to one session.
 type State interface {
-	// GetState returns what a session sees. Modes: not_found.
+	// GetState returns the state that a session sees. Modes: not_found.
 	GetState(ctx context.Context, ref session.Ref) (Snapshot, error)
 	// UpdateState changes keys of one scope, all or nothing. It returns the revision of the scope, which
 	// grows by one. A repeated call, recognized by its session and request id, changes nothing and gets
@@ -34,7 +34,7 @@ type State interface {
 	UpdateState(ctx context.Context, u StateUpdate) (int64, error)
 }
 
-// Scope is who shares a key.
+// Scope says which sessions share a key.
 type Scope string
 
 // The scopes.
@@ -51,7 +51,7 @@ type Snapshot struct {
 	Untrusted string                     // gravest source of untrusted words in the session, see BeginTurn (empty means none)
 }
 
-// StateUpdate changes keys of one scope.
+// StateUpdate is a request to change keys of one scope.
 type StateUpdate struct {
 	Ref        session.Ref
 	RequestID  string

@@ -15,11 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Later versions of the agents that ours come from know neither start nor pause, and have seven
-// states. Each of them is one of ours (C-1), is reached in the same way, and takes a turn or
-// does not; one that was in error takes the next turn here (LP-10b). And no session needs to
-// be started, or resumed after a pause.
-//
+// Troupe adopted the session states of an earlier agent framework, whose later versions have seven states and
+// neither start nor pause. Each of the seven corresponds to one of our states (C-1). It is reached in the same way
+// and accepts turns under the same conditions. A session in error accepts the next turn here too (LP-10b). No
+// session must be started first or resumed after a pause.
 // Req: LP-40, C-1
 func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	for _, row := range []struct {

@@ -60,10 +60,10 @@ type Turns interface {
 	//   - resource_quota: the session would have too many artifacts
 	//   - user_invalid_input: see CheckBegin
 	BeginTurn(ctx context.Context, b Begin) (BeginResult, error)
-	// RenewTurn lets the lease of a turn run for ttl from now. Modes: fenced, turn_not_open, not_found.
+	// RenewTurn extends the lease of a turn to ttl from now. Modes: fenced, turn_not_open, not_found.
 	RenewTurn(ctx context.Context, h Lease, ttl time.Duration) error
-	// ReleaseTurn ends the lease of a turn, which stays open. The next BeginTurn takes it over, or fails
-	// it to make room. Modes: fenced, turn_not_open, not_found.
+	// ReleaseTurn ends the lease of a turn, and the turn stays open. The next BeginTurn takes it over, or fails it
+	// so that another turn can begin. Modes: fenced, turn_not_open, not_found.
 	ReleaseTurn(ctx context.Context, h Lease) error
 	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
 	// result, all or nothing. An outcome closes the turn in the same write. It returns the sequence of
@@ -89,7 +89,7 @@ type Turns interface {
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
 }
 
-// Journal keeps what happened inside running steps, for a successor of their worker.
+// Journal stores what happened inside running steps, so that a successor of the worker does not repeat it.
 type Journal interface {
 	// Record stores entries of a step of an open turn, all or none. Entries that are stored already are
 	// skipped. Number 0, the step's input, is replaced, because each attempt gets a new one. A step has
@@ -102,10 +102,10 @@ type Journal interface {
 	// before results. A page has at most MaxWindowBytes, but at least the entries of one number. An empty
 	// page means that there are no more. Modes: fenced, turn_not_open, not_found.
 	LoadJournal(ctx context.Context, h Lease, step, after int) ([]execution.Entry, error)
-	// Recording is LoadJournal for a finished step, which is run again for comparison. The page begins
-	// with the number from; number 0 is the step's input. It is empty if the store keeps no journals, and
-	// for a step whose calls were answered: its journal belongs to the step that continued it. Modes:
-	// not_found when the session or the turn does not exist.
+	// Recording returns the journal of a finished step, so that the step can be run again for comparison. The page
+	// begins with the number from; number 0 is the input of the step. It is empty if the store keeps no journals.
+	// It is also empty for a step whose calls were answered, because its journal belongs to the step that
+	// continued it. Modes: not_found when the session or the turn does not exist.
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
 }
 
@@ -115,7 +115,7 @@ const (
 	MaxJournalBytes  = 16 << 20 // bytes in the journal of one step
 )
 
-// Begin is a request for a turn.
+// Begin is a request to begin a turn, or to find or take over an existing one.
 type Begin struct {
 	Ref     session.Ref
 	User    string // whose session it is (empty means no user); the first turn decides, unless UpdateSession has
@@ -136,8 +136,8 @@ type Begin struct {
 	From From // what the turn continues (zero means nothing)
 }
 
-// From is what a new turn continues: a turn whose calls wait, a turn that failed, or a copy of another
-// session. At most one of Continues, Resumes and Copy is set.
+// From says what a new turn continues: a turn with waiting calls, a failed turn, or a copy of another session. At
+// most one of Continues, Resumes and Copy is set.
 type From struct {
 	Continues string             // id of a turn with waiting calls, whose place this turn takes without a message
 	Answers   []execution.Answer // to these calls, settled; only with Continues
@@ -146,7 +146,7 @@ type From struct {
 	Copy      *Copy              // what a session begins with that this turn creates
 }
 
-// UserMessages returns the message with which the turn begins, if it has one.
+// UserMessages returns the user's message with which the turn begins (empty if the turn has none).
 func (b Begin) UserMessages() []conversation.Message {
 	if b.Message.Role == "" {
 		return nil
@@ -179,7 +179,7 @@ func (b Begin) UntrustedSource() string {
 	return source
 }
 
-// BeginStatus is the status of the turn that BeginTurn returns.
+// BeginStatus says what BeginTurn found or did.
 type BeginStatus string
 
 // The statuses of a turn that BeginTurn returns.
@@ -189,7 +189,7 @@ const (
 	StatusClosed BeginStatus = "closed" // it was closed before
 )
 
-// BeginResult is the answer to Begin.
+// BeginResult is the answer to a Begin request.
 type BeginResult struct {
 	Status        BeginStatus
 	Turn          session.Turn
@@ -198,7 +198,7 @@ type BeginResult struct {
 	KeepsJournals bool                   // the store keeps journals after their commits, for Recording; only with StatusBegun
 }
 
-// Commit is what one step adds to a session.
+// Commit is a request to store the result of one step.
 type Commit struct {
 	Ref      session.Ref
 	TurnID   string
@@ -211,13 +211,13 @@ type Commit struct {
 	Journal  []execution.Entry          // entries that are not stored yet, at most MaxCommitJournal; only if the store keeps journals
 }
 
-// UntrustedSource returns the gravest source of untrusted words that the step has read or says (empty
-// means none).
+// UntrustedSource returns the gravest source of untrusted words that the step has read or written (empty means
+// none).
 func (c Commit) UntrustedSource() string {
 	return conversation.GravestSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
 }
 
-// Fail closes a turn without an answer.
+// Fail is a request to close a turn without an answer.
 type Fail struct {
 	Ref     session.Ref
 	TurnID  string

@@ -95,7 +95,7 @@ func TestStore_ForgetsRecordings(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// commitWaiting makes a turn whose call waits.
+// commitWaiting makes a turn that ends with a pending call.
 func commitWaiting(t *testing.T, s *Store, turnID string) {
 	t.Helper()
 	turn := beginTurn(t, s, newBegin(turnID, "one")).Turn
@@ -124,7 +124,7 @@ func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	require.ErrorContains(t, err, "waited too long")
 
-	// A turn that continued it can be taken over at any time.
+	// The turn that continued it needs its data for as long as it can be taken over.
 	commitWaiting(t, s, "t3")
 	answering.TurnID, answering.From.Continues = "t4", "t3"
 	beginTurn(t, s, answering)

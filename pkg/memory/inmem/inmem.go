@@ -1,8 +1,8 @@
-// Package inmem is a memory.Store in RAM, for tests and for sessions in process. Other stores are
-// compared with it, so it is simple rather than fast. It loses everything when its process ends.
+// Package inmem is a memory.Store in RAM, for tests and for sessions within one process. Other stores are compared
+// with it, so it is simple rather than fast. It loses all data when its process ends.
 //
-// The parts of the contract are in packages of their own, and this one composes them. They share one
-// lock, which makes each operation atomic.
+// Its subpackages implement the parts of the contract, and this package combines them. They share one lock, which
+// makes each operation atomic.
 package inmem
 
 import (
@@ -23,25 +23,23 @@ import (
 
 var _ memory.Store = (*Store)(nil)
 
-// generationBits is how many bits of an epoch count within a generation.
+// generationBits is the number of low bits of an epoch that count turns within a generation of the data.
 const generationBits = 32
 
 // Config holds the clock and the limits of a store.
 type Config struct {
-	// Clock returns the time that leases and retention are measured by (nil means time.Now).
+	// Clock returns the time for leases and retention (nil means time.Now).
 	Clock func() time.Time
-	// MaxMessages and MaxBytes bound what a session holds (0 means session.MaxMessages and
-	// session.MaxBytes).
+	// MaxMessages and MaxBytes limit a session (0 means session.MaxMessages and session.MaxBytes).
 	MaxMessages, MaxBytes int64
-	// Generation of the data: epochs are at least Generation · 2³².
+	// Generation is the generation of the data. Epochs are at least Generation · 2³².
 	Generation int64
-	// KeepJournals is how long the journal of a step is kept after the step, for Recording (0 means not
-	// at all).
+	// KeepJournals is how long the journal of a step is kept after its commit, for Recording (0 means not at all).
 	KeepJournals time.Duration
 }
 
-// Store is the MEMORY tier in RAM; use New to make one. It relies on the limits of package memory, which
-// the RPC edge checks. It is safe for concurrent use.
+// Store is the MEMORY tier in RAM. Use New to make one. It expects input within the limits of package memory,
+// which the RPC server checks. It is safe for concurrent use.
 type Store struct {
 	memory.Turns
 	memory.Journal

@@ -1,7 +1,7 @@
-// Package memorytest is the suite that every implementation of memory.Store passes.
+// Package memorytest is the test suite for implementations of memory.Store.
 //
 // The author of a store calls Run from a test, and RunKeepJournals if the store can keep journals after the
-// commit. Compare makes the same random calls to the store and to another one, usually inmem.
+// commit. Compare makes the same random calls to the store and to a second one, usually inmem.
 package memorytest
 
 import (
@@ -22,16 +22,16 @@ import (
 
 // Settings of the stores that the suite opens.
 const (
-	// MaxMessages and MaxBytes limit a session. They are small, so that the tests fill one quickly.
+	// MaxMessages and MaxBytes limit a session. They are small, so that tests fill a session quickly.
 	MaxMessages = fixture.MaxMessages
 	MaxBytes    = fixture.MaxBytes
-	// KeepJournals is how long the stores of RunKeepJournals keep the journal of a committed step.
+	// KeepJournals is how long the stores of RunKeepJournals keep a journal after the commit.
 	KeepJournals = fixture.KeepJournals
 )
 
-// Run runs the suite. The function open returns a store limited to MaxMessages and MaxBytes. Run
-// calls open once per test. It may return the same store each time, because each test uses
-// sessions of its own. The tests run in parallel.
+// Run runs the suite with stores that open returns. Each store is limited to MaxMessages and MaxBytes. Run calls
+// open once per test. It may return the same store each time, because each test uses sessions of its own. The
+// tests run in parallel.
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, tests := range []fixture.Tests{
 		turns.Tests(), continuation.Tests(), journal.Tests(), sessions.Tests(), state.Tests(), artifacts.Tests(), erasure.Tests(),
@@ -40,8 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	}
 }
 
-// RunKeepJournals runs the tests of a store that keeps journals for KeepJournals after the commit
-// of their steps.
+// RunKeepJournals runs the tests of stores that keep each journal for KeepJournals after the commit of its step.
 func RunKeepJournals(t *testing.T, open func(t *testing.T) memory.Store) {
 	journal.RecordingTests().Run(t, open)
 }
@@ -61,13 +60,13 @@ func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) R
 	return replies
 }
 
-// FirstDifference makes the same random calls to two stores and returns the first difference as an error, with
-// the calls that led to it (nil if there is none). The seed determines every call. At the end it compares
-// everything that can be read of the sessions.
+// FirstDifference makes the same random calls to two stores. It returns the first difference as an error with the
+// calls that led to it (nil if there is none). The seed determines every call. At the end it compares all data of
+// the sessions.
 //
-// Both stores must have the limits of this package and generation 0. The oracle is empty, and the other store
-// holds nothing of an earlier run with the same seed. Times and the texts of errors are not compared. No lease
-// expires by itself: the calls end leases with ReleaseTurn.
+// Both stores must have the limits of this package and generation 0. The oracle must be empty, and the other store
+// must hold no data of an earlier run with the same seed. Times and texts of errors are not compared. No lease
+// expires by itself, because the calls end leases with ReleaseTurn.
 func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (Replies, error) {
 	return differential.Run(ctx, oracle, other, calls, seed)
 }

@@ -33,7 +33,7 @@ func (newAgent) Help() string {
 
 // templates holds the files of a new agent, each with the suffix .tmpl. The prefix all: includes .gitignore.
 //
-// go:embed all:templates
+//go:embed all:templates
 var templates embed.FS
 
 // Run writes all files, or none.

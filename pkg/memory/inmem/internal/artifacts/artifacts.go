@@ -1,4 +1,4 @@
-// Package artifacts keeps the files that turns make, and the files of their messages.
+// Package artifacts stores the files that turns make and the files attached to messages.
 package artifacts
 
 import (
@@ -15,7 +15,7 @@ import (
 // Artifacts implements memory.Artifacts. It is safe for concurrent use.
 type Artifacts struct{ db *db.DB }
 
-// New returns the artifacts in a database.
+// New returns the Artifacts that use the given database.
 func New(d *db.DB) *Artifacts { return &Artifacts{d} }
 
 // PutArtifact implements memory.Artifacts.

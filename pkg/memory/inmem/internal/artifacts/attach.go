@@ -8,7 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
 )
 
-// CanAttach reports whether the session has room for the files of a message. The caller holds the lock.
+// CanAttach reports whether the artifacts of the session have room for the files of a message. The caller holds
+// the lock.
 func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 	set, added, size := c.Artifacts, 0, c.Artifacts.Bytes()
 	attached := map[memory.Content]bool{}
@@ -24,8 +25,8 @@ func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 		len(set.Versions)+staged+added <= memory.MaxArtifacts && size+stagedBytes <= memory.MaxSessionArtifacts
 }
 
-// Attach makes artifacts of the files of a message, and returns the message's references to all of its
-// attachments. The caller holds the lock.
+// Attach stores the files of a message as artifacts, and returns references to all attachments of the message. The
+// caller holds the lock.
 func (s *Artifacts) Attach(c *db.Session, turnID string, b memory.Begin) []conversation.Attachment {
 	set, refs := c.Artifacts, conversation.References(b.Message.Attachments)
 	for i, f := range b.Message.Attachments {

@@ -1,4 +1,4 @@
-// Package configs keeps the configurations of agents.
+// Package configs stores the configurations of agents.
 package configs
 
 import (
@@ -20,7 +20,7 @@ type Configs struct {
 	byAgent map[string]*config // as far as any was written
 }
 
-// New returns configurations that share the lock of a database.
+// New returns the Configs that use the lock of the given database.
 func New(d *db.DB) *Configs { return &Configs{d, map[string]*config{}} }
 
 // config is the configuration of one agent.
@@ -77,7 +77,7 @@ func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memo
 	return c.snapshot(), nil
 }
 
-// applyChange makes a new version with the given values, which the delta led to.
+// applyChange stores the values in after as a new version. They are the result of applying delta.
 func (c *config) applyChange(protocol ownership.Protocol, after, delta map[string]json.RawMessage) {
 	c.Version, c.Protocol, c.Values = c.Version+1, protocol, after
 	for key, value := range delta {
@@ -111,7 +111,7 @@ func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[
 	return nil
 }
 
-// conflictError returns the error for a change that an earlier one prevents. The key is empty if the version
+// conflictError returns the error for a change that conflicts with an earlier one. The key is empty if the version
 // alone decides.
 func conflictError(op string, change memory.ConfigChange, version int64, key string) error {
 	err := failure.Newf(failure.RevisionMismatch, op, "the configuration of %s is at version %d and not %d; read it again and repeat the change",

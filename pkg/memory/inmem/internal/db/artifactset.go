@@ -16,7 +16,7 @@ type ArtifactSet struct {
 	latest   map[string]int // by name, the latest version number that was given, even if that version was deleted
 }
 
-// Content holds the bytes of a content, which may still be incomplete.
+// Content holds the stored bytes of a content, which may be incomplete.
 type Content struct {
 	Bytes    []byte
 	StagedAt time.Time
@@ -26,8 +26,8 @@ func newArtifactSet() *ArtifactSet {
 	return &ArtifactSet{Contents: map[memory.Content]*Content{}, latest: map[string]int{}}
 }
 
-// ArtifactsOf returns the set that an artifact of the name belongs to. It returns nil for a name under
-// user: in a session without a user.
+// ArtifactsOf returns the set to which an artifact with this name belongs: the set of the session or the set of
+// its user. It returns nil for a name under user: in a session without a user.
 func (d *DB) ArtifactsOf(ref session.Ref, c *Session, name string) *ArtifactSet {
 	if memory.ScopeOf(name) != memory.ScopeUser {
 		return c.Artifacts
@@ -60,12 +60,12 @@ func (s *ArtifactSet) Add(a memory.Artifact, turnID string, now time.Time) memor
 	return a
 }
 
-// HasContent reports whether an artifact has the content.
+// HasContent reports whether an artifact of the set has the content.
 func (s *ArtifactSet) HasContent(to memory.Content) bool {
 	return slices.ContainsFunc(s.Versions, func(a memory.Artifact) bool { return a.Content == to })
 }
 
-// Bytes returns the size of all versions together.
+// Bytes returns the total size of all versions.
 func (s *ArtifactSet) Bytes() (sum int64) {
 	for _, a := range s.Versions {
 		sum += a.Size
@@ -73,7 +73,7 @@ func (s *ArtifactSet) Bytes() (sum int64) {
 	return sum
 }
 
-// Clear removes all artifacts with their contents. Staged contents stay. Versions begin at 1 again.
+// Clear removes all artifacts with their contents. Staged contents stay. Version numbers begin at 1 again.
 func (s *ArtifactSet) Clear() {
 	for _, a := range s.Versions {
 		delete(s.Contents, a.Content)

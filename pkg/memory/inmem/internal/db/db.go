@@ -1,8 +1,8 @@
-// Package db holds what all parts of the store share: the data of sessions and users, the lock that
-// guards it, and the errors of rejected calls.
+// Package db holds what all parts of the store share: the data of sessions and users, the lock that guards it, and
+// the errors of rejected calls.
 //
-// Each operation of a part locks the DB once, from its first read to its last write, and so is atomic.
-// The functions of this package expect that their caller holds the lock.
+// Each operation locks the DB once, from its first read to its last write, and is therefore atomic. The functions
+// of this package expect that their caller holds the lock.
 package db
 
 import (
@@ -15,13 +15,13 @@ import (
 
 // Config holds the clock and the limits of a store. All fields are set.
 type Config struct {
-	// Clock returns the time that leases and retention are measured by.
+	// Clock returns the time for leases and retention.
 	Clock func() time.Time
-	// MaxMessages and MaxBytes bound what a session holds.
+	// MaxMessages and MaxBytes limit a session.
 	MaxMessages, MaxBytes int64
-	// LeastEpoch is the least epoch that a turn gets.
+	// LeastEpoch is the lowest epoch that a turn may get.
 	LeastEpoch int64
-	// KeepJournals is how long journals are kept after their steps (0 means not at all).
+	// KeepJournals is how long journals are kept after the commits of their steps (0 means not at all).
 	KeepJournals time.Duration
 }
 
@@ -47,16 +47,16 @@ func New(cfg Config) *DB {
 	}
 }
 
-// Now returns the time with the precision of the other stores.
+// Now returns the time, cut to the precision of the other stores.
 func (d *DB) Now() time.Time { return d.Clock().UTC().Truncate(time.Millisecond) }
 
-// Elapsed reports whether the duration has passed since the given time.
+// Elapsed reports whether at least d has passed since the given time.
 func (d *DB) Elapsed(since time.Time, duration time.Duration) bool {
 	return !d.Now().Before(since.Add(duration))
 }
 
-// FindSession returns a session, or nil if it does not exist. A deleted session is forgotten after
-// memory.Retention. Modes: session_deleted.
+// FindSession returns a session (nil if it does not exist). It forgets a session that was deleted more than
+// memory.Retention ago. Modes: session_deleted.
 func (d *DB) FindSession(op string, ref session.Ref) (*Session, error) {
 	c := d.Sessions[ref]
 	if c == nil || c.DeletedAt.IsZero() {
@@ -69,7 +69,7 @@ func (d *DB) FindSession(op string, ref session.Ref) (*Session, error) {
 	return nil, SessionDeletedError(op, ref)
 }
 
-// GetSession returns a session. Modes: session_deleted, not_found.
+// GetSession returns a session that must exist. Modes: session_deleted, not_found.
 func (d *DB) GetSession(op string, ref session.Ref) (*Session, error) {
 	c, err := d.FindSession(op, ref)
 	if c == nil && err == nil {
@@ -78,8 +78,8 @@ func (d *DB) GetSession(op string, ref session.Ref) (*Session, error) {
 	return c, err
 }
 
-// FindTurn returns a turn of a session. It returns nil if the session is nil or has no such turn. A
-// closed turn is forgotten after memory.Retention.
+// FindTurn returns a turn of a session (nil if the session is nil or has no such turn). It forgets a turn that was
+// closed more than memory.Retention ago.
 func (d *DB) FindTurn(c *Session, id string) *Turn {
 	if c == nil {
 		return nil
@@ -92,8 +92,8 @@ func (d *DB) FindTurn(c *Session, id string) *Turn {
 	return t
 }
 
-// FindByLease returns the turn of a lease and its session, if the lease is valid. Modes: session_deleted,
-// not_found, fenced, turn_not_open.
+// FindByLease returns the session and the turn of a valid lease. Modes: session_deleted, not_found, fenced,
+// turn_not_open.
 func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
 	c, err := d.FindSession(op, lease.Ref)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error)
 	return c, t, nil
 }
 
-// NewSession returns a new session, which the caller must still add to Sessions.
+// NewSession returns a new session. The caller adds it to Sessions.
 func (d *DB) NewSession(ref session.Ref) *Session {
 	d.sessionsCreated++
 	return &Session{
@@ -125,5 +125,5 @@ func (d *DB) NewSession(ref session.Ref) *Session {
 	}
 }
 
-// NextPosition is above the position of every session.
+// NextPosition returns a position above the positions of all sessions.
 func (d *DB) NextPosition() int64 { return d.sessionsCreated + 1 }

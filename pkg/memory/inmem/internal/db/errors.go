@@ -20,13 +20,13 @@ func SessionDeletedError(op string, ref session.Ref) error {
 		With("session_id", ref.Session)
 }
 
-// BusyError returns the error for a session with an open turn.
+// BusyError returns the error for a session that has an open turn.
 func BusyError(op string, c *Session) error {
 	return failure.Newf(failure.SessionBusy, op, "session %s works on another turn; wait until it ends, or watch its trace", c.ID).
 		With("turn_id", c.OpenTurn).With("trace_id", c.TurnsByID[c.OpenTurn].Trace)
 }
 
-// SessionFullError returns the error for a session that has no room for more messages.
+// SessionFullError returns the error for messages that the session has no room for.
 func (d *DB) SessionFullError(op string, c *Session) error {
 	messages, bytes := FormatDecimal(int64(len(c.Log))), FormatDecimal(totalSize(c.Log))
 	return failure.Newf(failure.SessionFull, op,
@@ -42,20 +42,20 @@ func UnknownTurnError(op string, ref session.Ref, turnID string) error {
 		With("session_id", ref.Session).With("turn_id", turnID)
 }
 
-// FencedError returns the error for a lease whose epoch is not the session's latest.
+// FencedError returns the error for a lease with an epoch that is not the latest of its session.
 func FencedError(op string, lease memory.Lease, current int64) error {
 	return failure.Newf(failure.Fenced, op, "epoch %d is fenced: session %s is at epoch %d, which another caller holds; stop this work",
 		lease.Epoch, lease.Ref.Session, current).
 		With("epoch", FormatDecimal(lease.Epoch)).With("current_epoch", FormatDecimal(current))
 }
 
-// TurnClosedError returns the error for a turn that is closed.
+// TurnClosedError returns the error for a call that needs an open turn.
 func TurnClosedError(op string, t *Turn) error {
 	return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", t.ID, t.Outcome).
 		With("turn_id", t.ID).With("outcome", string(t.Outcome))
 }
 
-// StepCommittedError returns the error for a step that was committed already.
+// StepCommittedError returns the error for a step that is already committed.
 func StepCommittedError(op string, t *Turn, step int) error {
 	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed; continue with the next step", step, t.ID).
 		With("turn_id", t.ID).With("step", strconv.Itoa(step))
@@ -74,7 +74,7 @@ func ScopeFullError(op string, name memory.Scope) error {
 		name, memory.MaxStateKeys, memory.MaxStateBytes).With("scope", string(name))
 }
 
-// RevisionMismatchError returns the error for a change that was made to another revision.
+// RevisionMismatchError returns the error for a change whose expected revision is not the current one.
 func RevisionMismatchError(op string, given, current int64) error {
 	return failure.Newf(failure.RevisionMismatch, op, "the revision is %d and not %d; read it again and repeat the change", current, given).
 		With("revision", FormatDecimal(current))

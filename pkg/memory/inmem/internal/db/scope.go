@@ -10,10 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Owner owns data that sessions share: a user of a tenant, or the whole tenant (an empty User).
+// Owner identifies the owner of data that sessions share: a user of a tenant, or the whole tenant (if User is
+// empty).
 type Owner struct{ Tenant, User string }
 
-// Scope is the state of one scope.
+// Scope holds the state of one scope.
 type Scope struct {
 	Values    map[string]json.RawMessage
 	Revision  int64
@@ -21,15 +22,15 @@ type Scope struct {
 	requests  []Request         // the latest last
 }
 
-// Request identifies a change of state, so that it is made once.
+// Request identifies a request to change state, so that a repeated request changes nothing.
 type Request struct{ Session, ID string }
 
 func newScope() *Scope {
 	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[Request]int64{}}
 }
 
-// ScopeOf returns the scope that a session sees under a name. A session without a user must not ask
-// for memory.ScopeUser.
+// ScopeOf returns the state that a session sees under the name of a scope. The session must have a user if the
+// scope is memory.ScopeUser.
 func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
 	owner := Owner{Tenant: ref.Tenant}
 	switch name {
@@ -45,21 +46,21 @@ func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
 	return d.Shared[owner]
 }
 
-// HasRoom reports whether the scope is within its limits after the changes. Changes that make it smaller
-// always pass.
+// HasRoom reports whether the scope stays within its limits after the changes. Changes that make the scope smaller
+// always fit.
 func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
 	values := s.valuesAfter(delta)
 	return len(values) <= max(memory.MaxStateKeys, len(s.Values)) &&
 		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
 }
 
-// Change makes the changes. An empty value removes its key.
+// Change applies changes. An empty value removes its key.
 func (s *Scope) Change(delta map[string]json.RawMessage) {
 	s.Values = s.valuesAfter(delta)
 	s.Revision++
 }
 
-// valuesAfter returns the values after the changes.
+// valuesAfter returns the values that the changes lead to.
 func (s *Scope) valuesAfter(delta map[string]json.RawMessage) map[string]json.RawMessage {
 	values := maps.Clone(s.Values)
 	for key, value := range delta {
@@ -87,8 +88,8 @@ func (s *Scope) Clear() {
 	}
 }
 
-// RememberRequest records that the present revision is the answer to a request. The scope remembers the latest
-// memory.MaxRequests.
+// RememberRequest records the current revision as the answer to a request. The scope remembers the latest
+// memory.MaxRequests requests.
 func (s *Scope) RememberRequest(r Request) {
 	s.revisions[r] = s.Revision
 	s.requests = append(s.requests, r)
@@ -98,7 +99,7 @@ func (s *Scope) RememberRequest(r Request) {
 	}
 }
 
-// RevisionAfter returns the revision that answered a request, if the scope remembers the request.
+// RevisionAfter returns the revision that answered a request (false if the scope does not remember the request).
 func (s *Scope) RevisionAfter(r Request) (int64, bool) {
 	revision, known := s.revisions[r]
 	return revision, known

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Session is a session with everything that belongs to it.
+// Session is a session with all of its data.
 type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
@@ -28,7 +28,7 @@ type Session struct {
 	Artifacts       *ArtifactSet
 }
 
-// NewestSessions returns the sessions of a user (empty means all users) in a tenant, the newest first.
+// NewestSessions returns the sessions of a user in a tenant, newest first (empty means all users).
 func (d *DB) NewestSessions(tenant, user string) []*Session {
 	var all []*Session
 	for ref, c := range d.Sessions {
@@ -40,7 +40,7 @@ func (d *DB) NewestSessions(tenant, user string) []*Session {
 	return all
 }
 
-// Snapshot returns a copy for callers, without the calls that wait.
+// Snapshot returns a copy for callers, without the pending calls.
 func (c *Session) Snapshot() session.Session {
 	seen := c.Session
 	seen.Metadata = maps.Clone(c.Metadata)
@@ -48,7 +48,7 @@ func (c *Session) Snapshot() session.Session {
 	return seen
 }
 
-// Messages returns the summary, if there is one, and all messages after it.
+// Messages returns the summary, if there is one, and the messages after it.
 func (c *Session) Messages() []conversation.Message {
 	var all []conversation.Message
 	if c.Summarized > 0 {
@@ -57,12 +57,12 @@ func (c *Session) Messages() []conversation.Message {
 	return append(all, c.Log...)
 }
 
-// MarkUntrusted remembers a source of untrusted text (empty means none).
+// MarkUntrusted remembers a source of untrusted text for the session (empty changes nothing).
 func (c *Session) MarkUntrusted(source string) {
 	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
 }
 
-// DropPendingCalls drops the calls that wait, and the journal that was kept for their answers.
+// DropPendingCalls drops the pending calls, and the journal that was kept for their answers.
 func (c *Session) DropPendingCalls() {
 	if t := c.TurnsByID[c.WaitingTurn]; t != nil {
 		t.WaitingJournal = nil
@@ -81,7 +81,7 @@ func (d *DB) AppendMessages(c *Session, t *Turn, messages ...conversation.Messag
 	t.Sequence = c.Sequence
 }
 
-// HasRoom reports whether the session may hold the messages as well.
+// HasRoom reports whether the session has room for the messages.
 func (d *DB) HasRoom(c *Session, messages ...conversation.Message) bool {
 	return len(messages) == 0 ||
 		int64(len(c.Log)+len(messages)) <= d.MaxMessages && totalSize(c.Log)+totalSize(messages) <= d.MaxBytes

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Turn is a turn with what is stored of its steps.
+// Turn is a turn with the stored data of its steps.
 type Turn struct {
 	session.Turn
 	Fingerprint     string
@@ -23,8 +23,8 @@ type Turn struct {
 
 	// WaitingJournal is the journal of its last step while calls of that step wait.
 	WaitingJournal []execution.Entry
-	// ContinuedStep is the step of an earlier turn whose calls were answered, and which this turn
-	// continues with its journal (0 means none).
+	// ContinuedStep is the number of the step that this turn continues with its journal, because the calls of that
+	// step were answered (0 means none).
 	ContinuedStep int
 }
 
@@ -56,8 +56,8 @@ func (t *Turn) RunningStep() int {
 	return max(last+1, t.ContinuedStep)
 }
 
-// MustCommitContinued reports whether the step whose calls were answered is not committed yet. No other
-// step may be committed before it.
+// MustCommitContinued reports whether the step that this turn continues is not committed yet. It must be committed
+// before any other step.
 func (t *Turn) MustCommitContinued() bool {
 	return t.ContinuedStep > 0 && !t.HasCommitted(t.ContinuedStep)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Eraser implements the part of memory.Sessions that removes. It is safe for concurrent use.
+// Eraser implements the methods of memory.Sessions that remove data. It is safe for concurrent use.
 type Eraser struct{ db *db.DB }
 
-// New returns an eraser of what a database holds.
+// New returns an Eraser for the data of a database.
 func New(d *db.DB) *Eraser { return &Eraser{d} }
 
 // ClearSession implements memory.Sessions.
@@ -65,8 +65,8 @@ func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 	return erased, nil
 }
 
-// EraseUser implements memory.Sessions. No change of the user's data can come late, because a session
-// makes its changes of shared data at once.
+// EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data,
+// because here a session changes shared data at once.
 func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.ErasedUser, error) {
 	s.db.Lock()
 	defer s.db.Unlock()

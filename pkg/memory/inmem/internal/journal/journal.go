@@ -1,5 +1,5 @@
-// Package journal keeps what happened inside steps, and for as long as the store is configured to also
-// after the steps.
+// Package journal stores the journals of running steps. If the store is configured to, it keeps them for a time
+// after the commit.
 package journal
 
 import (
@@ -20,7 +20,7 @@ import (
 // Journal implements memory.Journal. It is safe for concurrent use.
 type Journal struct{ db *db.DB }
 
-// New returns the journals in a database.
+// New returns the Journal that uses the given database.
 func New(d *db.DB) *Journal { return &Journal{d} }
 
 // Record implements memory.Journal.
@@ -97,8 +97,8 @@ func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
 	t.Recordings[step] = db.Recording{Entries: journal, RecordedAt: s.db.Now()}
 }
 
-// mergeEntries adds entries to a journal. The conflict is the number of the first entry that is stored already
-// and differs (0 means none). Number 0, the step's input, is replaced: each attempt has its own.
+// mergeEntries adds entries to a journal. It returns the number of the first entry that differs from a stored one
+// (0 means none). Number 0, the step's input, is replaced, because each attempt has its own.
 func mergeEntries(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
 	journal = slices.Clone(stored)
 	for _, e := range entries {
@@ -115,13 +115,13 @@ func mergeEntries(stored, entries []execution.Entry) (journal []execution.Entry,
 	return journal, 0
 }
 
-// compareEntries sorts by number, intents before results.
+// compareEntries orders entries by number, and intents before results.
 func compareEntries(a, b execution.Entry) int {
 	return cmp.Or(cmp.Compare(a.Number, b.Number), -cmp.Compare(a.Phase, b.Phase))
 }
 
-// nextPage returns the entries with numbers above after, as many as one answer may have. The entries of one
-// number are never split.
+// nextPage returns the entries with numbers above after, as many as fit into one answer. It never splits the
+// entries of one number.
 func nextPage(journal []execution.Entry, after int) []execution.Entry {
 	var page []execution.Entry
 	bytes := 0

@@ -28,8 +28,8 @@ func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, 
 	return page[:conversation.CountFitting(slices.Values(page), memory.MaxWindowBytes)], nil
 }
 
-// CompactSession implements memory.Sessions. The messages of a turn that waits stay, and journals of
-// turns that began with a removed message are deleted.
+// CompactSession implements memory.Sessions. It keeps the messages of a turn with pending calls. It deletes the
+// recorded journals of turns whose first message it removes.
 func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (conversation.Compaction, error) {
 	const op = "memory.CompactSession"
 	s.db.Lock()
@@ -70,7 +70,8 @@ func countFrom(messages []conversation.Message, first int64) int {
 	return n
 }
 
-// SearchMemory implements memory.Sessions. It reads the newest sessions first, and each from its end.
+// SearchMemory implements memory.Sessions. It reads the newest session first, and each session from its latest
+// message.
 func (s *Sessions) SearchMemory(_ context.Context, search memory.Search) ([]memory.Hit, error) {
 	s.db.Lock()
 	defer s.db.Unlock()

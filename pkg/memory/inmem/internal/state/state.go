@@ -1,4 +1,4 @@
-// Package state reads and changes the state of sessions, and the state that sessions share.
+// Package state reads and updates the state of sessions and the state that sessions share.
 package state
 
 import (
@@ -14,7 +14,7 @@ import (
 // State implements memory.State. It is safe for concurrent use.
 type State struct{ db *db.DB }
 
-// New returns the state of the sessions in a database.
+// New returns the State that uses the given database.
 func New(d *db.DB) *State { return &State{d} }
 
 // GetState implements memory.State.

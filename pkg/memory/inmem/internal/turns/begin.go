@@ -37,7 +37,7 @@ func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult
 	return s.beginNewTurn(op, c, b)
 }
 
-// beginKnownTurn returns a turn that exists, after taking it over if the caller may.
+// beginKnownTurn returns an existing turn. It first takes the turn over if the caller may do so.
 func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.BeginResult, error) {
 	left := c.LeaseEnd.Sub(s.db.Now())
 	holds := left > 0 && t.Holder == b.TraceID
@@ -57,7 +57,7 @@ func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Be
 	return s.holderResult(c, t, b), nil
 }
 
-// beginNewTurn begins a turn of a session. The session is nil if the turn is its first.
+// beginNewTurn begins a new turn of a session. The session is nil if this is its first turn.
 func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.BeginResult, error) {
 	if err := s.checkNoOpenTurn(op, c, b); err != nil {
 		return memory.BeginResult{}, err
@@ -88,8 +88,8 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	return s.holderResult(c, t, b), nil
 }
 
-// checkNoOpenTurn rejects a new turn while the session is closed or works on another turn. Modes:
-// session_closed, session_busy.
+// checkNoOpenTurn rejects a new turn if the session is closed or has an open turn. Modes: session_closed,
+// session_busy.
 func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error {
 	switch {
 	case c == nil:
@@ -102,7 +102,7 @@ func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error 
 	return nil
 }
 
-// failExpiredTurn fails the open turn of the session, whose lease has expired, to make room for another.
+// failExpiredTurn fails the open turn of the session, whose lease has expired, so that another turn can begin.
 func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	expired := c.TurnsByID[c.OpenTurn]
 	if expired == nil {
@@ -118,7 +118,7 @@ func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	s.closeTurn(c, expired, session.OutcomeFailed)
 }
 
-// openTurn creates a turn with everything that it begins with, and leases it to the caller.
+// openTurn creates a turn with its messages and inherited steps, and leases it to the caller.
 func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Turn {
 	c.User = b.User
 	c.Turns++
@@ -154,7 +154,7 @@ func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Tu
 	return t
 }
 
-// grantLease gives the turn to the caller, with a new epoch.
+// grantLease leases the turn to the caller, with a new epoch.
 func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	c.Epoch = max(c.Epoch+1, s.db.LeastEpoch)
 	c.LeaseEnd, c.LastActivity = s.db.Now().Add(b.LeaseTTL), s.db.Now()
@@ -162,7 +162,7 @@ func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	t.Attempt++
 }
 
-// holderResult returns the answer to the caller that holds the turn.
+// holderResult returns the result for the caller that holds the turn.
 func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
 	history := window(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
@@ -170,7 +170,7 @@ func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.B
 	}
 }
 
-// window returns the latest messages up to the one that the turn began with, within the limits.
+// window returns the latest messages within the limits, up to the one with which the turn began.
 func window(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {

@@ -46,7 +46,7 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	return last, nil
 }
 
-// isRepeat reports whether the caller has made this commit before.
+// isRepeat reports whether the holder of this epoch has already made the same commit.
 func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
 	t := s.db.FindTurn(c, commit.TurnID)
 	if t == nil || t.Epoch != commit.Epoch {
@@ -56,7 +56,7 @@ func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
 	return ok && reflect.DeepEqual(known, withoutStoreFields(commit))
 }
 
-// checkCommit rejects a commit that does not fit the turn or the limits. See memory.Turns for the modes
+// checkCommit rejects a commit that conflicts with the turn or exceeds the limits. See memory.Turns for the modes
 // and their order.
 func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) error {
 	step := commit.Result.Step
@@ -84,7 +84,7 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 	return nil
 }
 
-// applyCommit makes a commit that was checked.
+// applyCommit stores a commit that checkCommit has accepted.
 func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) {
 	s.db.AppendMessages(c, t, commit.Messages...)
 	c.MarkUntrusted(commit.UntrustedSource())
@@ -125,8 +125,8 @@ func splitByScope(changes delta) map[memory.Scope]delta {
 	return deltas
 }
 
-// withoutStoreFields returns a commit without the caller's epoch, without its journal, and without what the store
-// sets. Two commits of a step are the same if these are equal.
+// withoutStoreFields returns a commit without its epoch, its journal, and the fields that the store sets. Two
+// commits of a step are the same if these are equal.
 func withoutStoreFields(c memory.Commit) memory.Commit {
 	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
 	c.Messages = slices.Clone(c.Messages)

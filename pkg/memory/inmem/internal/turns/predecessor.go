@@ -12,11 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// predecessor is the earlier turn whose place a new one takes. At most one field is set.
+// predecessor is the earlier turn that a new turn replaces. At most one field is set.
 type predecessor struct{ waiting, failed *db.Turn }
 
-// findPredecessor returns the predecessor of a new turn. Modes: turn_not_open; key_reused when a copy would begin a
-// session that exists.
+// findPredecessor returns the predecessor of a new turn. Modes: turn_not_open; key_reused when the session of a
+// copy already exists.
 func (s *Turns) findPredecessor(op string, c *db.Session, b memory.Begin) (predecessor, error) {
 	waiting, err := s.findWaiting(op, c, b)
 	if err != nil {
@@ -32,8 +32,7 @@ func (s *Turns) findPredecessor(op string, c *db.Session, b memory.Begin) (prede
 	return predecessor{waiting, failed}, nil
 }
 
-// findWaiting returns the turn with waiting calls that the new one continues, or nil. Modes:
-// turn_not_open.
+// findWaiting returns the turn with pending calls that the new turn continues (nil if none). Modes: turn_not_open.
 func (s *Turns) findWaiting(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
 	if b.From.Continues == "" {
 		return nil, nil //nolint:nilnil // the turn continues none
@@ -48,7 +47,7 @@ func (s *Turns) findWaiting(op string, c *db.Session, b memory.Begin) (*db.Turn,
 	return waiting, nil
 }
 
-// findFailed returns the failed turn that the new one resumes, or nil. Modes: turn_not_open.
+// findFailed returns the failed turn that the new turn resumes (nil if none). Modes: turn_not_open.
 func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
 	if b.From.Resumes == "" {
 		return nil, nil //nolint:nilnil // the turn resumes none
@@ -63,13 +62,13 @@ func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, 
 	return failed, nil
 }
 
-// hasMessage reports whether the session still has the message that a turn began with (0 means that it
-// began without one).
+// hasMessage reports whether the session still has the message with this sequence (true for 0, which means that
+// the turn began without a message).
 func hasMessage(c *db.Session, first int64) bool {
 	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
 }
 
-// copyWaitingTurn gives a turn the steps of a turn whose last step waits, and the journal of that step.
+// copyWaitingTurn copies the finished steps of a waiting turn and the journal of its last step into the new turn.
 func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 	finished := waiting.Steps[:len(waiting.Steps)-1]
 	t.ContinuedStep = waiting.Steps[len(finished)].Step
@@ -85,7 +84,7 @@ func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 	delete(waiting.Recordings, t.ContinuedStep)
 }
 
-// copyFailedTurn gives a turn the journals of a failed turn, except those of inherited steps.
+// copyFailedTurn copies the journals of a failed turn into the new turn, except those of inherited steps.
 func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
 	t.Origin = failed.Origin
 	if t.Origin == "" {
@@ -102,7 +101,7 @@ func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
 	failed.Journals = nil
 }
 
-// inheritSteps gives a turn the finished steps of an earlier one.
+// inheritSteps copies the finished steps of an earlier turn into the new turn.
 func inheritSteps(t *db.Turn, b memory.Begin) {
 	for _, r := range b.InheritedSteps() {
 		t.Steps = append(t.Steps, r)
@@ -110,7 +109,7 @@ func inheritSteps(t *db.Turn, b memory.Begin) {
 	}
 }
 
-// newMessages returns all messages that the turn begins with.
+// newMessages returns all messages that the turn adds to the session when it begins.
 func newMessages(b memory.Begin) []conversation.Message {
 	if b.From.Copy == nil {
 		return b.UserMessages()
@@ -119,7 +118,7 @@ func newMessages(b memory.Begin) []conversation.Message {
 	return slices.Concat(history, b.UserMessages(), b.From.Copy.StepMessages)
 }
 
-// copyHistory begins a session with the history and the state of another, if the request has a copy.
+// copyHistory stores the history and the state of a copy in the new session, if the request has a copy.
 func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	if b.From.Copy == nil {
 		return

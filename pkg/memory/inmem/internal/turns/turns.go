@@ -19,7 +19,7 @@ type Turns struct {
 	artifacts *artifacts.Artifacts
 }
 
-// New returns the turns of the sessions in a database.
+// New returns the Turns that use the given database.
 func New(d *db.DB, j *journal.Journal, a *artifacts.Artifacts) *Turns { return &Turns{d, j, a} }
 
 // RenewTurn implements memory.Turns.
@@ -32,7 +32,7 @@ func (s *Turns) ReleaseTurn(_ context.Context, lease memory.Lease) error {
 	return s.endLease("memory.ReleaseTurn", lease, 0)
 }
 
-// endLease lets a valid lease end after the given time.
+// endLease sets the end of a valid lease to ttl from now.
 func (s *Turns) endLease(op string, lease memory.Lease, after time.Duration) error {
 	s.db.Lock()
 	defer s.db.Unlock()
@@ -71,7 +71,7 @@ func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	return t.Snapshot(), nil
 }
 
-// closeTurn ends a turn. The journals of a failed turn stay, because a later turn may resume it.
+// closeTurn closes a turn. It keeps the journals of a failed turn, because a later turn may resume it.
 func (s *Turns) closeTurn(c *db.Session, t *db.Turn, outcome session.Outcome) {
 	t.Outcome, t.ClosedAt = outcome, s.db.Now()
 	if outcome != session.OutcomeFailed {

@@ -77,7 +77,8 @@ func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactSameContentMakesNoNewVersion is also the call whose answer was lost.
+// artifactSameContentMakesNoNewVersion puts the same content twice, like a caller who repeats a call after a lost
+// answer.
 func artifactSameContentMakesNoNewVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	first := fixture.PutArtifact(t, store, h, "a", "one")

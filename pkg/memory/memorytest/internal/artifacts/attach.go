@@ -33,13 +33,13 @@ func newFile(name, content string) conversation.Attachment {
 	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
 }
 
-// storedFile returns a file as a stored message has it.
+// storedFile returns the file as a stored message has it: with a version and without bytes.
 func storedFile(f conversation.Attachment, version int) conversation.Attachment {
 	f.Version, f.Data = version, nil
 	return f
 }
 
-// newBeginWithFiles returns a request with files.
+// newBeginWithFiles returns a request for a turn whose message has the files.
 func newBeginWithFiles(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
 	b := fixture.NewBegin(ref, turnID, "look at this")
 	b.Message.Attachments = files
@@ -84,7 +84,7 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListArtifacts(t, store, ref))
 }
 
-// A file with a known name becomes its next version, unless its content is unchanged.
+// A file with the name of an existing artifact becomes its next version, unless its content is unchanged.
 func attachKnownNameGetsANewVersion(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i, step := range []struct {
@@ -120,7 +120,7 @@ func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
-// A takeover needs no bytes, because the session has them since the turn began.
+// A takeover request needs no bytes, because the session stored them when the turn began.
 func attachTakeoverReturnsStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	f := newFile("a", "one")
@@ -232,7 +232,7 @@ func attachWorksAfterAnEvictedTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, []conversation.Attachment{storedFile(f, 2)}, lastMessage(begun.History).Attachments)
 }
 
-// A message may also name stored versions, besides a new file.
+// A message may attach stored versions as well as new files.
 func attachMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	old, added := newFile("a", "one"), newFile("b", "two")

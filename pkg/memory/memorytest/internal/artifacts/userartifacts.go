@@ -28,7 +28,8 @@ func userArtifactTests() fixture.Tests {
 	}
 }
 
-// Names, versions, reading, listing and deleting, for a session and for its user.
+// User artifacts keep their names and versions and can be read, listed and deleted, next to the artifacts of the
+// session.
 // Req: AD-23
 func userArtifactIsVisibleInAllSessionsOfTheUser(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
@@ -138,7 +139,7 @@ func userArtifactWritesAreFenced(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.DeleteArtifact(t.Context(), next, "user:a", 0), failure.TurnNotOpen)
 }
 
-// userArtifactConcurrentSessionsShareVersionNumbers has many sessions write at once.
+// userArtifactConcurrentSessionsShareVersionNumbers writes from many sessions of one user at once.
 func userArtifactConcurrentSessionsShareVersionNumbers(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
@@ -195,8 +196,8 @@ func userArtifactLeavesNoContentInTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// userArtifactPutIsRepeatable repeats calls whose answers were lost: the content has left the
-// session by then.
+// userArtifactPutIsRepeatable repeats calls after a lost answer. By then the content has moved from the session to
+// the user.
 func userArtifactPutIsRepeatable(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	h := fixture.OpenTurnOfUser(t, store, user)

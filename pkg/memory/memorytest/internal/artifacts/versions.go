@@ -118,7 +118,7 @@ func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "more", "x")
 }
 
-// artifactStagedBytesCountTowardLimits stages content that is never completed.
+// artifactStagedBytesCountTowardLimits stages content that is never completed, which still counts.
 func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	stage := func(text string, size int64) (int64, error) {
@@ -140,7 +140,7 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 
-	// Forgotten content makes room, and stored content counts as before.
+	// Deleting staged content makes room. Content that is already stored does not count twice.
 	wrong := memory.Content{SHA256: fixture.ContentOf("abc").SHA256, Size: 3}
 	for range 2 {
 		fixture.RequireMode(t, store.AppendArtifact(t.Context(), h, wrong, 0, []byte("???")), failure.UserInvalidInput)
@@ -196,7 +196,8 @@ func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.ListArtifacts(t, store, h.Ref), len(names))
 }
 
-// artifactRejectsInvalidNames: nothing is stored under an invalid name, and reading one fails with not_found.
+// artifactRejectsInvalidNames checks that nothing is stored under an invalid name, and that reading one fails with
+// not_found.
 func artifactRejectsInvalidNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	c := fixture.UploadContent(t, store, h, "text")

@@ -40,12 +40,12 @@ func waitTests() fixture.Tests {
 	}
 }
 
-// newStoppedJournal returns the journal of a step that stopped in its second round: the tool of the first round ran, the
-// tool of the second may have run.
+// newStoppedJournal returns the journal of a step that stopped in its second round. The tool of the first round
+// has run. The tool of the second round may have run.
 func newStoppedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
-// newWaitingTurn returns a session with a turn t1 whose first step is done and whose second step waits. The window of
-// the turn ends with its message, at sequence 3.
+// newWaitingTurn returns a session with a turn t1 whose first step is done and whose second step has waiting
+// calls. The window of the turn ends with its message, at sequence 3.
 func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -65,7 +65,7 @@ func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
 		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 
-	// A list names the turn, without its calls.
+	// A list of sessions has the id of the waiting turn, but not its calls.
 	u := memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
 	fixture.UpdateSession(t, store, u)
 	ask := fixture.NewBegin(u.Ref, "t1", "read")
@@ -89,7 +89,7 @@ func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 
-	// After another turn has continued, nothing waits.
+	// After another turn has continued the calls, none wait any more.
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	s := fixture.GetSession(t, store, ref)
@@ -97,7 +97,7 @@ func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
 	require.Equal(t, "t2", s.OpenTurn)
 	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 
-	// With other calls it is another commit.
+	// A commit with other calls is a different commit.
 	c.Result.Pending = c.Result.Pending[:1]
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.Fenced)
@@ -117,7 +117,7 @@ func waitingCallsRejectOtherOutcomes(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 1))
 }
 
-// A call that lacks a credential gives the turn the outcome auth_required. Its sealed answer is stored
+// A call that needs a credential gives the turn the outcome auth_required. The store keeps the sealed answer
 // unchanged.
 // Req: LP-40
 func waitingCallsForACredentialSetAuthRequired(t *testing.T, store memory.Store) {
@@ -183,7 +183,7 @@ func waitingCallsBelongToTheLastStep(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 3))
 }
 
-// Changes of a session outside of its turns do not change what waits.
+// Changes of a session outside of its turns leave the waiting calls unchanged.
 func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	for _, u := range []memory.SessionUpdate{
@@ -205,7 +205,7 @@ func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
-// The calls are abandoned for good, with a message and without one.
+// A new turn that does not continue the calls drops them for good, with a message or without one.
 func waitingCallsAreDroppedByANewMessage(t *testing.T, store memory.Store) {
 	for name, ask := range map[string]func(session.Ref) memory.Begin{
 		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
@@ -263,7 +263,7 @@ func waitingCallsAreDeletedWithTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
-// A repeated request returns the waiting calls, even after they were answered.
+// A repeated request for the closed turn returns the waiting calls, even after they were answered.
 func waitingCallsStayInTheClosedTurn(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	check := func() {
@@ -294,7 +294,7 @@ func waitingCallsJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store me
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
 }
 
-// continueTurn begins a turn that continues one with waiting calls, with answers to all of them.
+// continueTurn begins a turn that continues another and answers all of its calls.
 func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
@@ -303,7 +303,7 @@ func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from sessio
 	return begun.Turn
 }
 
-// messageTexts returns the texts of messages.
+// messageTexts returns the texts of messages with their sequences.
 func messageTexts(messages []conversation.Message) []string {
 	texts := make([]string, len(messages))
 	for i, m := range messages {

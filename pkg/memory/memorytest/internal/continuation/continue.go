@@ -59,7 +59,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, call(t), failure.Fenced, "current_epoch", fmt.Sprint(begun.Turn.Epoch))
 	}
 
-	// It completes the step, and appends only that.
+	// The commit completes the step and appends only its own messages.
 	h := fixture.LeaseOf(ref, begun.Turn)
 	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, h, 2))
 	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(3)...)
@@ -83,8 +83,8 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
 	}
-	// The turn keeps the answers with which it began, whatever a later request has. A client that repeats a
-	// request may not know any more what waited.
+	// The turn keeps the answers with which it began, even if a repeated request has others. A client that repeats
+	// a request may have forgotten which calls waited.
 	other := fixture.NewContinuation(ref, turn, "t2")
 	other.From.Continues, other.From.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
@@ -112,7 +112,8 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
 
-// continueTurnCanBeTakenOver is the death of who answered, and then of a worker.
+// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that answered, and after the
+// loss of a worker.
 func continueTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	first, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
@@ -183,7 +184,7 @@ func continueRejectsATurnWithoutWaitingCalls(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
-	// Answered calls do not wait any more, however the turn ended.
+	// Answered calls no longer wait, however the turn that continued them ended.
 	next := continueTurn(t, store, ref, turn, "t2")
 	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeCancelled))
 	require.NoError(t, err)
@@ -208,7 +209,7 @@ func continueRejectsConflictingFields(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "answers")
 	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 
-	// The store accepts a call without an answer.
+	// A call may stay without an answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	ask.From.Answers = nil
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -234,7 +235,7 @@ func continueRespectsUserAndStateOfTheSession(t *testing.T, store memory.Store) 
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }
 
-// continueTurnMayWaitAgain answers one call, and then none.
+// continueTurnMayWaitAgain answers one of the calls, so that the step waits again, and then none.
 func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	ref, from := newWaitingTurn(t, store)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
@@ -271,7 +272,7 @@ func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	begun.Turn.Sequence = fixture.CommitStep(t, store, last)
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
 
-	// Another step of the turn may wait as well.
+	// A later step of the turn may have waiting calls too.
 	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, begun.Turn), 3, fixture.ModelRounds(1)...)
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 3))
 	next := continueTurn(t, store, ref, begun.Turn, "t6")
@@ -279,7 +280,7 @@ func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
 }
 
-// continueRequiresTheStoppedStepFirst leaves no step behind that has begun.
+// continueRequiresTheStoppedStepFirst checks that no other step can be committed before the step that stopped.
 func continueRequiresTheStoppedStepFirst(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")

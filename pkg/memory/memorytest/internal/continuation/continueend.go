@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// continueEndTests test the edge cases of turns that replace others: how they end, and what has been removed by
-// then.
+// continueEndTests returns tests of the edge cases: how a turn that continues another ends, and what happens if
+// its messages were removed before.
 func continueEndTests() fixture.Tests {
 	return fixture.Tests{
 		"Continue_FailedTurnKeepsThePartialReply":      continueFailedTurnKeepsThePartialReply,
@@ -45,7 +45,8 @@ func continueFailedTurnKeepsThePartialReply(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 8)
 }
 
-// continueAbandonedTurnIsEvicted is a turn that goes on, is left, and is in the way of another.
+// continueAbandonedTurnIsEvicted abandons a turn that continues another. The next new turn of the session evicts
+// it.
 func continueAbandonedTurnIsEvicted(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
@@ -65,7 +66,7 @@ func continueAbandonedTurnIsEvicted(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, last), 2))
 }
 
-// continueWorksWithoutAJournal continues a step that had done nothing worth recording.
+// continueWorksWithoutAJournal continues a step that recorded nothing.
 func continueWorksWithoutAJournal(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
@@ -81,8 +82,8 @@ func continueWorksWithoutAJournal(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, continueTurn(t, store, ref, next, "t3")), 1))
 }
 
-// continueWorksAfterACompaction gets the summary instead of the removed messages. The message of the turn is never
-// removed, however few messages the compaction keeps.
+// continueWorksAfterACompaction gets the summary in place of the removed messages. A compaction never removes the
+// message of the turn, however few messages it keeps.
 func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {
 		ref, turn := newWaitingTurn(t, store)
@@ -104,7 +105,7 @@ func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 			require.EqualValues(t, 5, begun.Turn.Sequence)
 		}
 
-		// The turn that replaces it has the same message when it waits again.
+		// If the continuing turn waits again, it keeps the message too.
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 		c.Keep = 1
 		require.Equal(t, 2-gone, fixture.CompactSession(t, store, c).Messages, "keep %d", keep)
@@ -119,7 +120,8 @@ func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 	}
 }
 
-// continueWithoutMessageWorksAfterACompaction keeps the message, or the tool round, before the turn.
+// continueWithoutMessageWorksAfterACompaction checks a turn without a message. The compaction keeps the message,
+// or the tool round, before the turn.
 func continueWithoutMessageWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for _, results := range []int{0, 2} {
 		ref := fixture.NewRef()

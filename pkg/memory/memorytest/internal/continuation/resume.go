@@ -27,7 +27,7 @@ func resumeTests() fixture.Tests {
 	}
 }
 
-// newFailedTurn returns a session whose last turn, t1, failed in its second step, after two rounds.
+// newFailedTurn returns a session whose last turn, t1, failed in its second step after two rounds.
 func newFailedTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -47,8 +47,8 @@ func markInherited(results ...execution.Result) []execution.Result {
 	return results
 }
 
-// resumeReplacesTheFailedTurn resumes the turn with its window, the results of its steps and the journal of
-// the failed step, and without a message.
+// resumeReplacesTheFailedTurn checks that the new turn gets the window, the results and the journal of the failed
+// turn, and adds no message.
 // Req: OC-27
 func resumeReplacesTheFailedTurn(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
@@ -110,7 +110,8 @@ func resumeRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t2")
 }
 
-// resumeTurnCanBeTakenOver is the death of who resumed, and then of a worker.
+// resumeTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that resumed, and after the
+// loss of a worker.
 func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
 	ask := fixture.NewResumption(ref, from, "t2")
@@ -131,7 +132,7 @@ func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, first.Turn)
 }
 
-// resumeFailedTurnCanBeResumedAgain keeps the first results, and the origin of the first turn.
+// resumeFailedTurnCanBeResumedAgain checks that the first results and the origin of the first turn stay.
 func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
 	for i, id := range []string{"t2", "t3", "t4"} {
@@ -152,8 +153,8 @@ func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 	}
 }
 
-// resumeKeepsJournalsOfSeveralSteps resumes a round of concurrent steps: one is done, one failed in a way that
-// the turn survived, and two must run again.
+// resumeKeepsJournalsOfSeveralSteps resumes a round of concurrent steps: one is done, one has failed without
+// failing the turn, and two must run again.
 func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -227,7 +228,7 @@ func resumeRejectsAChangedSession(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
-	// Changes that add nothing to the session do not prevent it.
+	// Changes that add no message to the session do not prevent a resume.
 	ref, from := newFailedTurn(t, store)
 	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
 		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb})
@@ -245,7 +246,7 @@ func resumeRejectsAChangedSession(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 }
 
-// compactSession replaces all messages but the last by a summary.
+// compactSession replaces all messages except the last by a summary.
 func compactSession(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
 	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 1, Summary: "they talked"})

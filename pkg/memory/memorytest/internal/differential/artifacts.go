@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
 )
 
-// texts are the contents of artifacts. The last one has two pieces.
+// texts holds the contents of artifacts. The last one has two pieces.
 var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
 
-// randomContent returns a short content, and rarely one with a wrong digest.
+// randomContent returns a short content, rarely with a wrong digest.
 func randomContent(d *comparison) (memory.Content, string) {
 	text := texts[d.rand.IntN(len(texts)-1)]
 	c := fixture.ContentOf(text)
@@ -42,7 +42,7 @@ func appendArtifact(d *comparison, s *testSession) call {
 	return appendCall(h, c, offset, text)
 }
 
-// appendLong stores a piece of the long content; the second may come before the first.
+// appendLong stores a piece of the long content. The second piece may come before the first.
 func appendLong(d *comparison, s *testSession) call {
 	text := texts[len(texts)-1]
 	offset := oneOf(d, 0, memory.ArtifactChunk)
@@ -106,7 +106,7 @@ func deleteArtifact(d *comparison, s *testSession) call {
 	})
 }
 
-// randomFiles returns one or two files; now and then they have the same name, or are empty.
+// randomFiles returns one or two files. Sometimes both have the same name, or one is empty.
 func (d *comparison) randomFiles() []conversation.Attachment {
 	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
 	for i := range files {

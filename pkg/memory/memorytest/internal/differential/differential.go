@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Run makes the calls that the seed determines to both stores, and returns the first difference as an error
-// (nil if there is none).
+// Run makes the same random calls to both stores. The seed determines the calls. It returns the first difference
+// as an error (nil if there is none).
 func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (Replies, error) {
 	d := &comparison{
 		oracle: oracle, other: other, seed: seed, replies: Replies{},
@@ -45,7 +45,7 @@ func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) 
 	return d.replies, nil
 }
 
-// drawSession returns the session of the next call, and the calls to pick from.
+// drawSession returns a random session and the makers for its next call.
 func (d *comparison) drawSession(few int) (*testSession, []callMaker) {
 	if d.oneIn(30) {
 		return &testSession{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, unknownSessionCalls
@@ -73,13 +73,12 @@ const (
 	slowEvery        = 60 // one in so many calls is a rare one
 )
 
-// Replies counts replies by "Method found", where found is what BeginTurn found, continued for
-// a turn in the place of another, the mode of an error, waiting for a session with calls that
-// wait, or ok.
+// Replies counts replies by "Method kind". The kind is the status of BeginTurn, continued or resumed for a turn
+// that replaces another, the mode of an error, waiting for a session with pending calls, or ok.
 type Replies map[string]int
 
-// Missing returns the replies of the contract that were not seen. It ignores limits that take hundreds of
-// megabytes to reach.
+// Missing returns the possible replies that did not occur. It ignores limits that take hundreds of megabytes to
+// reach.
 func (r Replies) Missing() []string {
 	var missing []string
 	for method, replies := range repertoire {
@@ -132,7 +131,7 @@ type comparison struct {
 	replies       Replies
 }
 
-// testSession is a session of the run, with the state that helps to make calls that are not all rejected.
+// testSession is a session of the run, with what is needed to make calls that are not all rejected.
 type testSession struct {
 	ref           session.Ref
 	user          string
@@ -150,7 +149,7 @@ type testSession struct {
 	calls         []call
 }
 
-// call is a call of a method, the same for both stores.
+// call is one call of a method. Both stores get the same call.
 type call struct {
 	method string
 	input  any // for the report of a failure
@@ -191,7 +190,7 @@ func (d *comparison) compareCall(ctx context.Context, s *testSession, c call) er
 	return nil
 }
 
-// compareSession compares everything that can be read of a session.
+// compareSession compares all data of a session that can be read.
 func (d *comparison) compareSession(ctx context.Context, s *testSession) error {
 	calls := []call{getSession(d, s), listSessions(d, s), loadHistory(d, s), getState(d, s), listArtifacts(d, s)}
 	for i := range turnIDs {
@@ -213,7 +212,7 @@ func (d *comparison) compareSession(ctx context.Context, s *testSession) error {
 
 func (c call) String() string { return fmt.Sprintf("%s %+v", c.method, c.input) }
 
-// recentCalls returns the calls of a session, the latest first.
+// recentCalls returns the latest calls of a session, newest first, for the report.
 func (s *testSession) recentCalls() string {
 	var b strings.Builder
 	for i, c := range slices.Backward(s.calls) {
@@ -226,7 +225,7 @@ func (s *testSession) recentCalls() string {
 	return b.String()
 }
 
-// equalReplies configures when replies are equal.
+// equalReplies says which differences between replies are ignored.
 var equalReplies = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
@@ -237,10 +236,10 @@ var equalReplies = []gocmp.Option{
 	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
 }
 
-// comparedFacts are the facts of errors that are compared.
+// comparedFacts names the facts of errors that are compared.
 var comparedFacts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
 
-// comparedError is the part of an error that is compared.
+// comparedError returns the part of an error that is compared.
 func comparedError(err error) map[string]string {
 	if err == nil {
 		return nil
@@ -275,7 +274,7 @@ func replyKind(reply any, err error) string {
 	return "ok"
 }
 
-// callMaker makes a call about a session.
+// callMaker makes a random call for a session. The weight says how often it is picked.
 type callMaker struct {
 	weight int
 	make   func(*comparison, *testSession) call
@@ -296,7 +295,7 @@ func pickCallMaker(d *comparison, makers []callMaker) func(*comparison, *testSes
 	return makers[0].make
 }
 
-// oneIn is true one time in n.
+// oneIn returns true once in n times, at random.
 func (d *comparison) oneIn(n int) bool { return d.rand.IntN(n) == 0 }
 
 func oneOf[T any](d *comparison, choices ...T) T { return choices[d.rand.IntN(len(choices))] }

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// commonCalls are the usual calls, with their weights.
+// commonCalls makes the usual calls.
 var commonCalls = []callMaker{
 	{24, beginTurn},
 	{4, renewTurn},
@@ -42,10 +42,10 @@ var commonCalls = []callMaker{
 	{3, deleteArtifact},
 }
 
-// beginCalls are the calls for a session without an open turn, where most others are rejected.
+// beginCalls makes the calls for a session without an open turn, because most other calls would be rejected.
 var beginCalls = []callMaker{{1, beginTurn}}
 
-// unknownSessionCalls are calls of a session that does not exist, except for those that would create it.
+// unknownSessionCalls makes calls for a session that does not exist, except those that would create it.
 var unknownSessionCalls = []callMaker{
 	{1, getSession},
 	{1, loadHistory},
@@ -57,7 +57,7 @@ var unknownSessionCalls = []callMaker{
 	{1, listArtifacts},
 }
 
-// slowCalls are calls that take long.
+// slowCalls makes the calls that take long.
 var slowCalls = []callMaker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
 
 func getSession(_ *comparison, s *testSession) call {
@@ -66,8 +66,8 @@ func getSession(_ *comparison, s *testSession) call {
 	}, nil}
 }
 
-// listSessions reads all pages. The order is the order of creation, of which the clocks know only
-// the millisecond, and so it is not compared.
+// listSessions reads all pages. It ignores their order, because clocks may give several sessions the same
+// millisecond of creation.
 func listSessions(d *comparison, s *testSession) call {
 	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
 	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
@@ -146,7 +146,7 @@ func deleteSession(d *comparison, s *testSession) call {
 	}, func(any) { s.deleted = true }}
 }
 
-// searchMemory compares hits without the order of equally good ones.
+// searchMemory searches and ignores the order of hits with the same score.
 func searchMemory(d *comparison, s *testSession) call {
 	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: randomText(d), Limit: memory.MaxHits}
 	return call{"SearchMemory", q, func(ctx context.Context, store memory.Store) (any, error) {
@@ -167,7 +167,7 @@ func getState(_ *comparison, s *testSession) call {
 	}, nil}
 }
 
-// randomDelta changes keys of all scopes.
+// randomDelta returns changes of keys of all scopes.
 func randomDelta(d *comparison, scopes ...string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for range 1 + d.rand.IntN(3) {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// turnIDs is how many turns a session can have.
+// turnIDs is how many different turn ids a session uses.
 const turnIDs = 64
 
 var traces = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
@@ -25,7 +25,7 @@ func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
 
 func fingerprint(turnID string) string { return "of-" + turnID }
 
-// randomText returns a few words of a small vocabulary.
+// randomText returns a few words of a small vocabulary, so that searches find some.
 func randomText(d *comparison) string {
 	words := make([]string, 1+d.rand.IntN(4))
 	for i := range words {
@@ -34,7 +34,7 @@ func randomText(d *comparison) string {
 	return strings.Join(words, " ")
 }
 
-// randomSource returns an untrusted source, mostly none.
+// randomSource returns an untrusted source, or usually none.
 func randomSource(d *comparison) string {
 	if !d.oneIn(12) {
 		return ""
@@ -80,8 +80,8 @@ func beginTurn(d *comparison, s *testSession) call {
 	return beginCall(s, b)
 }
 
-// setContinuation usually continues a waiting turn if there is one. Now and then it continues one that does not wait, or
-// with parts that do not fit together.
+// setContinuation usually continues a waiting turn if there is one. Sometimes it continues a turn that does not
+// wait, or sets conflicting fields.
 func (d *comparison) setContinuation(s *testSession, b *memory.Begin) {
 	if s.waitingTurnID != "" && !d.oneIn(4) {
 		b.Message, b.From.Continues = conversation.Message{}, s.waitingTurnID
@@ -101,7 +101,7 @@ func (d *comparison) setContinuation(s *testSession, b *memory.Begin) {
 	}
 }
 
-// setPredecessor usually resumes a failed turn if there is one. Now and then it resumes one that did not fail, or
+// setPredecessor usually resumes a failed turn if there is one. Sometimes it resumes a turn that did not fail, or
 // begins with a copy.
 func (d *comparison) setPredecessor(s *testSession, b *memory.Begin) {
 	switch {
@@ -136,7 +136,7 @@ func beginCall(s *testSession, b memory.Begin) call {
 	}}
 }
 
-// randomLease returns a lease: mostly the current one, and sometimes a wrong one.
+// randomLease returns the current lease, or sometimes a wrong one.
 func (d *comparison) randomLease(s *testSession) memory.Lease {
 	h := memory.Lease{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
 	if h.TurnID == "" {
@@ -151,7 +151,7 @@ func (d *comparison) randomLease(s *testSession) memory.Lease {
 	return h
 }
 
-// leaseCall makes a call of the holder of a turn.
+// leaseCall returns a call that needs the lease of a turn.
 func leaseCall(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
@@ -272,7 +272,7 @@ func recordEntries(d *comparison, s *testSession) call {
 	})
 }
 
-// recordTooMuch fills a journal that no call reads.
+// recordTooMuch fills a journal up to its limit, in a step that no other call reads.
 func recordTooMuch(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	const step = 50

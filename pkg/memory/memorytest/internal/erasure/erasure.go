@@ -48,7 +48,7 @@ func deleteLeavesNothing(t *testing.T, store memory.Store) {
 	}
 }
 
-// deleteRejectsLateWriters deletes the session of a running turn.
+// deleteRejectsLateWriters deletes a session while its turn runs.
 func deleteRejectsLateWriters(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

@@ -22,7 +22,7 @@ func eraseTests() fixture.Tests {
 	}
 }
 
-// eraseUser deletes sessions until none is left.
+// eraseUser erases a user and deletes the sessions that the store names, until none is left.
 func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 	t.Helper()
 	for {
@@ -67,7 +67,7 @@ func eraseUserLeavesNothing(t *testing.T, store memory.Store) {
 	require.Empty(t, fixture.ListSessions(t, store, user))
 	require.Empty(t, fixture.SearchMemory(t, store, user, "hello"))
 
-	// A new user with the same name finds nothing.
+	// A new user with the same id finds no data.
 	next := fixture.OpenTurnOfUser(t, store, user)
 	require.NotContains(t, fixture.GetState(t, store, next.Ref).Values, "user:name")
 	require.Empty(t, fixture.ListArtifacts(t, store, next.Ref))

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// RecordingTests are the tests of stores that keep journals.
+// RecordingTests returns the tests of stores that keep journals after the commit.
 func RecordingTests() fixture.Tests {
 	return fixture.Tests{
 		"Recording_SurvivesTheCommit":         recordingSurvivesTheCommit,
@@ -31,12 +31,12 @@ func RecordingTests() fixture.Tests {
 	}
 }
 
-// newInputEntry returns the entry with the input of a step, in an encoding that is opaque to the store.
+// newInputEntry returns the entry with the input of a step. Its encoding is opaque to the store.
 func newInputEntry(what string) execution.Entry {
 	return execution.Entry{Phase: execution.Intent, StepInput: []byte(what)}
 }
 
-// loadRecording reads all pages of a finished step.
+// loadRecording reads all pages of the kept journal of a finished step.
 func loadRecording(t *testing.T, store memory.Store, ref session.Ref, turnID string, step int) []execution.Entry {
 	t.Helper()
 	var all []execution.Entry
@@ -133,7 +133,7 @@ func recordingOfARunningStepIsEmpty(t *testing.T, store memory.Store) {
 	require.Empty(t, loadRecording(t, store, ref, "t1", 1))
 }
 
-// The journal of a step with waiting calls belongs to the step that continues with the answers.
+// The journal of a step with waiting calls becomes part of the step that continues with the answers.
 func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := beginRecordedTurn(t, store, ref, "t1")

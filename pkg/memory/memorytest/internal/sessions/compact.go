@@ -44,7 +44,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 	require.Less(t, after.Size.Bytes, before.Size.Bytes)
 	require.EqualValues(t, 10, after.Sequence)
 
-	// It continues after the remaining messages, and pages continue across the summary.
+	// The sequence continues after the remaining messages, and pages include the summary.
 	fixture.RunTurn(t, store, ref, "next", "and now?", "more")
 	var sequences []int64
 	for at := int64(0); ; {
@@ -119,7 +119,7 @@ func compactKeepsToolRoundsWhole(t *testing.T, store memory.Store) {
 	}
 }
 
-// compactMakesRoom does what the error of a full session recommends.
+// compactMakesRoom compacts a full session, as the error of a full session recommends.
 func compactMakesRoom(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, fixture.MaxMessages/2)
@@ -211,7 +211,7 @@ func clearRepeatsStillGetTheirAnswers(t *testing.T, store memory.Store) {
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "mood")
 	require.Equal(t, revision+1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
 
-	// A caller that read the state before does not overwrite newer changes.
+	// An update with the revision from before the clear is rejected.
 	stale := fixture.NewStateUpdate(ref, "mood", `"bad"`)
 	stale.IfRevision = &revision
 	_, err := store.UpdateState(t.Context(), stale)

@@ -18,7 +18,7 @@ func scopeTests() fixture.Tests {
 	return fixture.Tests{"Scope_NothingIsReadAcross": scopeNothingIsReadAcross}
 }
 
-// newSessionWithWord returns a session of a user in which every kind of data holds a word of the user.
+// newSessionWithWord returns a session of a user in which every kind of data contains the word.
 func newSessionWithWord(t *testing.T, store memory.Store, user, word string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -35,8 +35,8 @@ func newSessionWithWord(t *testing.T, store memory.Store, user, word string) ses
 	return ref
 }
 
-// Data of a user or a session is read only in its own scope: user:alice, user:bob, no user; session:one,
-// session:two.
+// A session reads only its own data and the shared data of its own user. The cases are two users, no user, and two
+// sessions.
 // Req: OC-11
 func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")

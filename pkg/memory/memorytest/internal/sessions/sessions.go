@@ -1,5 +1,5 @@
-// Package sessions tests how sessions are listed, changed, read, searched and compacted, and that
-// each sees only its own data.
+// Package sessions tests how sessions are listed, updated, read, searched and compacted, and that each sees only
+// its own data.
 package sessions
 
 import (
@@ -63,8 +63,7 @@ func updateCreatesASession(t *testing.T, store memory.Store) {
 	require.Equal(t, u.Metadata, s.Metadata)
 }
 
-// updateVerbsFollowTheStateMachine applies every verb in every state. A paused session keeps everything for the
-// next caller.
+// updateVerbsFollowTheStateMachine applies every verb in every state. A paused session keeps all of its data.
 // Req: C-1
 func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	for _, state := range []session.State{

@@ -34,7 +34,7 @@ func untrustedTests() fixture.Tests {
 
 const page = "tool page"
 
-// newUntrustedCommit returns the commit of a step that read a page and stored what it found in the state.
+// newUntrustedCommit returns the commit of a step that read an untrusted page and stored text of it in the state.
 func newUntrustedCommit(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
 	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
 	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
@@ -42,7 +42,7 @@ func newUntrustedCommit(ref session.Ref, turn session.Turn, outcome session.Outc
 	return c
 }
 
-// firstMessageOfNextTurn begins a turn whose window has one message, and releases it.
+// firstMessageOfNextTurn begins a turn with a window of one message, cancels it, and returns the message.
 func firstMessageOfNextTurn(t *testing.T, store memory.Store, ref session.Ref, turnID string) conversation.Message {
 	t.Helper()
 	ask := fixture.NewBegin(ref, turnID, "go on")
@@ -65,8 +65,8 @@ func untrustedSource(t *testing.T, store memory.Store, ref session.Ref) string {
 	return seen.Untrusted
 }
 
-// untrustedSourceOutlastsTheWindow checks that a session remembers an untrusted source that its window no longer
-// shows, because the state may still contain the text.
+// untrustedSourceOutlastsTheWindow checks that a session remembers an untrusted source even if its window no
+// longer shows it. The state may still contain text of that source.
 // Req: S14
 func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -102,14 +102,14 @@ func untrustedAttachedFileIsASource(t *testing.T, store memory.Store) {
 	require.Equal(t, "file cv.txt", firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// newJournalWithoutText returns the journal of a step that had read a page and said nothing yet.
+// newJournalWithoutText returns the journal of a step that has read an untrusted page and said nothing yet.
 func newJournalWithoutText() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
 		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
 	}}}
 }
 
-// untrustedSourceOfAFailedTurnIsKept checks a turn whose artifacts remain although it said nothing.
+// untrustedSourceOfAFailedTurnIsKept checks a failed turn without text, whose artifacts remain.
 func untrustedSourceOfAFailedTurnIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
@@ -147,8 +147,8 @@ func untrustedSourceIsCopied(t *testing.T, store memory.Store) {
 	}
 }
 
-// untrustedUnknownAuthorReplacesAParty checks that text of a known party, which may only affect its own tools, gives way
-// to text of unknown authors, and not the other way round.
+// untrustedUnknownAuthorReplacesAParty checks that a source with an unknown author replaces a party as the source
+// of the session, and not the other way round. A party may only affect its own tools.
 func untrustedUnknownAuthorReplacesAParty(t *testing.T, store memory.Store) {
 	party := conversation.PartyPrefix + "sums"
 	ref := fixture.NewRef()

@@ -33,7 +33,7 @@ func configTests() fixture.Tests {
 	}
 }
 
-// newConfigChange returns a change of the agent's configuration; pairs are alternating keys and values.
+// newConfigChange returns a change of the agent's configuration. The pairs are alternating keys and values.
 func newConfigChange(agent string, base int64, p ownership.Protocol, pairs ...string) memory.ConfigChange {
 	return memory.ConfigChange{Agent: agent, Base: base, Protocol: p, Delta: fixture.Delta(pairs...)}
 }
@@ -56,7 +56,8 @@ func getConfig(t *testing.T, store memory.Store, agent string) memory.Configurat
 	return got
 }
 
-// requireConflict checks that a change is rejected because of an earlier one, and changes nothing.
+// requireConflict requires that a change is rejected because it conflicts with an earlier one, and that it changes
+// nothing.
 func requireConflict(t *testing.T, store memory.Store, c memory.ConfigChange, key string) {
 	t.Helper()
 	before := getConfig(t, store, c.Agent)

@@ -40,7 +40,7 @@ func stateTests() fixture.Tests {
 	}
 }
 
-// newSessionOfUser creates a session of the user, without a turn.
+// newSessionOfUser creates a session of the user without a turn.
 func newSessionOfUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -116,7 +116,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 		require.EqualValues(t, 1, fixture.UpdateState(t, store, first), "answered as before")
 		require.JSONEq(t, "2", string(fixture.GetState(t, store, ref).Values[key]))
 	}
-	// The rejected change was not made.
+	// The rejected change had no effect.
 	u := fixture.NewStateUpdate(ref, "n", "3")
 	u.IfRevision = new(int64(7))
 	_, err := store.UpdateState(t.Context(), u)
@@ -125,7 +125,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.UpdateState(t, store, u))
 }
 
-// Two clients may use the same request ids.
+// Two clients may use the same request ids in different sessions.
 func stateRequestIDsBelongToOneSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	for i := range 2 {

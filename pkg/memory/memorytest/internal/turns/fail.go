@@ -38,13 +38,13 @@ func failClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Failed, s.State)
 	require.Empty(t, s.OpenTurn)
 
-	// Failing it again, even for another reason, returns the first outcome.
+	// Failing the turn again, even for another reason, returns the first outcome.
 	again, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	fixture.RequireEqual(t, want, again)
 	fixture.RequireEqual(t, want, fixture.RepeatBeginTurn(t, store, ref))
 
-	// The session takes the next turn; the question of the failed one stays.
+	// The session accepts the next turn. The question of the failed turn stays in the history.
 	fixture.RunTurn(t, store, ref, "t2", "still there?", "yes")
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 	require.Len(t, fixture.LoadHistory(t, store, ref), 3)
@@ -101,7 +101,7 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, s.Sequence)
 	fixture.RequireEqual(t, failed, fixture.RepeatBeginTurn(t, store, ref))
 
-	// Failing it again adds nothing, and the next turn sees the message.
+	// Failing the turn again adds nothing, and the next turn sees the partial message.
 	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "go on"))

@@ -40,7 +40,7 @@ func renewExtendsTheLease(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Greater(t, found.LeaseLeft, memory.MaxLeaseTTL/2)
 
-	// A lease may also be shortened, and one that expired may be renewed.
+	// A lease may also be shortened, and an expired lease may be renewed.
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLeaseTTL))
 	fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
@@ -65,7 +65,7 @@ func releaseEndsTheLease(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-// releaseMakesRoomForAnotherTurn keeps the partial reply, as if the turn had failed.
+// releaseMakesRoomForAnotherTurn keeps the partial reply of the evicted turn, as if the turn had failed.
 // Req: LP-17
 func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -89,7 +89,7 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
 }
 
-// releaseReservesTheTurnForASuccessor rejects another turn while the first one is reserved.
+// releaseReservesTheTurnForASuccessor rejects another turn during the takeover grace of the released one.
 func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -111,7 +111,7 @@ func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusBegun, begun.Status)
 }
 
-// releaseDropsThePartialReplyOfAFullSession has room only for the message of the next turn.
+// releaseDropsThePartialReplyOfAFullSession has room for the message of the next turn only.
 func releaseDropsThePartialReplyOfAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -129,7 +129,7 @@ func releaseDropsThePartialReplyOfAFullSession(t *testing.T, store memory.Store)
 	}
 }
 
-// A closed turn has no holder.
+// The lease of a closed turn is not valid.
 func leaseEndsWithTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
@@ -151,8 +151,8 @@ func leaseRejectsUnknownTurns(t *testing.T, store memory.Store) {
 	}
 }
 
-// lostEpochTakesTheTurnOver is the call of an orchestrator whose worker is lost. Repeating it after a lost
-// reply does not fence the next worker.
+// lostEpochTakesTheTurnOver makes the call of an orchestrator that lost its worker. A repetition after a lost
+// reply must not fence the next worker.
 func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")

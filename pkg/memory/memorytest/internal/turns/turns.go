@@ -83,7 +83,7 @@ func beginReturnsAKnownTurn(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-// beginRepeatByTheHolderGetsTheSameAnswer repeats a call whose answer was lost.
+// beginRepeatByTheHolderGetsTheSameAnswer repeats a call after a lost answer.
 func beginRepeatByTheHolderGetsTheSameAnswer(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -206,8 +206,8 @@ func beginManySessionsWorkAtOnce(t *testing.T, store memory.Store) {
 	}
 }
 
-// beginEvictsATurnWithAnExpiredLease is the only slow test: the shortest lease is a second, by the clock of the
-// store.
+// beginEvictsATurnWithAnExpiredLease waits for a lease to expire. It is the only slow test, because the shortest
+// lease is one second by the clock of the store.
 // Req: C-21
 func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	same, other := fixture.NewRef(), fixture.NewRef()
@@ -224,7 +224,8 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 		lost[ref] = begun.Turn
 	}
 
-	// The same turn is taken over, but not by a lookup: its steps stay, and its message is not appended again.
+	// The same request takes the turn over, but a lookup does not. The steps stay, and the message is not appended
+	// again.
 	look := fixture.NewBegin(same, "t1", "hello")
 	look.LookupOnly = true
 	found := fixture.RetryBeginTurn(t, store, look)
@@ -245,7 +246,7 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	next.Result.Step = 2
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))
 
-	// Another turn fails the abandoned one, and continues after it.
+	// Another turn fails the abandoned one and begins after it.
 	begun := fixture.RetryBeginTurn(t, store, fixture.NewBegin(other, "t2", "and me"))
 	require.Greater(t, begun.Turn.Epoch, lost[other].Epoch)
 	require.Equal(t, 1, begun.Turn.Attempt)

@@ -40,7 +40,7 @@ func userIsSetByTheFirstTurn(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), next)
 	require.NoError(t, err)
 
-	// A session without a user never gets one.
+	// A session whose first turn had no user never gets one.
 	nobodys := fixture.NewRef()
 	fixture.RunTurn(t, store, nobodys, "t1", "hello", "hi")
 	next.Ref = nobodys
@@ -61,7 +61,7 @@ func userOfACreatedSessionIsChecked(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 
-	// A session that was created without a user takes the user of its first turn, paused or not.
+	// A session that was created without a user gets the user of its first turn, even if it was paused.
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: open, Create: true, Verb: session.Pause})
 	ask.Ref = open
 	_, err = store.BeginTurn(t.Context(), ask)

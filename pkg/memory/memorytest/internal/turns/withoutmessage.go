@@ -91,7 +91,7 @@ func withoutMessageEvictedTurnKeepsItsPartialReply(t *testing.T, store memory.St
 	require.Equal(t, session.OutcomeFailed, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 }
 
-// withoutMessageWorksInAFullSession appends nothing that needs room.
+// withoutMessageWorksInAFullSession appends nothing, so it needs no room.
 func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i := range fixture.MaxMessages / 2 {
@@ -108,7 +108,7 @@ func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, silent)
 }
 
-// withoutMessageWindowKeepsTheLastToolRound begins after tool results, which belong to their call.
+// withoutMessageWindowKeepsTheLastToolRound begins a turn after tool results. The window includes their call.
 func withoutMessageWindowKeepsTheLastToolRound(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "look it up")
