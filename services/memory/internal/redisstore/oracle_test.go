@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	differOps  = flag.Int("differ.ops", 8_000, "how many operations TestStore_BehavesLikeTheInMemoryStore compares")
-	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
+	differOps  = flag.Int("differ.ops", 6_000, "how many operations TestStore_BehavesLikeTheInMemoryStore compares")
+	differSeed = flag.Uint64("differ.seed", 2, "seed of its operations")
 )
 
 // The Redis store and the in-memory store return the same results for the same random calls.
