@@ -3,7 +3,7 @@ package pkg_test
 // exceptions lists what may exceed a limit, with the reason. A reason that begins with "to be" names work that is
 // still to do.
 var exceptions = []exception{
-	{"cyclomatic complexity", "cmd/troupe/internal/render.View.Event", 26, "one switch with a case for each kind"},
+	{"cyclomatic complexity", "cmd/troupe/internal/render.View.PrintEvent", 26, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "internal/a2a.Bridge.turnRequest", 16, "to be split into named steps"},
 	{"cyclomatic complexity", "internal/a2a.taskStream.convert", 19, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "internal/a2a.translate", 23, "one switch with a case for each kind"},

@@ -41,7 +41,7 @@ func TestCommands_EscapeText(t *testing.T) {
 			var told bytes.Buffer
 			run(t.Context(), append(strings.Fields(line), "--addr", addr), console.Terminal{In: strings.NewReader("hello\n/pending\n\n"), Out: &told, Err: &told})
 			require.NotEmpty(t, told.String())
-			harmless(t, told.String())
+			requireEscaped(t, told.String())
 		})
 	}
 }
@@ -56,10 +56,10 @@ func TestAudit_EscapesText(t *testing.T) {
 	var told bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"audit", "show", path}, console.Terminal{Out: &told, Err: &told}), told.String())
 	require.Contains(t, told.String(), "FORGED")
-	harmless(t, told.String())
+	requireEscaped(t, told.String())
 }
 
-func harmless(t *testing.T, text string) {
+func requireEscaped(t *testing.T, text string) {
 	t.Helper()
 	require.NotContains(t, text, "\x1b")
 	require.NotContains(t, text, "\u202e")
@@ -90,7 +90,7 @@ func answerHostile(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	method := found.(protoreflect.MethodDescriptor)
-	req, resp := blank(method.Input()), blank(method.Output())
+	req, resp := newMessage(method.Input()), newMessage(method.Output())
 	if err := stream.RecvMsg(req.Interface()); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func answerHostile(_ any, stream grpc.ServerStream) error {
 	}
 	event := resp.Descriptor().Fields().ByName("event")
 	if event == nil {
-		fill(resp, 0)
+		fillMessage(resp, 0)
 		return stream.SendMsg(resp.Interface())
 	}
 	kinds := event.Message().Oneofs().ByName("payload").Fields()
@@ -112,8 +112,8 @@ func answerHostile(_ any, stream grpc.ServerStream) error {
 			}
 		}
 		e := &troupev1.Event{}
-		fill(e.ProtoReflect(), 0)
-		fill(e.ProtoReflect().Mutable(kind).Message(), 0)
+		fillMessage(e.ProtoReflect(), 0)
+		fillMessage(e.ProtoReflect().Mutable(kind).Message(), 0)
 		e.TraceId, e.Sequence = aTrace, uint64(sequence+1)
 		resp.Set(event, protoreflect.ValueOf(e.ProtoReflect()))
 		if err := stream.SendMsg(resp.Interface()); err != nil {
@@ -123,7 +123,7 @@ func answerHostile(_ any, stream grpc.ServerStream) error {
 	return nil
 }
 
-func blank(of protoreflect.MessageDescriptor) protoreflect.Message {
+func newMessage(of protoreflect.MessageDescriptor) protoreflect.Message {
 	made, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
 	if err != nil {
 		panic(err)
@@ -131,8 +131,8 @@ func blank(of protoreflect.MessageDescriptor) protoreflect.Message {
 	return made.New()
 }
 
-// fill sets every field of a message, with one item in each list.
-func fill(m protoreflect.Message, depth int) {
+// fillMessage sets every field of a message, with one item in each list.
+func fillMessage(m protoreflect.Message, depth int) {
 	if depth > 6 || m.Descriptor().FullName().Parent() == "google.protobuf" {
 		return
 	}
@@ -145,29 +145,29 @@ func fill(m protoreflect.Message, depth int) {
 			v := m.NewField(f)
 			value := v.Map().NewValue()
 			if f.MapValue().Message() != nil {
-				fill(value.Message(), depth+1)
+				fillMessage(value.Message(), depth+1)
 			} else {
-				value = scalar(f.MapValue())
+				value = hostileScalar(f.MapValue())
 			}
-			v.Map().Set(scalar(f.MapKey()).MapKey(), value)
+			v.Map().Set(hostileScalar(f.MapKey()).MapKey(), value)
 			m.Set(f, v)
 		case f.IsList() && f.Message() != nil:
 			v := m.NewField(f)
-			fill(v.List().AppendMutable().Message(), depth+1)
+			fillMessage(v.List().AppendMutable().Message(), depth+1)
 			m.Set(f, v)
 		case f.IsList():
 			v := m.NewField(f)
-			v.List().Append(scalar(f))
+			v.List().Append(hostileScalar(f))
 			m.Set(f, v)
 		case f.Message() != nil:
-			fill(m.Mutable(f).Message(), depth+1)
+			fillMessage(m.Mutable(f).Message(), depth+1)
 		default:
-			m.Set(f, scalar(f))
+			m.Set(f, hostileScalar(f))
 		}
 	}
 }
 
-func scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
+func hostileScalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	switch f.Kind() {
 	case protoreflect.StringKind:
 		return protoreflect.ValueOfString(hostile)

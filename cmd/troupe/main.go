@@ -33,7 +33,7 @@ type cli struct {
 func main() {
 	ctx, stop := process.Signals(context.Background())
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], console.Standard()))
+	os.Exit(run(ctx, os.Args[1:], console.StandardTerminal()))
 }
 
 func run(ctx context.Context, args []string, term console.Terminal) int {

@@ -43,8 +43,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "waitready": waitReady, "sigterm": sigterm, "occupy": occupy,
-			"capture": capture, "events": events, "nothingleft": nothingLeft,
+			"exits": requireExitCode, "waitready": waitReady, "sigterm": sigterm, "occupy": occupyPort,
+			"capture": capture, "events": requireEvents, "nothingleft": requireNoProcesses,
 		},
 	})
 }
@@ -52,8 +52,8 @@ func TestScripts(t *testing.T) {
 // patience bounds every wait of a script. No wait comes close to it unless a test fails.
 const patience = time.Minute
 
-// exits CODE ARG… runs troupe and requires the exit code.
-func exits(ts *testscript.TestScript, _ bool, args []string) {
+// requireExitCode CODE ARG… runs troupe and requires the exit code.
+func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
@@ -98,8 +98,8 @@ func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// occupy NAME listens on a port until the script ends, and sets NAME to its address.
-func occupy(ts *testscript.TestScript, _ bool, args []string) {
+// occupyPort NAME listens on a port until the script ends, and sets NAME to its address.
+func occupyPort(ts *testscript.TestScript, _ bool, args []string) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	ts.Defer(func() { _ = lis.Close() })
@@ -115,9 +115,9 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// events FIRST checks that each line of the last output is an event in protobuf JSON. The sequences must continue
+// requireEvents FIRST checks that each line of the last output is an event in protobuf JSON. The sequences must continue
 // from FIRST without a gap, and the last event must be the turn result.
-func events(ts *testscript.TestScript, _ bool, args []string) {
+func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.ParseUint(args[0], 10, 64)
 	ts.Check(err)
 	var e *troupev1.Event
@@ -140,7 +140,7 @@ func events(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // nothingleft checks that no process of the script is still running.
-func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
+func requireNoProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)

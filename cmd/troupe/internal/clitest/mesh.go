@@ -30,7 +30,7 @@ import (
 // Verdicts returns the verdict and the text of each answer in the latest request, by the id of the call.
 func (d *Mesh) Verdicts() map[string]string {
 	said := map[string]string{}
-	_, answers := d.Last()
+	_, answers := d.LastRequest()
 	for _, a := range answers {
 		said[a.GetId()] = strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_") + " " + a.GetText()
 	}
@@ -42,10 +42,10 @@ func (d *Mesh) Verdicts() map[string]string {
 type Mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
-	Addr    string
-	Slow    chan struct{} // closing it ends the turn "slow"
-	keys    *broker.Broker
-	execute func(ctx context.Context, args []string, term console.Terminal) int
+	Addr        string
+	EndSlowTurn chan struct{} // closing it ends the turn "slow"
+	keys        *broker.Broker
+	execute     func(ctx context.Context, args []string, term console.Terminal) int
 
 	Mu       sync.Mutex
 	Sessions map[string]*troupev1.Session
@@ -57,7 +57,7 @@ type Mesh struct {
 func NewMesh(t *testing.T, execute func(context.Context, []string, console.Terminal) int) *Mesh {
 	t.Helper()
 	d := &Mesh{
-		execute: execute, Slow: make(chan struct{}), keys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
+		execute: execute, EndSlowTurn: make(chan struct{}), keys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
 		Turns: map[string][]*troupev1.Event{},
 	}
 	d.Addr = Serve(t, func(s grpc.ServiceRegistrar) {
@@ -104,7 +104,7 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 	for _, e := range events {
 		if e.GetTurnResult() != nil && req.GetText() == "slow" {
 			select {
-			case <-d.Slow:
+			case <-d.EndSlowTurn:
 			case <-out.Context().Done():
 				return out.Context().Err()
 			}
@@ -291,8 +291,8 @@ func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.G
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }
 
-// Last returns the latest request and the answers in it.
-func (d *Mesh) Last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
+// LastRequest returns the latest request and the answers in it.
+func (d *Mesh) LastRequest() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	req := d.requests[len(d.requests)-1]

@@ -7,19 +7,19 @@ import (
 	"text/tabwriter"
 )
 
-// Rows prints a name and its items, one item per line. The first item is on the line of the name.
-func Rows(w *tabwriter.Writer, name string, items []string) {
+// PrintRows prints a name and its items, one item per line. The first item is on the line of the name.
+func PrintRows(w *tabwriter.Writer, name string, items []string) {
 	if len(items) == 0 {
 		items = []string{"-"}
 	}
 	for _, item := range items {
-		Row(w, name, item)
+		PrintRow(w, name, item)
 		name = ""
 	}
 }
 
-// Row prints one line of a table. It escapes each cell, so that no cell can spill into the next.
-func Row(w io.Writer, cells ...any) {
+// PrintRow prints one line of a table. It escapes each cell, so that no cell can spill into the next.
+func PrintRow(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
 		texts[i] = EscapeLine(fmt.Sprint(c))
@@ -27,5 +27,5 @@ func Row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// Join escapes names and joins them with commas on one line.
-func Join(texts []string) string { return EscapeLine(strings.Join(texts, ", ")) }
+// JoinNames escapes names and joins them with commas on one line.
+func JoinNames(texts []string) string { return EscapeLine(strings.Join(texts, ", ")) }

@@ -48,8 +48,8 @@ type Terminal struct {
 	ReadHidden func(context.Context) (string, error)
 }
 
-// Standard returns the standard input and outputs of the process.
-func Standard() Terminal {
+// StandardTerminal returns the standard input and outputs of the process.
+func StandardTerminal() Terminal {
 	shown := isTerminal(os.Stdout)
 	with := Terminal{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,

@@ -48,7 +48,7 @@ func (n *newAgent) Run(term console.Terminal) error {
 	var module []newFile
 	if n.Go {
 		var err error
-		if module, n.Steps, err = n.module(); err != nil {
+		if module, n.Steps, err = n.goModule(); err != nil {
 			return err
 		}
 		kind, next = "go", slices.Concat(n.Steps, []string{"go test ."})

@@ -4,9 +4,9 @@ package create
 
 // Commands create agents and credentials, and test agents and workers.
 type Commands struct {
-	New         newCommands `cmd:"" help:"Create an agent, a certificate or a token."`
-	Test        test        `cmd:"" help:"Run the tests that a folder declares beside its agents."`
-	Conformance conform     `cmd:"" help:"Check that a worker, in any language, follows the rules of the mesh."`
+	New         newCommands      `cmd:"" help:"Create an agent, a certificate or a token."`
+	Test        test             `cmd:"" help:"Run the tests that a folder declares beside its agents."`
+	Conformance conformanceCheck `cmd:"" help:"Check that a worker, in any language, follows the rules of the mesh."`
 }
 
 type newCommands struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-type conform struct {
+type conformanceCheck struct {
 	Address string   `arg:"" optional:"" help:"Address of a worker that runs with --conformance, host:port."`
 	Only    []string `help:"Only some checks: ids, areas such as pause, or patterns such as 'verbs/pause-*'." placeholder:"PATTERN"`
 	JSON    bool     `name:"json" help:"Print the report in JSON." xor:"form"`
@@ -21,12 +21,12 @@ type conform struct {
 }
 
 // Help implements kong.HelpProvider.
-func (conform) Help() string {
+func (conformanceCheck) Help() string {
 	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
 // Run checks the worker and prints the report. It returns an exit code if a check failed.
-func (c *conform) Run(ctx context.Context, term console.Terminal) error {
+func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.Select(c.Only...)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c *conform) Run(ctx context.Context, term console.Terminal) error {
 }
 
 // print writes the report in each requested format.
-func (c *conform) print(term console.Terminal, report conformance.Report) error {
+func (c *conformanceCheck) print(term console.Terminal, report conformance.Report) error {
 	if c.JUnit != "" {
 		if err := writeFile(c.JUnit, report.JUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)

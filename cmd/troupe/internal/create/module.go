@@ -16,9 +16,9 @@ import (
 // modulePath is the import path of the Troupe module.
 const modulePath = "github.com/troupe-dev/troupe"
 
-// module returns the go.mod files and the go commands that a new agent in Go needs before it builds. Inside a Go
+// goModule returns the go.mod files and the go commands that a new agent in Go needs before it builds. Inside a Go
 // module the agent is a package and needs none. Elsewhere it becomes a module of its own.
-func (n *newAgent) module() (files []newFile, steps []string, _ error) {
+func (n *newAgent) goModule() (files []newFile, steps []string, _ error) {
 	around, err := enclosingModule(n.Dir)
 	switch {
 	case err != nil:
@@ -43,25 +43,25 @@ func (n *newAgent) module() (files []newFile, steps []string, _ error) {
 	}
 	sums, err := os.ReadFile(filepath.Join(string(n.Replace), "go.sum"))
 	if err != nil {
-		return nil, nil, notACheckout(string(n.Replace), err)
+		return nil, nil, notACheckoutError(string(n.Replace), err)
 	}
 	uses, err := os.ReadFile(filepath.Join(string(n.Replace), "go.mod"))
 	if err != nil || !strings.HasPrefix(string(uses), "module "+modulePath+"\n") {
-		return nil, nil, notACheckout(string(n.Replace), err)
+		return nil, nil, notACheckoutError(string(n.Replace), err)
 	}
 	text += fmt.Sprintf("require %s v0.0.0\n\nreplace %s => %s\n\n", modulePath, modulePath, n.Replace) +
 		"// What Troupe uses, so that nothing has to be downloaded; go mod tidy makes it shorter.\n" +
-		"require (\n" + requirements(string(uses)) + ")\n"
+		"require (\n" + indirectRequirements(string(uses)) + ")\n"
 	return []newFile{{"go.mod", []byte(text)}, {"go.sum", sums}}, nil, nil
 }
 
-func notACheckout(dir string, err error) error {
+func notACheckoutError(dir string, err error) error {
 	return failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is no checkout of Troupe", dir).Because(err)
 }
 
-// requirements returns the requirements of the go.mod of Troupe as indirect ones, for a module that requires
+// indirectRequirements returns the requirements of the go.mod of Troupe as indirect ones, for a module that requires
 // Troupe.
-func requirements(text string) string {
+func indirectRequirements(text string) string {
 	var all strings.Builder
 	within := false
 	for line := range strings.Lines(text) {

@@ -85,12 +85,12 @@ func TestPage_ListsEveryFieldOfATest(t *testing.T) {
 		listed = append(listed, f[1])
 	}
 	require.ElementsMatch(t, append(
-		fields[testrun.Turn]("turns[].", "want"),
-		append(fields[testrun.Want]("turns[].want."), append(fields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
+		yamlFields[testrun.Turn]("turns[].", "want"),
+		append(yamlFields[testrun.Want]("turns[].want."), append(yamlFields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
 }
 
-// fields returns the YAML names of a struct's fields, without the given ones.
-func fields[T any](prefix string, without ...string) (all []string) {
+// yamlFields returns the YAML names of a struct's fields, without the given ones.
+func yamlFields[T any](prefix string, without ...string) (all []string) {
 	for f := range reflect.TypeFor[T]().Fields() {
 		name := f.Tag.Get("yaml")
 		if !strings.Contains(" "+strings.Join(without, " ")+" ", " "+name+" ") {

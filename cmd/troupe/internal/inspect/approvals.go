@@ -50,7 +50,7 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "SESSION\tCALL\tTOOL\tFOR\tAGENT\tAGE\tTIME\tARGUMENTS")
 		for _, s := range found.GetSessions() {
 			for _, p := range s.GetPending() {
-				console.Row(w, s.GetSessionId(), p.GetId(), p.GetTool(), render.CallNeed(p),
+				console.PrintRow(w, s.GetSessionId(), p.GetId(), p.GetTool(), render.CallNeed(p),
 					console.OrDash(agents[s.GetSessionId()]), console.Age(s.GetLastActivity()), console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 60))
 			}
 		}

@@ -33,7 +33,7 @@ func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "NAME\tVERSION\tTYPE\tBYTES\tAGE\tTURN")
 		for _, a := range resp.GetArtifacts() {
-			console.Row(w, a.GetName(), a.GetVersion(), console.OrDash(a.GetMediaType()), a.GetSize(), console.Age(a.GetCreated()), a.GetTurnId())
+			console.PrintRow(w, a.GetName(), a.GetVersion(), console.OrDash(a.GetMediaType()), a.GetSize(), console.Age(a.GetCreated()), a.GetTurnId())
 		}
 	})
 }

@@ -34,7 +34,7 @@ func (g *getDecisions) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "AGE\tTRACE\tTYPE\tTARGET\tSTRATEGY\tCONFIDENCE\tREASON")
 		for _, d := range resp.GetDecisions() {
-			console.Row(w, console.Age(d.GetTime()), d.GetTraceId(),
+			console.PrintRow(w, console.Age(d.GetTime()), d.GetTraceId(),
 				strings.ToLower(strings.TrimPrefix(d.GetType().String(), "DECISION_TYPE_")), d.GetTarget(),
 				console.OrDash(d.GetMetadata()["strategy"]), fmt.Sprintf("%.2f", d.GetConfidence()), console.Brief(d.GetReason(), 80))
 		}

@@ -30,7 +30,7 @@ func (g *getAgents) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "NAME\tREADY\tVERSION\tWORKFLOWS\tDESCRIPTION")
 		for _, a := range resp.GetAgents() {
 			about := cmp.Or(render.Quarantine(a.GetQuarantine()), a.GetDescription())
-			console.Row(w, a.GetName(), fmt.Sprintf("%d/%d", a.GetReady(), a.GetInstances()),
+			console.PrintRow(w, a.GetName(), fmt.Sprintf("%d/%d", a.GetReady(), a.GetInstances()),
 				console.OrDash(strings.Join(a.GetVersions(), ",")), console.OrDash(strings.Join(a.GetWorkflows(), ",")), console.OrDash(about))
 		}
 	})
@@ -53,7 +53,7 @@ func (g *getTraces) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
 		for _, t := range resp.GetTraces() {
-			console.Row(w, t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
+			console.PrintRow(w, t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
 				render.TraceState(t), t.GetLastSequence(), console.Age(t.GetStarted()), console.Brief(t.GetText(), 40))
 		}
 	})

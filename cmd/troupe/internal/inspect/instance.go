@@ -30,24 +30,24 @@ func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		in := resp.GetInstance()
-		console.Row(w, "instance", in.GetInstanceId())
-		console.Row(w, "agent", in.GetAgent())
-		console.Row(w, "version", console.OrDash(in.GetVersion()))
-		console.Row(w, "address", in.GetAddress())
-		console.Row(w, "capabilities", console.OrDash(strings.Join(in.GetCapabilities(), ", ")))
-		console.Row(w, "tools", console.OrDash(toolList(in.GetTools())))
-		console.Row(w, "uptime", console.Age(in.GetStarted()))
-		console.Row(w, "incarnation", in.GetIncarnation())
-		console.Row(w, "registered as", instanceState(in))
-		console.Row(w, "desired", desiredState(in))
+		console.PrintRow(w, "instance", in.GetInstanceId())
+		console.PrintRow(w, "agent", in.GetAgent())
+		console.PrintRow(w, "version", console.OrDash(in.GetVersion()))
+		console.PrintRow(w, "address", in.GetAddress())
+		console.PrintRow(w, "capabilities", console.OrDash(strings.Join(in.GetCapabilities(), ", ")))
+		console.PrintRow(w, "tools", console.OrDash(toolList(in.GetTools())))
+		console.PrintRow(w, "uptime", console.Age(in.GetStarted()))
+		console.PrintRow(w, "incarnation", in.GetIncarnation())
+		console.PrintRow(w, "registered as", instanceState(in))
+		console.PrintRow(w, "desired", desiredState(in))
 		if in.GetQuarantine() != nil {
-			console.Row(w, "agent", render.Quarantine(in.GetQuarantine()))
+			console.PrintRow(w, "agent", render.Quarantine(in.GetQuarantine()))
 		}
 		if in.GetUnproven() != "" {
-			console.Row(w, "unproven", in.GetUnproven())
+			console.PrintRow(w, "unproven", in.GetUnproven())
 		}
 		if resp.GetFailure() != nil {
-			console.Row(w, "worker", resp.GetFailure().GetMessage())
+			console.PrintRow(w, "worker", resp.GetFailure().GetMessage())
 			return
 		}
 		printStatus(w, resp.GetStatus(), resp.GetMetrics())
@@ -76,10 +76,10 @@ func printStatus(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.Ge
 	if s.GetDraining() {
 		state += ", draining"
 	}
-	console.Row(w, "state", fmt.Sprintf("%s for %s (version %d)", state, console.Age(s.GetSince()), s.GetStateVersion()))
-	console.Row(w, "reason", console.OrDash(s.GetReason()))
-	console.Row(w, "lease", leaseState(s.GetLease()))
-	console.Row(w, "in flight", fmt.Sprintf("%d of %d", s.GetInFlight(), s.GetCapacity()))
+	console.PrintRow(w, "state", fmt.Sprintf("%s for %s (version %d)", state, console.Age(s.GetSince()), s.GetStateVersion()))
+	console.PrintRow(w, "reason", console.OrDash(s.GetReason()))
+	console.PrintRow(w, "lease", leaseState(s.GetLease()))
+	console.PrintRow(w, "in flight", fmt.Sprintf("%d of %d", s.GetInFlight(), s.GetCapacity()))
 	fmt.Fprintf(w, "steps\t%d, %d failed\nactive\t%s\nstart took\t%s\ntransitions\t%d\n",
 		m.GetTotalRequests(), m.GetFailedRequests(), m.GetActiveTime().AsDuration(), m.GetStartupTime().AsDuration(), m.GetStateTransitions())
 }
@@ -113,7 +113,7 @@ func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tLEASE\tSTEPS\tADDRESS\tVERSION\tUPTIME")
 		for _, in := range resp.GetInstances() {
-			console.Row(w, in.GetInstanceId(), in.GetAgent(), instanceState(in),
+			console.PrintRow(w, in.GetInstanceId(), in.GetAgent(), instanceState(in),
 				leaseState(in.GetStatus().GetLease()), stepCount(in), in.GetAddress(), console.OrDash(in.GetVersion()), console.Age(in.GetStarted()))
 		}
 	})

@@ -35,7 +35,7 @@ func (s *search) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "SCORE\tSESSION\tMESSAGE\tWHO\tTEXT")
 		for _, h := range resp.GetHits() {
 			m := wire.MessageFromProto(h.GetMessage())
-			console.Row(w, fmt.Sprintf("%.2f", h.GetScore()), h.GetSessionId(), m.Sequence, render.Speaker(m), console.Brief(m.Text, 80))
+			console.PrintRow(w, fmt.Sprintf("%.2f", h.GetScore()), h.GetSessionId(), m.Sequence, render.Speaker(m), console.Brief(m.Text, 80))
 		}
 	})
 }

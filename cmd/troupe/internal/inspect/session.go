@@ -47,12 +47,12 @@ func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
 		messages, err = allMessages(ctx, c, g.ID)
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		console.Row(w, "session", s.GetSessionId())
-		console.Row(w, "state", memorywire.SessionFromProto(s).State)
-		console.Row(w, "turns", s.GetTurns())
-		console.Row(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
-		console.Row(w, "last activity", console.Age(s.GetLastActivity())+" ago")
-		console.Row(w, "last trace", s.GetLastTraceId())
+		console.PrintRow(w, "session", s.GetSessionId())
+		console.PrintRow(w, "state", memorywire.SessionFromProto(s).State)
+		console.PrintRow(w, "turns", s.GetTurns())
+		console.PrintRow(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
+		console.PrintRow(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+		console.PrintRow(w, "last trace", s.GetLastTraceId())
 		fmt.Fprintln(w)
 		for _, m := range wire.MessagesFromProto(messages) {
 			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, console.EscapeLine(render.Speaker(m)), console.Escape(strings.TrimSpace(messageText(m))))
@@ -87,7 +87,7 @@ func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "SESSION\tUSER\tSTATE\tTURNS\tMESSAGES\tAGE\tIDLE")
 		for _, s := range resp.GetSessions() {
-			console.Row(w, s.GetSessionId(), console.OrDash(s.GetUserId()), memorywire.SessionFromProto(s).State,
+			console.PrintRow(w, s.GetSessionId(), console.OrDash(s.GetUserId()), memorywire.SessionFromProto(s).State,
 				s.GetTurns(), s.GetMessages(), console.Age(s.GetCreated()), console.Age(s.GetLastActivity()))
 		}
 	})
@@ -133,32 +133,32 @@ func (d *describeSession) Run(ctx context.Context, term console.Terminal) error 
 			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.CallNeedText(p),
 				console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 80)))
 		}
-		console.Rows(w, "waits", waits)
-		console.Rows(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
+		console.PrintRows(w, "waits", waits)
+		console.PrintRows(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
 		var names []string
 		for _, a := range artifacts.GetArtifacts() {
 			names = append(names, fmt.Sprintf("%s version %d, %d bytes", a.GetName(), a.GetVersion(), a.GetSize()))
 		}
-		console.Rows(w, "artifacts", names)
+		console.PrintRows(w, "artifacts", names)
 	})
 }
 
 func printSession(w *tabwriter.Writer, s *troupev1.Session, summary string) {
-	console.Row(w, "session", s.GetSessionId())
-	console.Row(w, "user", console.OrDash(s.GetUserId()))
-	console.Row(w, "state", memorywire.SessionFromProto(s).State)
-	console.Row(w, "turns", s.GetTurns())
-	console.Row(w, "open turn", console.OrDash(s.GetOpenTurnId()))
-	console.Row(w, "last trace", console.OrDash(s.GetLastTraceId()))
-	console.Row(w, "made", console.Age(s.GetCreated())+" ago")
-	console.Row(w, "last activity", console.Age(s.GetLastActivity())+" ago")
-	console.Row(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
+	console.PrintRow(w, "session", s.GetSessionId())
+	console.PrintRow(w, "user", console.OrDash(s.GetUserId()))
+	console.PrintRow(w, "state", memorywire.SessionFromProto(s).State)
+	console.PrintRow(w, "turns", s.GetTurns())
+	console.PrintRow(w, "open turn", console.OrDash(s.GetOpenTurnId()))
+	console.PrintRow(w, "last trace", console.OrDash(s.GetLastTraceId()))
+	console.PrintRow(w, "made", console.Age(s.GetCreated())+" ago")
+	console.PrintRow(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+	console.PrintRow(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
 	if s.GetSummarized() > 0 {
-		console.Row(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.Brief(summary, 80)))
+		console.PrintRow(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.Brief(summary, 80)))
 	}
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(s.GetMetadata())) {
 		labels = append(labels, name+"="+s.GetMetadata()[name])
 	}
-	console.Rows(w, "metadata", labels)
+	console.PrintRows(w, "metadata", labels)
 }

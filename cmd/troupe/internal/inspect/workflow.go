@@ -58,7 +58,7 @@ func (g *getWorkflows) Run(ctx context.Context, term console.Terminal) error {
 			if f.GetIsDefault() {
 				name += " (default)"
 			}
-			console.Row(w, name, f.GetEntry(), strings.Join(f.GetAgents(), ","), console.OrDash(f.GetDescription()))
+			console.PrintRow(w, name, f.GetEntry(), strings.Join(f.GetAgents(), ","), console.OrDash(f.GetDescription()))
 		}
 	})
 }

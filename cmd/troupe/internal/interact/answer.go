@@ -54,7 +54,7 @@ func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 	if a.Failed {
 		verdict = troupev1.CallVerdict_CALL_VERDICT_FAIL
 	}
-	return a.reply(ctx, term, a.Session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
+	return a.sendAnswers(ctx, term, a.Session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		for _, p := range waiting {
 			if p.GetId() == a.Call && p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
 				return a.credential(ctx, term, p, text)

@@ -21,7 +21,7 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 			return stays
 		}
 		if !stays {
-			t.note("What you decided is sent; the rest waits on.")
+			t.printNote("What you decided is sent; the rest waits on.")
 		}
 		later := t.postponed
 		t.send(ctx, answersRequest(answers))
@@ -63,7 +63,7 @@ func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
 
 func (t *chatSession) postpone(p *troupev1.PendingCall) {
 	t.postponed = append(t.postponed, p.GetId())
-	t.note("It waits. /pending asks again; a message in its place leaves it undone.")
+	t.printNote("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 
 // askDecision asks about one call. It returns nil if the user postpones the call, and false if the user leaves.

@@ -34,7 +34,7 @@ Example: troupe approve s1 1-1-2 --actor alice`
 
 // Run approves the calls.
 func (a *approve) Run(ctx context.Context, term console.Terminal) error {
-	return a.decide(ctx, term, a.Session, a.Calls, troupev1.CallVerdict_CALL_VERDICT_APPROVE, "")
+	return a.sendVerdict(ctx, term, a.Session, a.Calls, troupev1.CallVerdict_CALL_VERDICT_APPROVE, "")
 }
 
 type deny struct {
@@ -58,13 +58,13 @@ func (d *deny) Run(ctx context.Context, term console.Terminal) error {
 	if d.Stop {
 		verdict = troupev1.CallVerdict_CALL_VERDICT_STOP
 	}
-	return d.decide(ctx, term, d.Session, d.Calls, verdict, d.Reason)
+	return d.sendVerdict(ctx, term, d.Session, d.Calls, verdict, d.Reason)
 }
 
-// decide sends one verdict for the named calls. Without names it prints all calls that wait for an approval and
+// sendVerdict sends one verdict for the named calls. Without names it prints all calls that wait for an approval and
 // sends the verdict for these.
-func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
-	return r.reply(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
+func (r *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
+	return r.sendAnswers(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		if len(calls) == 0 {
 			for _, p := range waiting {
 				if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_APPROVAL {
@@ -85,8 +85,8 @@ func (r *answerFlags) decide(ctx context.Context, term console.Terminal, session
 	})
 }
 
-// reply sends the answers that choose returns for the pending calls, and prints the rest of the turn.
-func (r *answerFlags) reply(ctx context.Context, term console.Terminal, session string,
+// sendAnswers sends the answers that choose returns for the pending calls, and prints the rest of the turn.
+func (r *answerFlags) sendAnswers(ctx context.Context, term console.Terminal, session string,
 	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error),
 ) error {
 	return r.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {

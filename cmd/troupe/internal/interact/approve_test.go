@@ -50,7 +50,7 @@ func TestApprove_ApprovesAllPendingCalls(t *testing.T) {
 	require.Contains(t, shown, "call       1-1-2  send_mail", "the user sees what is approved")
 	require.Contains(t, shown, "call       1-1-3  send_mail")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE ", "1-1-3": "APPROVE "}, d.Verdicts()))
-	req, _ := d.Last()
+	req, _ := d.LastRequest()
 	require.Equal(t, "alice", req.GetUserId(), "the user of the session answers")
 	require.Equal(t, "alice@example.com", req.GetAuth().GetActor())
 	require.Contains(t, out, "answer    1-1-2: approve\n")
@@ -71,7 +71,7 @@ func TestApprove_SendsOnlyNamedCalls(t *testing.T) {
 	_, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "1-1-3", "--request-id", "r1")
 	require.Empty(t, shown)
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-3": "APPROVE "}, d.Verdicts()))
-	req, _ := d.Last()
+	req, _ := d.LastRequest()
 	require.Equal(t, "r1", req.GetRequestId())
 	out, _ := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "--request-id", "r1", "--json")
 	require.Contains(t, out, `"answers"`, "the call can be repeated")
@@ -93,7 +93,7 @@ func TestAnswer_ReadsStandardInput(t *testing.T) {
 		d := newMesh(t)
 		d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "number")
 		d.Run(t, process.ExitOK, input, "answer", "s1", "1-1-2", "-", "--failed")
-		_, answers := d.Last()
+		_, answers := d.LastRequest()
 		require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_FAIL, Text: want}}, answers, protocmp.Transform()))
 	}
 	for _, unfit := range []string{strings.Repeat("x", 256<<10+1), "\xff"} {

@@ -24,10 +24,10 @@ type ask struct {
 
 // Validate rejects a command that has neither a text nor a file nor a trace to continue.
 func (a *ask) Validate() error {
-	if err := a.check(len(a.Text)+len(a.File) > 0); err != nil {
+	if err := a.validate(len(a.Text)+len(a.File) > 0); err != nil {
 		return err
 	}
-	if len(a.Text) == 0 && len(a.File) == 0 && a.from() == nil {
+	if len(a.Text) == 0 && len(a.File) == 0 && a.origin() == nil {
 		return errors.New("expected \"<text> ...\", or a --file")
 	}
 	return nil
@@ -57,13 +57,13 @@ func (a *ask) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	req := &troupev1.OrchestrateRequest{
-		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.from(),
+		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.origin(),
 		Priority: a.Priority, Tags: a.Tag, Budget: limits,
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
 	}
 	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
-		return req, a.originFlags.repeat(), nil
+		return req, a.originFlags.repeatHint(), nil
 	})
 }

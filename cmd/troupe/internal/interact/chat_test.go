@@ -56,7 +56,7 @@ by clerk, 0 model calls, 1ms
 > /session
 Session s1. Go on with it: `+again+`> 
 Go on with: `+again, out)
-	req, _ := d.Last()
+	req, _ := d.LastRequest()
 	require.Equal(t, "clerk", req.GetTarget())
 	require.Equal(t, "a b", req.GetAuth().GetActor())
 
@@ -88,12 +88,12 @@ func TestChat_AsksAboutPendingCalls(t *testing.T) {
 	require.Contains(t, out, "\n  call       1-1-2  send_mail waits for an approval\n")
 	require.Contains(t, out, "\nHeard 1-1-2: approve\n")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE "}, d.Verdicts()))
-	req, _ := d.Last()
+	req, _ := d.LastRequest()
 	require.Empty(t, req.GetTarget())
 
 	runChat(t, d, []string{"mail", "n,  Bob has left "}, "--session", "s1", "--target", "clerk")
 	require.Empty(t, cmp.Diff(map[string]string{"3-1-2": "DENY Bob has left"}, d.Verdicts()))
-	req, _ = d.Last()
+	req, _ = d.LastRequest()
 	require.Empty(t, req.GetTarget(), "answers go to who waits for them")
 
 	for line, want := range map[string]string{"42": "SUCCEED 42", "/fail no\tidea": "FAIL no\tidea", "/fail": "FAIL "} {
@@ -216,7 +216,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.interrupts <- os.Interrupt
 	s.expect("The turn continues without you. Enter shows the rest")
 	s.expect("> ")
-	close(d.Slow)
+	close(d.EndSlowTurn)
 	s.typeLine("")
 	s.expect("by clerk")
 	d.Mu.Lock()
@@ -259,11 +259,11 @@ func TestChat_IgnoresAnswerTypedBeforeTheQuestion(t *testing.T) {
 	s.expect("You said slow.")
 	s.typeLine("mail")
 	s.typeLine("y")
-	close(d.Slow)
+	close(d.EndSlowTurn)
 	s.expect("Not taken as an answer, for it was typed before: y")
 	s.expect("Enter (later): ")
 	s.typeLine("n")
 	s.expect("Heard 2-1-2: deny")
-	req, _ := d.Last()
+	req, _ := d.LastRequest()
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_UNSPECIFIED, req.GetOnBusy())
 }

@@ -26,12 +26,12 @@ import (
 
 // run prints a greeting and the history, and then handles lines until the user leaves.
 func (t *chatSession) run(ctx context.Context) error {
-	if err := t.open(ctx); err != nil {
+	if err := t.openSession(ctx); err != nil {
 		return t.Explain(err)
 	}
 	for t.answerPending(ctx) {
 		text, ok := t.prompt("> ")
-		if !ok || !t.handle(ctx, text) {
+		if !ok || !t.handleLine(ctx, text) {
 			break
 		}
 	}
@@ -39,8 +39,8 @@ func (t *chatSession) run(ctx context.Context) error {
 	return nil
 }
 
-// open prints the greeting and the latest messages of the session.
-func (t *chatSession) open(ctx context.Context) error {
+// openSession prints the greeting and the latest messages of the session.
+func (t *chatSession) openSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
 	if t.Session == "" {
@@ -48,12 +48,12 @@ func (t *chatSession) open(ctx context.Context) error {
 			return err
 		}
 		t.Session = uuid.NewString()
-		t.greet("new")
+		t.printGreeting("new")
 		return nil
 	}
 	resp, err := t.mesh.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: t.Session})
 	if failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound) {
-		t.greet("new")
+		t.printGreeting("new")
 		return nil
 	} else if err != nil {
 		return err
@@ -63,24 +63,24 @@ func (t *chatSession) open(ctx context.Context) error {
 		return failure.Newf(failure.NotFound, "troupe", "there is no session %s of user %s; leave --session out to begin one", t.Session, t.User)
 	}
 	t.User, t.exists = cmp.Or(s.GetUserId(), t.User), true
-	t.greet(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, console.Count(int64(s.GetTurns()), "turn")))
-	if err := t.history(ctx, s.GetLastSequence()); err != nil {
+	t.printGreeting(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, console.Count(int64(s.GetTurns()), "turn")))
+	if err := t.printHistory(ctx, s.GetLastSequence()); err != nil {
 		return err
 	}
 	t.pending = s.GetPending()
 	if s.GetOpenTurnId() != "" && s.GetLastTraceId() != "" {
-		t.unfinished = func(ctx context.Context) stream { return t.mesh.Watch(ctx, s.GetLastTraceId(), t.lastSequence) }
-		t.note("A turn is running here. Enter shows it; what you type waits for its end.")
+		t.unfinishedTurn = func(ctx context.Context) stream { return t.mesh.Watch(ctx, s.GetLastTraceId(), t.lastSequence) }
+		t.printNote("A turn is running here. Enter shows it; what you type waits for its end.")
 	}
 	return nil
 }
 
-func (t *chatSession) greet(what string) {
+func (t *chatSession) printGreeting(what string) {
 	with := "the default workflow"
 	if t.Target != "" {
 		with = console.EscapeLine(t.Target)
 	}
-	t.note("Session %s (%s). You talk with %s; /help lists what you can do.", t.Session, what, with)
+	t.printNote("Session %s (%s). You talk with %s; /help lists what you can do.", t.Session, what, with)
 }
 
 // historyMessages is the number of latest messages that the chat prints. historyCharacters is the number of
@@ -90,7 +90,7 @@ const (
 	historyCharacters = 300
 )
 
-func (t *chatSession) history(ctx context.Context, last int64) error {
+func (t *chatSession) printHistory(ctx context.Context, last int64) error {
 	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{
 		SessionId:     t.Session,
 		AfterSequence: max(0, last-historyMessages), PageSize: historyMessages,
@@ -117,11 +117,11 @@ const chatHelp = `  /session  the id of this session, and how to go on with it
 Ctrl-C while a turn runs stops waiting for it; it goes on, and Enter shows the rest.
 A space before a slash sends it as a message.`
 
-// handle runs the chat command in a line or sends the line as a message. It reports whether the chat continues.
-func (t *chatSession) handle(ctx context.Context, text string) bool {
+// handleLine runs the chat command in a line or sends the line as a message. It reports whether the chat continues.
+func (t *chatSession) handleLine(ctx context.Context, text string) bool {
 	switch command := strings.TrimSpace(text); {
-	case command == "" && t.unfinished != nil:
-		t.follow(ctx)
+	case command == "" && t.unfinishedTurn != nil:
+		t.followTurn(ctx)
 	case command == "":
 	case !strings.HasPrefix(text, "/"):
 		t.sendMessage(ctx, text)
@@ -130,18 +130,18 @@ func (t *chatSession) handle(ctx context.Context, text string) bool {
 	case command == "/help":
 		fmt.Fprintln(t.term.Out, chatHelp)
 	case command == "/session":
-		t.note("Session %s. Go on with it: %s", t.Session, t.resumeCommand())
+		t.printNote("Session %s. Go on with it: %s", t.Session, t.resumeCommand())
 	case command == "/pending":
 		t.refreshPending(ctx)
 	case command == "/new":
 		if t.exists {
-			t.note("The session before: %s", t.resumeCommand())
+			t.printNote("The session before: %s", t.resumeCommand())
 		}
 		*t = chatSession{chat: t.chat, term: t.term, mesh: t.mesh, auth: t.auth, lines: t.lines, interrupts: t.interrupts, hold: t.hold}
 		t.Session = uuid.NewString()
-		t.greet("new")
+		t.printGreeting("new")
 	default:
-		t.note("There is no %s; /help lists what there is.", console.EscapeLine(command))
+		t.printNote("There is no %s; /help lists what there is.", console.EscapeLine(command))
 	}
 	return true
 }
@@ -157,14 +157,14 @@ func (t *chatSession) refreshPending(ctx context.Context) {
 	}
 	t.pending, t.postponed = resp.GetSession().GetPending(), nil
 	if len(t.pending) == 0 {
-		t.note("Nothing waits.")
+		t.printNote("Nothing waits.")
 	}
 }
 
 // sendMessage sends a message. If another turn of the session runs, it retries after that turn has ended.
 func (t *chatSession) sendMessage(ctx context.Context, text string) {
 	if len(t.pending) > 0 {
-		t.note("A message leaves what waits undone.")
+		t.printNote("A message leaves what waits undone.")
 	}
 	t.send(ctx, &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: strings.ToValidUTF8(text, "\uFFFD")},
@@ -178,8 +178,8 @@ func (t *chatSession) send(ctx context.Context, req *troupev1.OrchestrateRequest
 		req.Timeout = durationpb.New(t.Timeout)
 	}
 	t.lastSequence, t.pending, t.postponed = 0, nil, nil
-	t.unfinished = func(ctx context.Context) stream { return remote.AnnounceRetries(t.mesh, t.term).Turn(ctx, req) }
-	t.follow(ctx)
+	t.unfinishedTurn = func(ctx context.Context) stream { return remote.AnnounceRetries(t.mesh, t.term).Turn(ctx, req) }
+	t.followTurn(ctx)
 }
 
 // resumeCommand returns the shell command that resumes the session.
@@ -197,7 +197,7 @@ func (t *chatSession) resumeCommand() string {
 // printResumeHint prints how to resume the session, unless the session has no turn.
 func (t *chatSession) printResumeHint() {
 	if t.exists {
-		t.note("Go on with: %s", t.resumeCommand())
+		t.printNote("Go on with: %s", t.resumeCommand())
 	}
 }
 
@@ -205,12 +205,12 @@ func (t *chatSession) printError(err error) {
 	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Red, "Failed:"), console.Indent(failure.Plain(t.Explain(err)), 2))
 }
 
-func (t *chatSession) note(format string, args ...any) {
+func (t *chatSession) printNote(format string, args ...any) {
 	fmt.Fprintln(t.term.Out, t.term.Paint(console.Dim, fmt.Sprintf(format, args...)))
 }
 
-// show prints the rest of a turn and remembers the calls that are pending after it.
-func (t *chatSession) show(all stream) error {
+// printTurn prints the rest of a turn and remembers the calls that are pending after it.
+func (t *chatSession) printTurn(all stream) error {
 	r := render.NewChatView(t.term)
 	for e, err := range all {
 		if err != nil {
@@ -224,7 +224,7 @@ func (t *chatSession) show(all stream) error {
 			}
 			t.lastSequence = s
 		}
-		r.Event(e)
+		r.PrintEvent(e)
 		if end := e.GetTurnResult(); end != nil {
 			t.pending = end.GetPending()
 		}
@@ -247,15 +247,15 @@ type chatSession struct {
 	interruptedOnce bool // the next Ctrl-C leaves
 	terminated      bool // the process was asked to end
 
-	exists       bool                         // the mesh knows the session
-	unfinished   func(context.Context) stream // a turn whose end was not shown (nil for none)
-	lastSequence uint64                       // the last of its events that was shown
-	pending      []*troupev1.PendingCall
-	postponed    []string // ids of the calls that the user postponed, as they were at that time
+	exists         bool                         // the mesh knows the session
+	unfinishedTurn func(context.Context) stream // a turn whose end was not shown (nil for none)
+	lastSequence   uint64                       // the last of its events that was shown
+	pending        []*troupev1.PendingCall
+	postponed      []string // ids of the calls that the user postponed, as they were at that time
 }
 
-// follow prints the rest of the unfinished turn. It prints errors too, because an error does not end the chat.
-func (t *chatSession) follow(ctx context.Context) {
+// followTurn prints the rest of the unfinished turn. It prints errors too, because an error does not end the chat.
+func (t *chatSession) followTurn(ctx context.Context) {
 	waiting, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	var by os.Signal // what ended the wait (nil if nothing did)
@@ -266,22 +266,22 @@ func (t *chatSession) follow(ctx context.Context) {
 		case <-waiting.Done():
 		}
 	})
-	err := t.show(t.unfinished(waiting))
+	err := t.printTurn(t.unfinishedTurn(waiting))
 	stop()
 	watching.Wait()
 	switch {
 	case err == nil:
-		t.unfinished, t.lastSequence = nil, 0
+		t.unfinishedTurn, t.lastSequence = nil, 0
 	case by != nil && t.lastSequence > 0:
-		t.note("The turn continues without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
+		t.printNote("The turn continues without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
 	case by != nil:
-		t.note("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
+		t.printNote("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
 	default:
 		t.printError(err)
 		if t.lastSequence == 0 && !mayHaveBegun(err) {
-			t.unfinished = nil // the mesh rejected it
+			t.unfinishedTurn = nil // the mesh rejected it
 		} else {
-			t.note("The turn may go on all the same; Enter looks for it.")
+			t.printNote("The turn may go on all the same; Enter looks for it.")
 		}
 	}
 	t.interruptedOnce, t.terminated = by != nil, by != nil && by != os.Interrupt

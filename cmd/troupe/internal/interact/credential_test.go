@@ -30,7 +30,7 @@ func TestAnswer_SealsACredential(t *testing.T) {
 		}
 		require.Zero(t, run(t.Context(), args, term), "%s%s", &out, &err)
 		require.Contains(t, out.String(), `"hunter2" <nil>`, "the desk could open it")
-		req, answers := d.Last()
+		req, answers := d.LastRequest()
 		require.NotContains(t, req.String(), "hunter2")
 		require.NotContains(t, string(answers[0].GetSealed()), "hunter2")
 		if from == "terminal" {

@@ -34,9 +34,9 @@ func (n credentialFlags) auth() (*troupev1.Auth, error) {
 		if _, ok := auth.Credentials[name]; ok {
 			return nil, invalidCredential("%s is given twice", name)
 		}
-		read := fromEnv
+		read := credentialFromEnv
 		if source == "file" {
-			read = fromFile
+			read = credentialFromFile
 		}
 		text, err := read(at)
 		switch {
@@ -65,7 +65,7 @@ func (n credentialFlags) repeatHint() string {
 // maxCredential is the limit of a credential in bytes, as in troupe.v1.Auth.
 const maxCredential = 16 << 10
 
-func fromEnv(name string) (string, error) {
+func credentialFromEnv(name string) (string, error) {
 	text, ok := os.LookupEnv(name)
 	if !ok {
 		return "", fmt.Errorf("the environment variable %s is not set", name)
@@ -73,8 +73,8 @@ func fromEnv(name string) (string, error) {
 	return text, nil
 }
 
-// fromFile reads a credential without its final newline, which editors and echo add.
-func fromFile(path string) (string, error) {
+// credentialFromFile reads a credential without its final newline, which editors and echo add.
+func credentialFromFile(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names the file
 	if err != nil {
 		return "", err

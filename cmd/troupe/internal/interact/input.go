@@ -13,9 +13,9 @@ import (
 
 // line is one line of input, with the time at which it was read.
 type line struct {
-	text string
-	at   time.Time
-	held bool // reading stops after this line until it is released
+	text         string
+	readAt       time.Time
+	stopsReading bool // reading stops after this line until it is released
 }
 
 // readLines reads lines in the background until the input or ctx ends. It reads ahead, so that it knows when the
@@ -66,9 +66,9 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 			case !ok:
 				fmt.Fprintln(t.term.Out)
 				return "", false
-			case t.term.Interactive && l.at.Before(asked):
+			case t.term.Interactive && l.readAt.Before(asked):
 				t.hold.release()
-				t.note("Not taken as an answer, for it was typed before: %s", console.Brief(l.text, 60))
+				t.printNote("Not taken as an answer, for it was typed before: %s", console.Brief(l.text, 60))
 				continue
 			case !t.term.Interactive:
 				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has echoed it already
@@ -81,7 +81,7 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 				return "", false
 			}
 			t.interruptedOnce = true
-			t.note("Ctrl-C once more leaves.")
+			t.printNote("Ctrl-C once more leaves.")
 		}
 	}
 	return "", false

@@ -26,7 +26,7 @@ func (h *inputHold) wait(ctx context.Context) bool {
 
 // recordLine notes that the chat received a line. If the hold is not active, readLines continues at once.
 func (h *inputHold) recordLine(l line) {
-	h.pending = h.pending || l.held
+	h.pending = h.pending || l.stopsReading
 	if !h.active.Load() {
 		h.release()
 	}

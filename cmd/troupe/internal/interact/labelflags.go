@@ -17,8 +17,8 @@ type labelFlags struct {
 	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 
-// repeat returns the flags that set the same labels again.
-func (l labelFlags) repeat() (flags string) {
+// repeatFlags returns the flags that set the same labels again.
+func (l labelFlags) repeatFlags() (flags string) {
 	if l.Profile != "" {
 		flags += " --profile " + console.ShellWord(l.Profile)
 	}

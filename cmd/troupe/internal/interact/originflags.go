@@ -15,8 +15,8 @@ type originFlags struct {
 	Step   int32  `help:"With --from: the first step to repeat, at most 50." placeholder:"N" type:"step"`
 }
 
-// from returns the origin to send in the request (nil means none).
-func (e originFlags) from() *troupev1.From {
+// origin returns the origin to send in the request (nil means none).
+func (e originFlags) origin() *troupev1.From {
 	switch {
 	case e.Resume != "":
 		return &troupev1.From{TraceId: e.Resume}
@@ -27,8 +27,8 @@ func (e originFlags) from() *troupev1.From {
 	}
 }
 
-// check rejects flags that exclude each other. The argument says whether the command has a text or a file.
-func (e originFlags) check(said bool) error {
+// validate rejects flags that exclude each other. The argument says whether the command has a text or a file.
+func (e originFlags) validate(said bool) error {
 	switch {
 	case e.Resume != "" && (e.From != "" || said):
 		return errors.New("--resume continues the original request: leave the text, --file and --from out")
@@ -39,8 +39,8 @@ func (e originFlags) check(said bool) error {
 	}
 }
 
-// repeat returns a hint with the flags that send the same request again (empty when the text is enough).
-func (e originFlags) repeat() string {
+// repeatHint returns a hint with the flags that send the same request again (empty when the text is enough).
+func (e originFlags) repeatHint() string {
 	switch {
 	case e.Resume != "":
 		return "ask for the same with: --resume " + console.ShellWord(e.Resume)

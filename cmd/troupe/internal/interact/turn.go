@@ -61,7 +61,7 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
 		}
 		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeat()+s.repeatHint())
+			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeatFlags()+s.repeatHint())
 	}
 	return s.Explain(err)
 }

@@ -86,7 +86,7 @@ func (s *showAudit) Run(term console.Terminal) error {
 	fmt.Fprintln(w, "TIME\tAT\tKIND\tACTOR\tACTION\tOBJECT\tRESULT\tFACTS")
 	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.Recorded) {
 		if s.matches(r) {
-			console.Row(w, r.Time.Format(time.RFC3339), console.OrDash(r.At), r.Kind, console.OrDash(r.Actor),
+			console.PrintRow(w, r.Time.Format(time.RFC3339), console.OrDash(r.At), r.Kind, console.OrDash(r.Actor),
 				r.Action, console.OrDash(r.Object), console.OrDash(r.Result), factsText(r.Facts))
 		}
 	})

@@ -103,8 +103,8 @@ func (e *eraseUser) confirm(term console.Terminal) error {
 
 // printReceipt prints what the erasure removed, what remains, and why.
 func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
-	console.Row(w, "by", console.OrDash(r.GetBy()))
-	console.Row(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
+	console.PrintRow(w, "by", console.OrDash(r.GetBy()))
+	console.PrintRow(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
 	var removed, remains []string
 	for _, items := range r.GetRemoved() {
 		removed = append(removed, fmt.Sprintf("%d %s", items.GetCount(), items.GetKind()))
@@ -119,6 +119,6 @@ func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 	if len(removed) == 0 {
 		removed = []string{"nothing: there was nothing left"}
 	}
-	console.Rows(w, "removed", removed)
-	console.Rows(w, "remains", remains)
+	console.PrintRows(w, "removed", removed)
+	console.PrintRows(w, "remains", remains)
 }

@@ -64,7 +64,7 @@ func (r *resume) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		printOutcomes(w, resp.GetInstances())
 		if out != nil {
-			console.Row(w, fmt.Sprintf("agent %s gets no step all the same: it is %s; troupe release %s ends that", r.Agent, render.Quarantine(out), r.Agent))
+			console.PrintRow(w, fmt.Sprintf("agent %s gets no step all the same: it is %s; troupe release %s ends that", r.Agent, render.Quarantine(out), r.Agent))
 		}
 	})
 	return outcomeError(err, resp.GetInstances())
@@ -78,7 +78,7 @@ func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 		if o.GetStatus() != nil {
 			state = string(instancewire.StateFromProto(o.GetStatus().GetState()))
 		}
-		console.Row(w, o.GetInstanceId(), state, console.OrDash(o.GetFailure().GetMessage()))
+		console.PrintRow(w, o.GetInstanceId(), state, console.OrDash(o.GetFailure().GetMessage()))
 	}
 }
 
@@ -116,9 +116,9 @@ func (d *drain) Run(ctx context.Context, term console.Terminal) error {
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		console.Row(w, d.Instance, instancewire.StateFromProto(resp.GetStatus().GetState()))
+		console.PrintRow(w, d.Instance, instancewire.StateFromProto(resp.GetStatus().GetState()))
 		for _, e := range resp.GetErrors() {
-			console.Row(w, "", e)
+			console.PrintRow(w, "", e)
 		}
 	})
 }

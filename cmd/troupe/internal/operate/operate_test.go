@@ -19,21 +19,21 @@ import (
 // deadlineRecorder is an orchestrator that records how much time its callers allow.
 type deadlineRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	left time.Duration
+	timeLeft time.Duration
 }
 
-func (s *deadlineRecorder) note(ctx context.Context) {
+func (s *deadlineRecorder) recordDeadline(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	s.left = time.Until(deadline)
+	s.timeLeft = time.Until(deadline)
 }
 
 func (s *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	s.note(ctx)
+	s.recordDeadline(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
 func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
-	s.note(ctx)
+	s.recordDeadline(ctx)
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
@@ -84,6 +84,6 @@ func TestOperate_OutlastsTheOrchestrator(t *testing.T) {
 		2 * time.Minute: {"pause", "--timeout", "2m"},
 	} {
 		require.Zero(t, run(t.Context(), append(verb, "--addr", addr, "research"), console.Terminal{Out: io.Discard, Err: io.Discard}))
-		require.Greater(t, s.left, within+most, "%s", verb)
+		require.Greater(t, s.timeLeft, within+most, "%s", verb)
 	}
 }

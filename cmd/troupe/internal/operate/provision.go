@@ -69,7 +69,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
 	}
 	fmt.Fprintf(term.Out, "etcd knows %s.\n", strings.Join(names, ", "))
 	if len(others) > 0 {
-		fmt.Fprintf(term.Out, "It also knows %s, which no file declares; remove each with etcdctl user delete.\n", console.Join(others))
+		fmt.Fprintf(term.Out, "It also knows %s, which no file declares; remove each with etcdctl user delete.\n", console.JoinNames(others))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func (s Server) Explain(err error) error {
 	err = grpcfailure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Cause == nil {
-		return inFlags(err)
+		return translateToFlags(err)
 	}
 	missed, why := grpcfailure.ClassifyDial(e.Cause)
 	switch {

@@ -24,9 +24,9 @@ var (
 	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 
-// inFlags replaces API fields in an error about a request by flags and arguments. It returns other errors
+// translateToFlags replaces API fields in an error about a request by flags and arguments. It returns other errors
 // unchanged.
-func inFlags(err error) error {
+func translateToFlags(err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !failure.Is(err, failure.UserInvalidInput, failure.NotFound, failure.TurnNotOpen) {
 		return err

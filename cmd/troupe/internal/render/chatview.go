@@ -19,8 +19,8 @@ func NewChatView(term console.Terminal) *ChatView {
 	return &ChatView{View: View{Terminal: term}, tools: map[string]string{}}
 }
 
-// Event prints an event for a user of a chat.
-func (r *ChatView) Event(e *troupev1.Event) {
+// PrintEvent prints an event for a user of a chat.
+func (r *ChatView) PrintEvent(e *troupev1.Event) {
 	call := func(id string) string { return fmt.Sprint(e.GetStep(), " ", id) }
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted, *troupev1.Event_Plan, *troupev1.Event_RoutingDecision, *troupev1.Event_StepFinished, *troupev1.Event_ToolCallPending:
@@ -29,18 +29,18 @@ func (r *ChatView) Event(e *troupev1.Event) {
 	case *troupev1.Event_TextDelta:
 		if r.speaker != e.GetAgent() {
 			r.speaker = e.GetAgent()
-			r.line("%s", r.Terminal.Paint(console.Dim, console.EscapeLine(r.speaker)+":"))
+			r.printLine("%s", r.Terminal.Paint(console.Dim, console.EscapeLine(r.speaker)+":"))
 		}
-		r.text(p.TextDelta.GetText())
+		r.printText(p.TextDelta.GetText())
 	case *troupev1.Event_ToolCallStarted:
 		r.tools[call(p.ToolCallStarted.GetCallId())] = console.Brief(p.ToolCallStarted.GetArguments(), 60)
 	case *troupev1.Event_ToolCallFinished:
 		f := p.ToolCallFinished
-		r.line("  %s", r.Terminal.Paint(console.Dim, fmt.Sprintf("tool %s %s → %s after %s: %s", console.EscapeLine(f.GetTool()), r.tools[call(f.GetCallId())],
+		r.printLine("  %s", r.Terminal.Paint(console.Dim, fmt.Sprintf("tool %s %s → %s after %s: %s", console.EscapeLine(f.GetTool()), r.tools[call(f.GetCallId())],
 			ToolStatus(f.GetStatus()), console.Duration(f.GetDuration()), console.Brief(f.GetSummary(), 80))))
 	case *troupev1.Event_TurnResult:
-		r.result(p.TurnResult)
+		r.printResult(p.TurnResult)
 	default:
-		r.View.Event(e)
+		r.View.PrintEvent(e)
 	}
 }

@@ -64,7 +64,7 @@ func AgentMessage(m *troupev1.AgentMessage) string {
 		parts = append(parts, "said: "+console.Brief(m.GetText(), 80))
 	}
 	if keys := m.GetStateKeys(); len(keys) > 0 {
-		parts = append(parts, "state: "+console.Join(keys))
+		parts = append(parts, "state: "+console.JoinNames(keys))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
 		parts = append(parts, fmt.Sprintf("artifact: %s, version %d", console.EscapeLine(name), m.GetArtifacts()[name]))

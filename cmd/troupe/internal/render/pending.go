@@ -67,12 +67,12 @@ func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 	if p.GetUntil() != nil {
 		row("until", "%s, %s; an answer after that counts as a denial", console.TimeOfDay(p.GetUntil()), console.TimeLeft(p.GetUntil()))
 	}
-	row("arguments", "%s", strings.ReplaceAll(arguments(p.GetArguments()), "\n", "\n             "))
+	row("arguments", "%s", strings.ReplaceAll(formatArguments(p.GetArguments()), "\n", "\n             "))
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// arguments formats a JSON object for a person, on one line if it fits.
-func arguments(text string) string {
+// formatArguments formats a JSON object for a person, on one line if it fits.
+func formatArguments(text string) string {
 	const width = 80
 	if flat := console.EscapeLine(strings.TrimSpace(text)); len(flat) <= width {
 		return flat

@@ -42,7 +42,7 @@ func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begu
 			}
 			fmt.Fprintln(v.Terminal.Out, string(line))
 		} else {
-			v.Event(e)
+			v.PrintEvent(e)
 		}
 		if r := e.GetTurnResult(); r != nil {
 			return begun, outcomeError(r.GetOutcome())
@@ -51,86 +51,86 @@ func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begu
 	return begun, nil
 }
 
-func (v *View) line(format string, args ...any) {
+func (v *View) printLine(format string, args ...any) {
 	v.EndText()
 	fmt.Fprintf(v.Terminal.Out, format+"\n", args...)
 }
 
-// Event prints an event of a turn.
-func (v *View) Event(e *troupev1.Event) {
+// PrintEvent prints an event of a turn.
+func (v *View) PrintEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		v.line("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
+		v.printLine("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
 			e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
 		if above := p.TurnStarted.GetParent(); above != nil {
-			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "parent"), Parent(above))
+			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "parent"), Parent(above))
 		}
 		if f := p.TurnStarted.GetFrom(); f != nil {
-			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "from"), Origin(f))
+			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "from"), Origin(f))
 		}
 		for _, a := range p.TurnStarted.GetAnswers() {
-			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "answer"), Answer(a))
+			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "answer"), Answer(a))
 		}
 		for _, b := range p.TurnStarted.GetAttachments() {
-			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "file"), Attachment(b))
+			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "file"), Attachment(b))
 		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			v.line("%-9s %s: %s", v.Terminal.Paint(console.Dim, "plan"), console.EscapeLine(w), console.Join(p.Plan.GetSteps()))
+			v.printLine("%-9s %s: %s", v.Terminal.Paint(console.Dim, "plan"), console.EscapeLine(w), console.JoinNames(p.Plan.GetSteps()))
 		}
 	case *troupev1.Event_RoutingDecision:
 		what := "route"
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tools"
 		}
-		v.line("%-9s %s  %s", v.Terminal.Paint(console.Dim, what),
+		v.printLine("%-9s %s  %s", v.Terminal.Paint(console.Dim, what),
 			v.Terminal.Paint(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.Paint(console.Dim,
 				"("+console.EscapeLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed, v.step = "", e.GetStep()
-		v.line("%-9s %s works on instance %s", v.Terminal.Paint(console.Dim, "execute"), console.EscapeLine(e.GetAgent()), console.EscapeLine(e.GetInstanceId()))
+		v.printLine("%-9s %s works on instance %s", v.Terminal.Paint(console.Dim, "execute"), console.EscapeLine(e.GetAgent()), console.EscapeLine(e.GetInstanceId()))
 	case *troupev1.Event_ToolCallStarted:
-		v.line("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()),
+		v.printLine("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()),
 			v.Terminal.Paint(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
 	case *troupev1.Event_ToolProgress:
-		v.line("          tool %s", v.Terminal.Paint(console.Dim, toolProgress(p.ToolProgress)))
+		v.printLine("          tool %s", v.Terminal.Paint(console.Dim, toolProgress(p.ToolProgress)))
 	case *troupev1.Event_SubtaskStarted:
-		v.line("          %s works in %s", console.EscapeLine(p.SubtaskStarted.GetTarget()), v.Terminal.Paint(console.Dim, Subtask(p.SubtaskStarted)))
+		v.printLine("          %s works in %s", console.EscapeLine(p.SubtaskStarted.GetTarget()), v.Terminal.Paint(console.Dim, Subtask(p.SubtaskStarted)))
 	case *troupev1.Event_ToolCallFinished:
-		v.line("          tool %s", v.Terminal.Paint(console.Dim, toolFinished(p.ToolCallFinished)))
+		v.printLine("          tool %s", v.Terminal.Paint(console.Dim, toolFinished(p.ToolCallFinished)))
 	case *troupev1.Event_ToolCallPending:
-		v.line("          tool %s waits for %s", console.EscapeLine(p.ToolCallPending.GetCall().GetTool()), CallNeedText(p.ToolCallPending.GetCall()))
+		v.printLine("          tool %s waits for %s", console.EscapeLine(p.ToolCallPending.GetCall().GetTool()), CallNeedText(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_TextDelta:
 		if v.step != e.GetStep() {
 			v.streamed, v.step = "", e.GetStep()
-			v.line("          %s:", console.EscapeLine(e.GetAgent()))
+			v.printLine("          %s:", console.EscapeLine(e.GetAgent()))
 		}
-		v.text(p.TextDelta.GetText())
+		v.printText(p.TextDelta.GetText())
 	case *troupev1.Event_TextRetracted:
 		v.streamed = ""
-		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(),
+		v.printLine("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(),
 			console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
-		v.line("          %s", AgentMessage(p.AgentMessage))
+		v.printLine("          %s", AgentMessage(p.AgentMessage))
 	case *troupev1.Event_Thinking:
-		v.line("%-9s %s", v.Terminal.Paint(console.Dim, Topic(p.Thinking)), v.Terminal.Paint(console.Dim, console.Indent(p.Thinking.GetText(), 10)))
+		v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, Topic(p.Thinking)), v.Terminal.Paint(console.Dim, console.Indent(p.Thinking.GetText(), 10)))
 	case *troupev1.Event_Warning:
-		v.line("%-9s %s", v.Terminal.Paint(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
+		v.printLine("%-9s %s", v.Terminal.Paint(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
 	case *troupev1.Event_OwnershipViolation:
-		v.line("%-9s %s", v.Terminal.Paint(console.Red, "violation"), Violation(p.OwnershipViolation))
+		v.printLine("%-9s %s", v.Terminal.Paint(console.Red, "violation"), Violation(p.OwnershipViolation))
 	case *troupev1.Event_StepFinished:
-		v.stepFinished(e, p.StepFinished)
+		v.printStepFinished(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
-		v.result(p.TurnResult)
+		v.printResult(p.TurnResult)
 		for _, line := range Recovery(p.TurnResult.GetPartial(), v.commandFlags("")) {
-			v.line("%s", line)
+			v.printLine("%s", line)
 		}
-		v.nextSteps(e.GetSessionId(), p.TurnResult)
+		v.printNextSteps(e.GetSessionId(), p.TurnResult)
 	}
 }
 
-// text prints streamed text, indented.
-func (v *View) text(s string) {
+// printText prints streamed text, indented.
+func (v *View) printText(s string) {
 	v.streamed += s
 	if !v.inText {
 		fmt.Fprint(v.Terminal.Out, "  │ ")
@@ -147,56 +147,56 @@ func (v *View) EndText() {
 	}
 }
 
-func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
+func (v *View) printStepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.line("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()),
+		v.printLine("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()),
 			console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
 		return
 	}
 	if s.GetDuration() != nil { // nil if the orchestrator took over and did not see the start
-		v.line("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
+		v.printLine("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
 	}
 	for _, line := range PlannedTasks(s.GetResult()) {
-		v.line("%-9s %s", "plan", line)
+		v.printLine("%-9s %s", "plan", line)
 	}
 }
 
-// result prints the answer, the question, or the failure of the turn.
-func (v *View) result(r *troupev1.TurnResult) {
+// printResult prints the answer, the question, or the failure of the turn.
+func (v *View) printResult(r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
-		v.line("\n%s %s", v.Terminal.Paint(console.Red, "Failed:"), console.Indent(f.GetMessage(), 2))
+		v.printLine("\n%s %s", v.Terminal.Paint(console.Red, "Failed:"), console.Indent(f.GetMessage(), 2))
 		return
 	}
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
-		v.line("\n%s", console.Escape(text))
+		v.printLine("\n%s", console.Escape(text))
 	}
 	how := []string{"by " + console.EscapeLine(r.GetAgent()), console.Count(int64(r.GetUsage().GetModelCalls()), "model call"), console.Duration(r.GetDuration())}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
-	v.line("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
+	v.printLine("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
 }
 
-// nextSteps prints the commands that answer the question or the pending calls of the turn.
-func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
+// printNextSteps prints the commands that answer the question or the pending calls of the turn.
+func (v *View) printNextSteps(session string, r *troupev1.TurnResult) {
 	if !NeedsUser(r.GetOutcome()) {
 		return
 	}
 	flags := v.commandFlags(" --session " + console.ShellWord(session))
 	if len(r.GetPending()) == 0 {
-		v.line("Answer with: troupe ask%s …", flags)
+		v.printLine("Answer with: troupe ask%s …", flags)
 		return
 	}
 	for _, p := range r.GetPending() {
-		v.line("\n%s", PendingCall(v.Terminal, p))
+		v.printLine("\n%s", PendingCall(v.Terminal, p))
 	}
-	v.line("\nAnswer with:")
+	v.printLine("\nAnswer with:")
 	for _, p := range r.GetPending() {
 		for _, command := range AnswerCommands(v.Server, session, p) {
-			v.line("  %s", command)
+			v.printLine("  %s", command)
 		}
 	}
-	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
+	v.printLine("A text in their place leaves them undone: troupe ask%s …", flags)
 }
 
 // commandFlags returns the flags with which the next command reaches the same mesh as the same user.

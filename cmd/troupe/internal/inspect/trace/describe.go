@@ -35,7 +35,7 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
-	trace, events, err := load(ctx, c, d.ID)
+	trace, events, err := loadTrace(ctx, c, d.ID)
 	if err != nil {
 		return d.Explain(err)
 	}
@@ -55,8 +55,8 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 // maxRunTraces is the maximum number of traces of a run that are listed.
 const maxRunTraces = 20
 
-// load returns a trace and its stored events. It does not wait for more events of a running trace.
-func load(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
+// loadTrace returns a trace and its stored events. It does not wait for more events of a running trace.
+func loadTrace(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
 	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id, Plan: true})
 	if err != nil {
 		return nil, nil, err

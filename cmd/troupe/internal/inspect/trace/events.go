@@ -30,11 +30,11 @@ type traceStep struct {
 
 type traceAttempt struct {
 	*node
-	started   time.Time // by the clock of the orchestrator
-	iteration *node
-	begun     time.Time        // of the iteration, by the clock of the worker
-	tools     map[string]*node // running tools, by call id
-	ended     bool
+	started        time.Time // by the clock of the orchestrator
+	iteration      *node
+	iterationStart time.Time        // of the iteration, by the clock of the worker
+	tools          map[string]*node // running tools, by call id
+	ended          bool
 }
 
 // interrupted marks a step or call without an end although its trace has ended.
@@ -44,7 +44,7 @@ const interrupted = "broken off"
 func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t := &traceTree{
 		plan:  trace.GetPlan(),
-		root:  &node{text: fmt.Sprintf("turn %d: %s", trace.GetTurn(), render.TraceState(trace)), style: console.Bold, sums: true},
+		root:  &node{text: fmt.Sprintf("turn %d: %s", trace.GetTurn(), render.TraceState(trace)), style: console.Bold, showsUsage: true},
 		steps: map[int32]*traceStep{},
 	}
 	for _, e := range events {
@@ -54,12 +54,12 @@ func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 			t.addStepEvent(e)
 		}
 	}
-	t.placeRoute()
+	t.addPendingRoute()
 	open := "running"
 	if trace.GetResult() != nil {
 		open = interrupted
 	} else if n := len(events); n > 0 {
-		t.root.took = events[n-1].GetTime().AsTime().Sub(events[0].GetTime().AsTime())
+		t.root.duration = events[n-1].GetTime().AsTime().Sub(events[0].GetTime().AsTime())
 	}
 	t.markUnfinished(open)
 	return t.root
@@ -80,19 +80,19 @@ func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", ")), children: planNodes(t.plan)})
 		}
 	case *troupev1.Event_RoutingDecision:
-		t.placeRoute()
+		t.addPendingRoute()
 		t.pendingRoute = &node{text: decisionText("route", p.RoutingDecision)}
 	case *troupev1.Event_Warning:
 		t.root.add(warningNode(p.Warning))
 	case *troupev1.Event_TurnResult:
-		t.placeRoute()
-		t.root.took = p.TurnResult.GetDuration().AsDuration()
+		t.addPendingRoute()
+		t.root.duration = p.TurnResult.GetDuration().AsDuration()
 		t.root.add(resultNode(p.TurnResult))
 	}
 }
 
-// placeRoute adds the pending decision to the turn itself, because no step followed it.
-func (t *traceTree) placeRoute() {
+// addPendingRoute adds the pending decision to the turn itself, because no step followed it.
+func (t *traceTree) addPendingRoute() {
 	if t.pendingRoute != nil {
 		t.root.add(t.pendingRoute)
 		t.pendingRoute = nil
@@ -101,12 +101,12 @@ func (t *traceTree) placeRoute() {
 
 // addStepEvent adds an event of a step.
 func (t *traceTree) addStepEvent(e *troupev1.Event) {
-	s := t.step(e)
+	s := t.findStep(e)
 	if p := e.GetStepFinished(); p != nil {
-		s.finish(e, p)
+		s.endStep(e, p)
 		return
 	}
-	a := s.attempt(e)
+	a := s.findAttempt(e)
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_StepStarted:
 		a.started = e.GetTime().AsTime()
@@ -115,18 +115,18 @@ func (t *traceTree) addStepEvent(e *troupev1.Event) {
 			a.text += ", version " + v
 		}
 	case *troupev1.Event_TextRetracted:
-		a.end(e)
+		a.endAttempt(e)
 		a.add(failureNode("lost", p.TextRetracted.GetFailure()))
 	default:
-		a.event(e)
+		a.addEvent(e)
 	}
 }
 
-func (t *traceTree) step(e *troupev1.Event) *traceStep {
+func (t *traceTree) findStep(e *troupev1.Event) *traceStep {
 	s := t.steps[e.GetStep()]
 	if s == nil {
 		s = &traceStep{attempts: map[int32]*traceAttempt{}}
-		s.node = t.root.add(&node{text: fmt.Sprintf("step %d: %s", e.GetStep(), e.GetAgent()), style: console.Bold, sums: true})
+		s.node = t.root.add(&node{text: fmt.Sprintf("step %d: %s", e.GetStep(), e.GetAgent()), style: console.Bold, showsUsage: true})
 		t.steps[e.GetStep()] = s
 	}
 	if t.pendingRoute != nil {
@@ -136,24 +136,24 @@ func (t *traceTree) step(e *troupev1.Event) *traceStep {
 	return s
 }
 
-func (s *traceStep) attempt(e *troupev1.Event) *traceAttempt {
+func (s *traceStep) findAttempt(e *troupev1.Event) *traceAttempt {
 	a := s.attempts[e.GetAttempt()]
 	if a == nil {
 		a = &traceAttempt{tools: map[string]*node{}}
-		a.node = s.add(&node{text: fmt.Sprintf("attempt %d", e.GetAttempt()), sums: true})
+		a.node = s.add(&node{text: fmt.Sprintf("attempt %d", e.GetAttempt()), showsUsage: true})
 		s.attempts[e.GetAttempt()] = a
 		s.latest = e.GetAttempt()
 	}
 	return a
 }
 
-func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
+func (s *traceStep) endStep(e *troupev1.Event, p *troupev1.StepFinished) {
 	s.ended = true
 	s.text += ", " + stepStatus(p.GetResult())
-	s.took = p.GetDuration().AsDuration()
-	s.own = wire.UsageFromProto(p.GetResult().GetUsage())
+	s.duration = p.GetDuration().AsDuration()
+	s.ownUsage = wire.UsageFromProto(p.GetResult().GetUsage())
 	if a := s.attempts[e.GetAttempt()]; a != nil {
-		a.end(e)
+		a.endAttempt(e)
 	}
 	if f := p.GetResult().GetFailure(); f != nil {
 		s.add(failureNode("failed", f))
@@ -163,32 +163,32 @@ func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
 	}
 }
 
-// end marks the attempt as ended and computes its duration. Both times are of the clock of the orchestrator.
-func (a *traceAttempt) end(e *troupev1.Event) {
+// endAttempt marks the attempt as ended and computes its duration. Both times are of the clock of the orchestrator.
+func (a *traceAttempt) endAttempt(e *troupev1.Event) {
 	a.ended = true
 	if !a.started.IsZero() {
-		a.took = e.GetTime().AsTime().Sub(a.started)
+		a.duration = e.GetTime().AsTime().Sub(a.started)
 	}
 }
 
-// event adds an event that the worker of the attempt reported.
-func (a *traceAttempt) event(e *troupev1.Event) {
+// addEvent adds an event that the worker of the attempt reported.
+func (a *traceAttempt) addEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
 		took := p.ModelCall.GetDuration().AsDuration()
 		if p.ModelCall.GetIteration() == 0 { // a call of a handler
-			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), duration: took, showsUsage: true, ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage())})
 			return
 		}
-		a.begun = e.GetTime().AsTime().Add(-took)
-		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
+		a.iterationStart = e.GetTime().AsTime().Add(-took)
+		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), duration: took, showsUsage: true})
 		a.iteration.add(&node{
-			text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), took: took, sums: true,
-			own: wire.UsageFromProto(p.ModelCall.GetUsage()),
+			text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), duration: took, showsUsage: true,
+			ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage()),
 		})
 	case *troupev1.Event_ToolCallStarted:
 		if a.iteration == nil { // its model call was in an earlier attempt
-			a.begun = e.GetTime().AsTime()
+			a.iterationStart = e.GetTime().AsTime()
 			a.iteration = a.add(&node{text: "iteration of an attempt before"})
 		}
 		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
@@ -201,7 +201,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		}
 		under.add(&node{text: console.EscapeLine(p.SubtaskStarted.GetTarget()) + " works in " + render.Subtask(p.SubtaskStarted)})
 	case *troupev1.Event_ToolCallFinished:
-		a.toolEnd(e, p.ToolCallFinished)
+		a.endTool(e, p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
 		call := p.ToolCallPending.GetCall()
 		under := a.node
@@ -232,14 +232,14 @@ func finishNote(f troupev1.FinishReason) string {
 	return ""
 }
 
-func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) {
+func (a *traceAttempt) endTool(e *troupev1.Event, p *troupev1.ToolCallFinished) {
 	n := a.tools[p.GetCallId()]
 	if n == nil {
 		return // its start is not in the trace, so its iteration is unknown
 	}
 	delete(a.tools, p.GetCallId())
-	n.took = p.GetDuration().AsDuration()
-	a.iteration.took = e.GetTime().AsTime().Sub(a.begun)
+	n.duration = p.GetDuration().AsDuration()
+	a.iteration.duration = e.GetTime().AsTime().Sub(a.iterationStart)
 	n.text += fmt.Sprintf(" → %s: %s", render.ToolStatus(p.GetStatus()), console.Brief(p.GetSummary(), 80))
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS {
 		n.style = console.Red

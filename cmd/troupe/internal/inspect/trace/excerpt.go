@@ -17,9 +17,9 @@ const (
 	maxExcerptLines = 6
 )
 
-// printSides prints the recorded and the new text of a difference. It cuts long texts to the place where they
+// printTexts prints the recorded and the new text of a difference. It cuts long texts to the place where they
 // differ.
-func printSides(w io.Writer, d *troupev1.Difference) {
+func printTexts(w io.Writer, d *troupev1.Difference) {
 	was, now := excerptBoth(d.GetRecorded(), d.GetNow())
 	for _, side := range []struct{ name, text string }{{"recorded", was}, {"now", now}} {
 		lines := strings.Split(console.Escape(side.text), "\n")

@@ -37,34 +37,34 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
-	trace, events, err := load(ctx, c, x.ID)
+	trace, events, err := loadTrace(ctx, c, x.ID)
 	if err != nil {
 		return x.Explain(err)
 	}
 	if x.JSON {
-		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explanation(e) == nil }))
+		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explainEvent(e) == nil }))
 	}
 	fmt.Fprintf(term.Out, "trace  %s\nasked  %s\nstate  %s\n", console.EscapeLine(trace.GetTraceId()),
 		console.OrDash(console.Brief(trace.GetText(), 80)), render.TraceState(trace))
-	if used := budgetUsed(events); used != "" {
+	if used := formatBudgetUse(events); used != "" {
 		fmt.Fprintf(term.Out, "budget %s\n", used)
 	}
 	fmt.Fprintln(term.Out)
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 	for _, e := range events {
-		for i, line := range explanation(e) {
+		for i, line := range explainEvent(e) {
 			if kind, about, headed := strings.Cut(line, "\t"); i == 0 && headed {
-				console.Row(w, kind, about)
+				console.PrintRow(w, kind, about)
 			} else {
-				console.Row(w, "", "  "+line)
+				console.PrintRow(w, "", "  "+line)
 			}
 		}
 	}
 	return w.Flush()
 }
 
-// explanation returns a heading and lines about the decision in an event (nil if the event has none).
-func explanation(e *troupev1.Event) []string {
+// explainEvent returns a heading and lines about the decision in an event (nil if the event has none).
+func explainEvent(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
 		var rejected []*troupev1.RejectedInstance

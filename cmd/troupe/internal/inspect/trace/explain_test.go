@@ -25,17 +25,17 @@ func failingTurn() []*troupev1.Event {
 			Target: "research", Reason: "coordinator chose research", Confidence: 0.8, Alternatives: []string{"clarification"}, Fallback: "clarification",
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED,
 		}),
-		at(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
-		at(1, 1, "research-1", instanceChosen(&troupev1.InstanceChoice{
+		atAttempt(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
+		atAttempt(1, 1, "research-1", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "round_robin", Reason: "research-1 is next in turn of 2", Confidence: 0.5, Fallback: "research-2", Alternatives: []string{"research-2"},
 			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "unresponsive", Detail: "no answer"}},
 		})),
-		at(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
-		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),
-		at(1, 2, "research-2", instanceChosen(&troupev1.InstanceChoice{
+		atAttempt(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
+		atAttempt(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),
+		atAttempt(1, 2, "research-2", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "sticky", Reason: "research-2 stands in for research-1", Confidence: 0.5, Type: troupev1.DecisionType_DECISION_TYPE_FALLBACK,
 		})),
-		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: broken}}}),
+		atAttempt(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: broken}}}),
 	}
 }
 

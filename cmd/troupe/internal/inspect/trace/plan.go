@@ -32,7 +32,7 @@ func planNodes(plan []*troupev1.PlanStep) (lines []*node) {
 			n.text += "; " + console.Brief(s.GetTask(), 80)
 		}
 		if s.GetExecuting() != nil && s.GetEnded() != nil {
-			n.took = s.GetEnded().AsTime().Sub(s.GetExecuting().AsTime())
+			n.duration = s.GetEnded().AsTime().Sub(s.GetExecuting().AsTime())
 		}
 		lines = append(lines, n)
 	}

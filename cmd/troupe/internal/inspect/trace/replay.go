@@ -63,16 +63,16 @@ func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		}
 		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
 		for _, a := range s.GetChangedPrompts() {
-			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), console.Join(a.GetParts()))
+			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), console.JoinNames(a.GetParts()))
 		}
 		if d := s.GetDifference(); d != nil {
 			fmt.Fprintf(w, "differs: %s%s: %s\n", where, callSuffix(d), differenceText(d))
-			printSides(w, d)
+			printTexts(w, d)
 		}
 	}
 	if d := resp.GetRouting(); d != nil {
 		fmt.Fprintf(w, "differs: %s: %s\n", console.EscapeLine(d.GetSubject()), differenceText(d))
-		printSides(w, d)
+		printTexts(w, d)
 	}
 	if !hasDifference(resp) {
 		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.Count(steps, "step"), console.Count(models, "model call"),

@@ -67,12 +67,12 @@ func runOnTrace(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, c
 	return stdout.String()
 }
 
-func tree(out string) string {
+func treeText(out string) string {
 	_, text, _ := strings.Cut(out, "\n\n")
 	return "\n" + text
 }
 
-func at(step, attempt int32, instance string, e *troupev1.Event) *troupev1.Event {
+func atAttempt(step, attempt int32, instance string, e *troupev1.Event) *troupev1.Event {
 	e.Step, e.Attempt, e.Agent, e.InstanceId = step, attempt, "research", instance
 	return e
 }
@@ -101,8 +101,8 @@ func TestDescribeTrace_PrintsParentAndChild(t *testing.T) {
 	trace := &troupev1.Trace{Turn: 1, Parent: &troupev1.Parent{TraceId: "above", Step: 2, Call: 3}}
 	printTree(console.Terminal{Out: &out}, trace, nil, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Parent: trace.GetParent()}}},
-		at(1, 1, "research-1", stepStarted()), at(1, 1, "research-1", cut), at(1, 1, "research-1", toolStarted("1")),
-		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
+		atAttempt(1, 1, "research-1", stepStarted()), atAttempt(1, 1, "research-1", cut), atAttempt(1, 1, "research-1", toolStarted("1")),
+		atAttempt(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
 			Target: "aide", SessionId: "sub-1", TraceId: "below", CallId: "1",
 		}}}),
 	})
@@ -130,7 +130,7 @@ func warningEvent(reason, message string) *troupev1.Event {
 }
 
 // lostAttemptTurn returns the events of a turn whose first attempt is lost during a tool call.
-func lostOnce() []*troupev1.Event {
+func lostAttemptTurn() []*troupev1.Event {
 	return []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
 		{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "assistant", Steps: []string{"ask", "write"}}}},
@@ -138,19 +138,19 @@ func lostOnce() []*troupev1.Event {
 			Target: "research", Reason: "coordinator chose research", Confidence: 0.8, Alternatives: []string{"clarification"},
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED,
 		}),
-		at(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
-		at(1, 1, "research-1", stepStarted()),
-		at(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
-		at(1, 1, "research-1", toolStarted("a")),
-		at(1, 1, "research-1", toolFinished("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
-		at(1, 1, "research-1", toolStarted("b")),
-		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
+		atAttempt(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
+		atAttempt(1, 1, "research-1", stepStarted()),
+		atAttempt(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
+		atAttempt(1, 1, "research-1", toolStarted("a")),
+		atAttempt(1, 1, "research-1", toolFinished("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
+		atAttempt(1, 1, "research-1", toolStarted("b")),
+		atAttempt(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 			Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went away"},
 		}}}),
-		at(1, 2, "research-2", stepStarted()),
-		at(1, 2, "research-2", toolStarted("b")),
-		at(1, 2, "research-2", toolFinished("b", troupev1.ToolStatus_TOOL_STATUS_SUCCESS, "found")),
-		at(1, 2, "research-2", modelCalled(2, 1300, 100, 0)),
+		atAttempt(1, 2, "research-2", stepStarted()),
+		atAttempt(1, 2, "research-2", toolStarted("b")),
+		atAttempt(1, 2, "research-2", toolFinished("b", troupev1.ToolStatus_TOOL_STATUS_SUCCESS, "found")),
+		atAttempt(1, 2, "research-2", modelCalled(2, 1300, 100, 0)),
 	}
 }
 
@@ -160,8 +160,8 @@ func TestDescribeTrace_FailedTurn(t *testing.T) {
 	out := describeTrace(t, &troupev1.Trace{
 		Result: result, Text: "What are the tiers?", Target: "assistant",
 		State: troupev1.TraceState_TRACE_STATE_ENDED,
-	}, append(lostOnce(),
-		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+	}, append(lostAttemptTurn(),
+		atAttempt(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 			Result: &troupev1.StepResult{Failure: broken}, Duration: durationpb.New(1200 * time.Millisecond),
 		}}}),
 		routingDecision(&troupev1.RoutingDecision{
@@ -192,17 +192,17 @@ func TestDescribeTrace_FailedTurn(t *testing.T) {
                             │  └─ failed with resource_api: the provider is away
                             ├─ route synthesis, FIXED: synthesis always follows research
                             └─ failed with resource_api: the provider is away
-`, tree(out)))
+`, treeText(out)))
 }
 
 // The command describes the stored part of a running trace and does not wait for the rest.
 func TestDescribeTrace_RunningTurn(t *testing.T) {
-	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
+	out := describeTrace(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostAttemptTurn()[:7],
 		warningEvent("TAKEN_OVER", "the turn goes on after its orchestrator went away"),
 		routingDecision(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
-		at(1, 2, "research-2", stepStarted()),
-		at(1, 2, "research-2", modelCalled(1, 0, 0, 0)),
-		at(1, 2, "research-2", toolStarted("a")),
+		atAttempt(1, 2, "research-2", stepStarted()),
+		atAttempt(1, 2, "research-2", modelCalled(1, 0, 0, 0)),
+		atAttempt(1, 2, "research-2", toolStarted("a")),
 	))
 	require.Contains(t, out, "\nstate    running\n")
 	require.Empty(t, cmp.Diff(`
@@ -222,7 +222,7 @@ TIME    IN  OUT      COST
 80ms     0    0         -  │        ├─ model openai/gpt-5
                            │        └─ tool search {"query": "tiers"} → running
                            └─ warning TAKEN_OVER: the turn goes on after its orchestrator went away
-`, tree(out)))
+`, treeText(out)))
 	require.Equal(t, "trace", strings.Fields(describeTrace(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
 }
 
@@ -236,9 +236,9 @@ func TestDescribeTrace_WaitingTurn(t *testing.T) {
 			{Id: "1-1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
 			{Id: "1-1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "no\nmore"},
 		}}}},
-		at(1, 2, "research-1", stepStarted()),
-		at(1, 2, "research-1", modelCalled(1, 1, 1, 0)),
-		at(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
+		atAttempt(1, 2, "research-1", stepStarted()),
+		atAttempt(1, 2, "research-1", modelCalled(1, 1, 1, 0)),
+		atAttempt(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
 		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	})
 	for _, want := range []string{
@@ -254,17 +254,17 @@ func TestDescribeTrace_JSONHasTheEvents(t *testing.T) {
 		Trace  struct{ TraceID, SessionID string }
 		Events []struct{ Sequence string }
 	}
-	require.NoError(t, json.Unmarshal([]byte(describeTrace(t, &troupev1.Trace{}, lostOnce(), "--json")), &all))
+	require.NoError(t, json.Unmarshal([]byte(describeTrace(t, &troupev1.Trace{}, lostAttemptTurn(), "--json")), &all))
 	require.Equal(t, "s1", all.Trace.SessionID)
-	require.Len(t, all.Events, len(lostOnce()))
+	require.Len(t, all.Events, len(lostAttemptTurn()))
 	require.NoError(t, json.Unmarshal([]byte(describeTrace(t, &troupev1.Trace{}, nil, "--json")), &all))
 	require.NotNil(t, all.Events)
 }
 
 func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
 	var plain, colored bytes.Buffer
-	printTree(console.Terminal{Out: &plain}, &troupev1.Trace{}, nil, lostOnce())
-	printTree(console.Terminal{Out: &colored, Color: true}, &troupev1.Trace{}, nil, lostOnce())
+	printTree(console.Terminal{Out: &plain}, &troupev1.Trace{}, nil, lostAttemptTurn())
+	printTree(console.Terminal{Out: &colored, Color: true}, &troupev1.Trace{}, nil, lostAttemptTurn())
 	require.NotContains(t, plain.String(), "\x1b")
 	require.Contains(t, colored.String(), console.Red+"warning WAITING")
 	require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored.String(), ""))
@@ -272,10 +272,10 @@ func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
 
 func TestDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
 	for want, cost := range map[string]int64{"-": 0, "$0.000001": 1, "$0.000999": 999, "$0.0010": 1000, "$0.0123": 12_345, "$1234.5679": 1_234_567_890} {
-		require.Equal(t, want, dollars(cost, true))
+		require.Equal(t, want, formatDollars(cost, true))
 	}
-	require.Equal(t, "$0.0123+", dollars(12_345, false))
-	require.Equal(t, "-", dollars(0, false))
+	require.Equal(t, "$0.0123+", formatDollars(12_345, false))
+	require.Equal(t, "-", formatDollars(0, false))
 }
 
 // The description of a turn names its run, its user, and its final state.

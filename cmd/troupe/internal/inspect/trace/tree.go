@@ -23,12 +23,12 @@ import (
 
 // node is one line of the tree.
 type node struct {
-	text     string
-	style    string
-	took     time.Duration // duration (0 if unknown)
-	sums     bool          // the line shows tokens and cost: its own, or the sum of its children
-	own      execution.Usage
-	children []*node
+	text       string
+	style      string
+	duration   time.Duration // duration (0 if unknown)
+	showsUsage bool          // the line shows tokens and cost: its own, or the sum of its children
+	ownUsage   execution.Usage
+	children   []*node
 }
 
 func (n *node) add(child *node) *node {
@@ -45,7 +45,7 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 		sum, priced = sum.Add(u), priced && p
 	}
 	if sum == (execution.Usage{}) {
-		sum, priced = n.own, n.own == (execution.Usage{}) || n.own.CostMicros > 0
+		sum, priced = n.ownUsage, n.ownUsage == (execution.Usage{}) || n.ownUsage.CostMicros > 0
 	}
 	return sum, priced
 }
@@ -53,30 +53,30 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 // printTree prints the facts of a trace, and then its tree.
 func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
-	console.Row(w, "trace", trace.GetTraceId())
-	console.Row(w, "session", console.OrDash(trace.GetSessionId()))
-	console.Row(w, "turn", trace.GetTurn())
-	console.Row(w, "state", render.TraceState(trace))
-	console.Row(w, "target", console.OrDash(trace.GetTarget()))
-	console.Row(w, "asked", console.OrDash(console.Brief(trace.GetText(), 80)))
-	console.Row(w, "started", console.Age(trace.GetStarted())+" ago")
-	console.Row(w, "events", len(events))
+	console.PrintRow(w, "trace", trace.GetTraceId())
+	console.PrintRow(w, "session", console.OrDash(trace.GetSessionId()))
+	console.PrintRow(w, "turn", trace.GetTurn())
+	console.PrintRow(w, "state", render.TraceState(trace))
+	console.PrintRow(w, "target", console.OrDash(trace.GetTarget()))
+	console.PrintRow(w, "asked", console.OrDash(console.Brief(trace.GetText(), 80)))
+	console.PrintRow(w, "started", console.Age(trace.GetStarted())+" ago")
+	console.PrintRow(w, "events", len(events))
 	if above := trace.GetParent(); above != nil {
-		console.Row(w, "parent", render.Parent(above))
+		console.PrintRow(w, "parent", render.Parent(above))
 	}
-	if used := budgetUsed(events); used != "" {
-		console.Row(w, "budget", used)
+	if used := formatBudgetUse(events); used != "" {
+		console.PrintRow(w, "budget", used)
 	}
 	if f := trace.GetForkedFrom(); f != nil {
-		console.Row(w, "from", render.Origin(f))
+		console.PrintRow(w, "from", render.Origin(f))
 	}
 	if c := trace.GetResult().GetCoordination(); c != nil {
-		console.Row(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), console.OrDash(c.GetLastAgent()), console.OrDash(c.GetNextAgent())))
+		console.PrintRow(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), console.OrDash(c.GetLastAgent()), console.OrDash(c.GetNextAgent())))
 	}
 	if root := trace.GetRootTraceId(); root != "" && (root != trace.GetTraceId() || len(run) > 1) {
-		console.Row(w, "root", root)
+		console.PrintRow(w, "root", root)
 		for _, t := range slices.Backward(run) {
-			console.Row(w, "run", fmt.Sprintf("%s  %s  %s", t.GetTraceId(), console.OrDash(t.GetTarget()), render.TraceState(t)))
+			console.PrintRow(w, "run", fmt.Sprintf("%s  %s  %s", t.GetTraceId(), console.OrDash(t.GetTarget()), render.TraceState(t)))
 		}
 	}
 	_ = w.Flush()
@@ -105,8 +105,8 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	}
 }
 
-// budgetUsed returns how much of its budget the turn has used according to its events (empty for nothing).
-func budgetUsed(events []*troupev1.Event) string {
+// formatBudgetUse returns how much of its budget the turn has used according to its events (empty for nothing).
+func formatBudgetUse(events []*troupev1.Event) string {
 	var spent spending.Tally
 	for _, e := range events {
 		spent.Note(e)
@@ -123,21 +123,21 @@ func budgetUsed(events []*troupev1.Event) string {
 const treeColumns = 4
 
 func (n *node) cells() (c [treeColumns]string) {
-	if n.took > 0 {
-		c[0] = console.Duration(durationpb.New(n.took))
+	if n.duration > 0 {
+		c[0] = console.Duration(durationpb.New(n.duration))
 	}
-	if !n.sums {
+	if !n.showsUsage {
 		return c
 	}
 	c[0] = cmp.Or(c[0], "-")
 	u, priced := n.usage()
 	c[1], c[2] = strconv.FormatInt(u.InputTokens, 10), strconv.FormatInt(u.OutputTokens, 10)
-	c[3] = dollars(u.CostMicros, priced)
+	c[3] = formatDollars(u.CostMicros, priced)
 	return c
 }
 
-// dollars formats a cost given in millionths of a dollar. A trailing + means that part of the cost is unknown.
-func dollars(micros int64, all bool) string {
+// formatDollars formats a cost given in millionths of a dollar. A trailing + means that part of the cost is unknown.
+func formatDollars(micros int64, all bool) string {
 	text := "-"
 	switch {
 	case micros <= 0:
