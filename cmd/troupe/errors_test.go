@@ -59,7 +59,7 @@ func TestErase_UnknownUserPrintsEmptyReceipt(t *testing.T) {
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, rejectingMesh{}) })
 	var told bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"erase", "user", "u1", "--yes", "--addr", addr}, console.Terminal{Out: &told, Err: &told}))
-	require.Regexp(t, `(?m)^removed +nothing: there was nothing left$`, told.String())
+	require.Regexp(t, `(?m)^removed +nothing: no data was found$`, told.String())
 }
 
 // The error suggests `troupe dev` only when nothing listens at the default address.

@@ -36,7 +36,7 @@ func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 		how = "at once"
 	}
 	if p.GetContinues() {
-		how += ", goes on when one fails"
+		how += ", continues when one fails"
 	}
 	return append(lines, fmt.Sprintf("plans at most %s for %s, %s", console.Count(int64(p.GetMax()), "task"), strings.Join(p.GetAgents(), ", "), how))
 }
@@ -167,7 +167,7 @@ func stepNotes(s *troupev1.WorkflowStep) string {
 		notes = append(notes, fmt.Sprintf("%d retries", s.GetRetries()))
 	}
 	if s.GetContinues() {
-		notes = append(notes, "goes on when it fails")
+		notes = append(notes, "continues when it fails")
 	}
 	if s.GetEnd() {
 		notes = append(notes, "end")

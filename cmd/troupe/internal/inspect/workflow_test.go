@@ -47,7 +47,7 @@ plan: agent planner
 │  task: Part the work.
 │  expects: Tasks.
 │  constraints: few; small
-│  plans at most 8 tasks for search, calc, at once, goes on when one fails
+│  plans at most 8 tasks for search, calc, at once, continues when one fails
 └─ next      → sum
 `)
 }
@@ -78,7 +78,7 @@ split
 
   a: agent x, in a branch of split, at most 2 times, 3 retries
   ├─ then      → a  long long`)
-	require.Contains(t, out.String(), "\n  └─ next      → sum\n\n  b: agent y, in a branch of split, goes on when it fails\n\nsum: agent z, end\n")
+	require.Contains(t, out.String(), "\n  └─ next      → sum\n\n  b: agent y, in a branch of split, continues when it fails\n\nsum: agent z, end\n")
 	for line := range strings.Lines(out.String()) {
 		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), terminalWidth)
 	}

@@ -21,7 +21,7 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 			return stays
 		}
 		if !stays {
-			t.printNote("What you decided is sent; the rest waits on.")
+			t.printNote("Your decisions are sent; the other calls still wait.")
 		}
 		later := t.postponed
 		t.send(ctx, answersRequest(answers))

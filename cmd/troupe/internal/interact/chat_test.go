@@ -54,8 +54,8 @@ clerk:
 
 by clerk, 0 model calls, 1ms
 > /session
-Session s1. Go on with it: `+again+`> 
-Go on with: `+again, out)
+Session s1. Continue it with: `+again+`> 
+Continue with: `+again, out)
 	req, _ := d.LastRequest()
 	require.Equal(t, "clerk", req.GetTarget())
 	require.Equal(t, "a b", req.GetAuth().GetActor())
@@ -75,9 +75,9 @@ func TestChat_ContinuesAfterErrors(t *testing.T) {
 	d := newMesh(t)
 	out := runChat(t, d, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
 	require.Contains(t, out, "Failed: the printer burns\n> refuse\nFailed: the session is full; begin a new one\n> /new\n")
-	require.Regexp(t, `The session before: troupe chat --session s1\nSession [0-9a-f-]{36} \(new\)`, out)
-	require.Regexp(t, `Go on with: troupe chat --session [0-9a-f-]{36}\n$`, out)
-	require.NotContains(t, runChat(t, d, []string{"/help"}), "Go on with", "nothing was said")
+	require.Regexp(t, `Previous session: troupe chat --session s1\nSession [0-9a-f-]{36} \(new\)`, out)
+	require.Regexp(t, `Continue with: troupe chat --session [0-9a-f-]{36}\n$`, out)
+	require.NotContains(t, runChat(t, d, []string{"/help"}), "Continue with", "nothing was said")
 }
 
 // Req: AD-32, LP-16
@@ -134,10 +134,10 @@ func TestChat_SendsDecisionsWhenUserLeaves(t *testing.T) {
 			d := newMesh(t)
 			out := runChat(t, d, append([]string{"mails", "y"}, last...), "--session", "s1")
 			require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE "}, d.Verdicts()))
-			require.Contains(t, out, "What you decided is sent; the rest waits on.\n")
+			require.Contains(t, out, "Your decisions are sent; the other calls still wait.\n")
 			require.Equal(t, 2, strings.Count(out, "A call waits."), "what came of it is shown")
 			require.NotContains(t, out, "call       2-1-3", "who leaves is asked nothing more")
-			require.True(t, strings.HasSuffix(out, "\nGo on with: troupe chat --session s1\n"), out)
+			require.True(t, strings.HasSuffix(out, "\nContinue with: troupe chat --session s1\n"), out)
 
 			runChat(t, d, []string{"n", "7"}, "--session", "s1")
 			require.Empty(t, cmp.Diff(map[string]string{"2-1-3": "DENY ", "2-1-4": "SUCCEED 7"}, d.Verdicts()), "the rest waited on")
@@ -214,7 +214,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.typeLine("slow")
 	s.expect("You said slow.")
 	s.interrupts <- os.Interrupt
-	s.expect("The turn continues without you. Enter shows the rest")
+	s.expect("The turn continues without you. Press Enter to see the rest")
 	s.expect("> ")
 	close(d.EndSlowTurn)
 	s.typeLine("")
@@ -229,14 +229,14 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 
 	// Two interrupts in a row leave the chat. A line between them resets the count.
 	s.interrupts <- os.Interrupt
-	s.expect("Ctrl-C once more leaves.")
+	s.expect("Press Ctrl-C again to leave.")
 	s.typeLine("/session")
 	s.expect("> ")
 	s.expect("> ")
 	s.interrupts <- os.Interrupt
-	s.expect("Ctrl-C once more leaves.")
+	s.expect("Press Ctrl-C again to leave.")
 	s.interrupts <- os.Interrupt
-	s.expect("Go on with: troupe chat --addr " + d.Addr + " --session s1")
+	s.expect("Continue with: troupe chat --addr " + d.Addr + " --session s1")
 	<-s.ended
 }
 
@@ -247,7 +247,7 @@ func TestChat_EndsOnSIGTERM(t *testing.T) {
 	s.typeLine("slow")
 	s.expect("You said slow.")
 	s.interrupts <- syscall.SIGTERM
-	s.expect("Go on with: ")
+	s.expect("Continue with: ")
 }
 
 // A line that the user typed while an agent worked must not approve a call that was shown only later.
@@ -260,7 +260,7 @@ func TestChat_IgnoresAnswerTypedBeforeTheQuestion(t *testing.T) {
 	s.typeLine("mail")
 	s.typeLine("y")
 	close(d.EndSlowTurn)
-	s.expect("Not taken as an answer, for it was typed before: y")
+	s.expect("Not used as an answer, because you typed it earlier: y")
 	s.expect("Enter (later): ")
 	s.typeLine("n")
 	s.expect("Heard 2-1-2: deny")

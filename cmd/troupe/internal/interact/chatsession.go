@@ -114,7 +114,7 @@ const chatHelp = `  /session  the id of this session, and how to go on with it
   /pending  ask again about the calls that wait
   /new      begin a new session
   /quit     leave; so do Ctrl-D, and Ctrl-C twice
-Ctrl-C while a turn runs stops waiting for it; it goes on, and Enter shows the rest.
+Ctrl-C while a turn runs stops waiting for it; it continues, and Enter shows the rest.
 A space before a slash sends it as a message.`
 
 // handleLine runs the chat command in a line or sends the line as a message. It reports whether the chat continues.
@@ -130,12 +130,12 @@ func (t *chatSession) handleLine(ctx context.Context, text string) bool {
 	case command == "/help":
 		fmt.Fprintln(t.term.Out, chatHelp)
 	case command == "/session":
-		t.printNote("Session %s. Go on with it: %s", t.Session, t.resumeCommand())
+		t.printNote("Session %s. Continue it with: %s", t.Session, t.resumeCommand())
 	case command == "/pending":
 		t.refreshPending(ctx)
 	case command == "/new":
 		if t.exists {
-			t.printNote("The session before: %s", t.resumeCommand())
+			t.printNote("Previous session: %s", t.resumeCommand())
 		}
 		*t = chatSession{chat: t.chat, term: t.term, mesh: t.mesh, auth: t.auth, lines: t.lines, interrupts: t.interrupts, hold: t.hold}
 		t.Session = uuid.NewString()
@@ -197,7 +197,7 @@ func (t *chatSession) resumeCommand() string {
 // printResumeHint prints how to resume the session, unless the session has no turn.
 func (t *chatSession) printResumeHint() {
 	if t.exists {
-		t.printNote("Go on with: %s", t.resumeCommand())
+		t.printNote("Continue with: %s", t.resumeCommand())
 	}
 }
 
@@ -273,9 +273,9 @@ func (t *chatSession) followTurn(ctx context.Context) {
 	case err == nil:
 		t.unfinishedTurn, t.lastSequence = nil, 0
 	case by != nil && t.lastSequence > 0:
-		t.printNote("The turn continues without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
+		t.printNote("The turn continues without you. Press Enter to see the rest; a message that you type waits until the turn ends. Press Ctrl-C again to leave.")
 	case by != nil:
-		t.printNote("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
+		t.printNote("No event of the turn has arrived, so it may not have begun. Press Enter to send it again. Press Ctrl-C again to leave.")
 	default:
 		t.printError(err)
 		if t.lastSequence == 0 && !mayHaveBegun(err) {

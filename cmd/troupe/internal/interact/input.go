@@ -68,7 +68,7 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 				return "", false
 			case t.term.Interactive && l.readAt.Before(asked):
 				t.hold.release()
-				t.printNote("Not taken as an answer, for it was typed before: %s", console.Brief(l.text, 60))
+				t.printNote("Not used as an answer, because you typed it earlier: %s", console.Brief(l.text, 60))
 				continue
 			case !t.term.Interactive:
 				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has echoed it already
@@ -81,7 +81,7 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 				return "", false
 			}
 			t.interruptedOnce = true
-			t.printNote("Ctrl-C once more leaves.")
+			t.printNote("Press Ctrl-C again to leave.")
 		}
 	}
 	return "", false

@@ -107,7 +107,7 @@ func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 	console.PrintRow(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
 	var removed, remains []string
 	for _, items := range r.GetRemoved() {
-		removed = append(removed, fmt.Sprintf("%d %s", items.GetCount(), items.GetKind()))
+		removed = append(removed, itemCount(items.GetCount(), items.GetKind()))
 	}
 	for _, left := range r.GetRemains() {
 		line := left.GetWhat() + ": " + left.GetWhy()
@@ -117,8 +117,16 @@ func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 		remains = append(remains, line)
 	}
 	if len(removed) == 0 {
-		removed = []string{"nothing: there was nothing left"}
+		removed = []string{"nothing: no data was found"}
 	}
 	console.PrintRows(w, "removed", removed)
 	console.PrintRows(w, "remains", remains)
+}
+
+// itemCount formats how many items of a kind were removed, such as "1 trace" or "2 state_keys_of_user".
+func itemCount(n int64, kind string) string {
+	if n == 1 {
+		kind = strings.TrimSuffix(strings.Replace(kind, "s_of_", "_of_", 1), "s")
+	}
+	return fmt.Sprintf("%d %s", n, kind)
 }

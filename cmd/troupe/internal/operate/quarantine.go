@@ -55,7 +55,7 @@ func (r *release) Run(ctx context.Context, term console.Terminal) error {
 		resp, err = c.ReleaseAgent(ctx, &troupev1.ReleaseAgentRequest{Agent: r.Agent, Reason: r.Reason})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "agent %s is let in again; instances that were paused before stay so: troupe resume %s ends that\n", r.Agent, r.Agent)
+		fmt.Fprintf(w, "agent %s is no longer quarantined; instances that were paused before stay paused, until: troupe resume %s\n", r.Agent, r.Agent)
 		if len(resp.GetInstances()) == 0 {
 			fmt.Fprintln(w, "no instance of it takes steps: none is registered, or each is paused or drains")
 			return

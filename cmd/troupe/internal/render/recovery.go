@@ -28,7 +28,7 @@ func Recovery(p *troupev1.PartialResult, flags string) []string {
 	}
 	switch {
 	case p.GetRecoverable():
-		lines = append(lines, fmt.Sprintf("Go on without doing that again: troupe ask%s --resume %s", flags, console.ShellWord(p.GetTraceId())))
+		lines = append(lines, fmt.Sprintf("Continue without repeating that: troupe ask%s --resume %s", flags, console.ShellWord(p.GetTraceId())))
 	case p.GetFailurePoint() > 0:
 		lines = append(lines, fmt.Sprintf("That does not pass by itself. Once it is mended, go on in a new conversation: troupe ask%s --from %s --step %d",
 			flags, console.ShellWord(p.GetTraceId()), p.GetFailurePoint()))

@@ -63,7 +63,7 @@ func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		}
 		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
 		for _, a := range s.GetChangedPrompts() {
-			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), console.JoinNames(a.GetParts()))
+			fmt.Fprintf(w, "note: %s: the prompt of model call %d has changed: %s\n", where, a.GetNumber(), console.JoinNames(a.GetParts()))
 		}
 		if d := s.GetDifference(); d != nil {
 			fmt.Fprintf(w, "differs: %s%s: %s\n", where, callSuffix(d), differenceText(d))
@@ -95,9 +95,9 @@ func differenceText(d *troupev1.Difference) string {
 	}
 	switch d.GetKind() {
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL:
-		return about + " is called, and was not then"
+		return about + " is called now, but not in the recording"
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL:
-		return about + " is not called, and was then"
+		return about + " is called in the recording, but not now"
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL:
 		return "another call is made"
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS:
@@ -111,7 +111,7 @@ func differenceText(d *troupev1.Difference) string {
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE:
 		return "it ends in another way"
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT:
-		return "the artifact " + about + " is stored, and was not then"
+		return "the artifact " + about + " is stored now, but not in the recording"
 	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE:
 		return "the workflow leads elsewhere"
 	default:
