@@ -84,7 +84,7 @@ type remoteTurn struct {
 
 	spent      *spending.Tally // by the remote turn so far
 	earlierUse budget.Amounts  // used by earlier remote turns that failed
-	usage      execution.Usage // of those turns
+	usage      execution.Usage // by these turns
 	trace      string          // of the remote turn, while it runs
 	readerGone bool            // the caller stopped reading events
 	result     execution.Result
@@ -280,7 +280,7 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := grpcfailure.FromProto(done.GetFailure())
-	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the turn above will say its own there
+	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the failure of the parent turn names its own trace there
 		failed = failed.With("remote_trace_id", failed.Facts[failure.FactTrace])
 	}
 	switch {
@@ -293,7 +293,7 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 	case r.result.MaxIterations:
 		out.Reason = event.MaxIterations
 	}
-	out.Result.Untrusted = conversation.SourceName("agent", r.target) // what it has read is unknown here
+	out.Result.Untrusted = conversation.SourceName("agent", r.target) // what the remote agent has read is unknown here
 	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
 	if len(done.GetPending()) > 0 {
 		out.Result.Text += " It is answered in session " + session + "."

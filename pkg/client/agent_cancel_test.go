@@ -82,7 +82,7 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 	userCancelled := failure.New(failure.UserCancelled, "turn", "the turn was cancelled")
 	for name, tc := range map[string]struct {
 		journal   bool
-		leave     func(stop func(), cancel context.CancelCauseFunc) (goOn bool)
+		leave     func(stop func(), cancel context.CancelCauseFunc) (keepReading bool)
 		reason    event.Reason
 		cancelled bool
 	}{

@@ -30,27 +30,27 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 		attempt     int
 		origin      string
 		recoverable bool
-		refused     bool     // the turn cannot be gone on with after all
-		heals       int      // request from which on it goes well
-		want        []string // what is behind the first request id, and how it is asked
+		rejected    bool     // the failed turn can no longer be resumed
+		succeedsAt  int      // number of the first request that succeeds
+		want        []string // for each request, the suffix of its id and its input: text or from
 		fails       bool
 	}{
-		"the first attempt tells it":          {attempt: 1, recoverable: true, heals: 2, want: []string{" text"}, fails: true},
-		"a retry goes on":                     {attempt: 2, recoverable: true, heals: 2, want: []string{" text", "-2 from"}},
-		"a retry asks anew":                   {attempt: 2, heals: 2, want: []string{" text", "-2-anew text"}},
-		"it has been gone on with":            {attempt: 2, recoverable: true, refused: true, heals: 3, want: []string{" text", "-2 from", "-2-anew text"}},
-		"a retry that fails, too":             {attempt: 2, recoverable: true, heals: 9, want: []string{" text", "-2 from"}, fails: true},
-		"the one behind it":                   {attempt: 3, recoverable: true, heals: 3, want: []string{" text", "-2 from", "-3 from"}},
-		"a resume":                            {attempt: 2, origin: "turn-0", recoverable: true, heals: 2, want: []string{" text", "-turn-1-2 from"}},
-		"a retry of what has gone well since": {attempt: 2, heals: 1, want: []string{" text"}},
+		"the first attempt reports it": {attempt: 1, recoverable: true, succeedsAt: 2, want: []string{" text"}, fails: true},
+		"a retry resumes":              {attempt: 2, recoverable: true, succeedsAt: 2, want: []string{" text", "-2 from"}},
+		"a retry repeats the request":  {attempt: 2, succeedsAt: 2, want: []string{" text", "-2-anew text"}},
+		"another turn has resumed it":  {attempt: 2, recoverable: true, rejected: true, succeedsAt: 3, want: []string{" text", "-2 from", "-2-anew text"}},
+		"a retry fails too":            {attempt: 2, recoverable: true, succeedsAt: 9, want: []string{" text", "-2 from"}, fails: true},
+		"a second retry":               {attempt: 3, recoverable: true, succeedsAt: 3, want: []string{" text", "-2 from", "-3 from"}},
+		"a resume of the step":         {attempt: 2, origin: "turn-0", recoverable: true, succeedsAt: 2, want: []string{" text", "-turn-1-2 from"}},
+		"a retry after success":        {attempt: 2, succeedsAt: 1, want: []string{" text"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &mesh{}
 			m.answer = func(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
-				if c.refused && req.GetFrom() != nil {
-					return nil, failure.New(failure.TurnNotOpen, "test", "its session has gone on")
+				if c.rejected && req.GetFrom() != nil {
+					return nil, failure.New(failure.TurnNotOpen, "test", "its session has continued")
 				}
-				if len(m.requests) < c.heals {
+				if len(m.requests) < c.succeedsAt {
 					return failedTurn(c.recoverable), nil
 				}
 				return researchEvents(), nil
@@ -83,10 +83,10 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 					require.Equal(t, repeated, ids)
 				}
 				repeated = ids
-				if failures := int64(c.heals - 1); !c.fails {
+				if failures := int64(c.succeedsAt - 1); !c.fails {
 					require.Equal(t, "I found it.", done.Result.Text)
-					if c.refused {
-						failures-- // that one was not taken
+					if c.rejected {
+						failures-- // the rejected request used nothing
 					}
 					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "tokens of failed turns count")
 				}

@@ -35,8 +35,8 @@ import (
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	events   []*troupev1.Event
-	sendLast chan struct{}                                                 // nil: the last event comes at once
-	answer   func(*troupev1.OrchestrateRequest) ([]*troupev1.Event, error) // in the place of events; nil: these
+	sendLast chan struct{}                                                 // closing it sends the turn result (nil means at once)
+	answer   func(*troupev1.OrchestrateRequest) ([]*troupev1.Event, error) // returns the events for a request (nil means events)
 
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
@@ -326,7 +326,7 @@ func ExampleClient_Agent() {
 	if err != nil {
 		return
 	}
-	fmt.Fprintln(os.Stdout, team.Name()) // to be given to worker.Main
+	fmt.Fprintln(os.Stdout, team.Name()) // pass the agent to worker.Main
 	// Output: team
 }
 

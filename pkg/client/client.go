@@ -111,7 +111,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 			began := time.Now()
 			progress, done, err := forwardStream(ctx, connect, &traceID, &after, yield)
 			if done || err == nil && open == nil && after == from {
-				return // the trace has no events above after
+				return // the trace has no events after this sequence
 			}
 			_, stopped := errors.AsType[streamOpenError](err)
 			if unsent = unsent && stopped; unsent && isCertificateRejected(err) {

@@ -17,34 +17,34 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 	const after = 4 * time.Second
 	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(after)
 	for name, c := range map[string]struct {
-		refusals int
-		deadline time.Duration // 0: none
-		tries    int
-		fails    bool
+		rejections int
+		timeout    time.Duration // of the call (0 means none)
+		tries      int
+		fails      bool
 	}{
-		"once":            {refusals: 1, tries: 2},
-		"three times":     {refusals: 3, tries: 4},
-		"too often":       {refusals: 4, tries: 4, fails: true},
-		"no time for one": {refusals: 1, deadline: 3 * time.Second, tries: 1, fails: true},
-		"time for one":    {refusals: 9, deadline: 7 * time.Second, tries: 2, fails: true},
+		"once":            {rejections: 1, tries: 2},
+		"three times":     {rejections: 3, tries: 4},
+		"too often":       {rejections: 4, tries: 4, fails: true},
+		"no time for one": {rejections: 1, timeout: 3 * time.Second, tries: 1, fails: true},
+		"time for one":    {rejections: 9, timeout: 7 * time.Second, tries: 2, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, client := serveInMemory(t, func(stream int) (int, error) {
-					if stream <= c.refusals {
+					if stream <= c.rejections {
 						return 0, full
 					}
 					return -1, nil
 				})
 				ctx, cancel := context.WithCancel(t.Context())
-				if c.deadline > 0 {
-					ctx, cancel = context.WithTimeout(t.Context(), c.deadline)
+				if c.timeout > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), c.timeout)
 				}
 				defer cancel()
 				var waits []time.Duration
 				began := time.Now()
-				got, err := collect(client.WithWaitNotice(func(refusal error, d time.Duration) {
-					require.ErrorContains(t, refusal, "full")
+				got, err := collect(client.WithWaitNotice(func(rejection error, d time.Duration) {
+					require.ErrorContains(t, rejection, "full")
 					waits = append(waits, d)
 				}).Turn(ctx, newRequest()))
 				require.Equal(t, c.tries, o.streamCount())

@@ -22,10 +22,10 @@ import (
 // Req: LP-40, C-1
 func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	for _, row := range []struct {
-		theirs string
-		ours   session.State
-		taken  bool // it takes a turn
-		reach  func(s *testSession)
+		theirs  string
+		ours    session.State
+		accepts bool // it accepts a turn
+		reach   func(s *testSession)
 	}{
 		{"created", session.Created, true, func(s *testSession) { s.update(memory.SessionUpdate{Create: true}) }},
 		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCompleted) }},
@@ -48,7 +48,7 @@ func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 			row.reach(s)
 			require.Equal(t, row.ours, s.state())
 			_, err := s.begin()
-			if !row.taken {
+			if !row.accepts {
 				require.True(t, failure.Is(err, failure.SessionBusy, failure.SessionClosed), "%v", err)
 				require.Equal(t, row.ours, s.state())
 				return
@@ -59,7 +59,7 @@ func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	}
 }
 
-// testSession is a session of a store.
+// testSession is a session of a store that is under test.
 type testSession struct {
 	t     *testing.T
 	store memory.Store
@@ -89,7 +89,7 @@ func (s *testSession) begin() (memory.BeginResult, error) {
 	})
 }
 
-// turn is one that ends so.
+// turn runs a turn with this outcome.
 func (s *testSession) turn(outcome session.Outcome) {
 	s.t.Helper()
 	begun, err := s.begin()

@@ -25,7 +25,7 @@ type Turns interface {
 	//   - The holder's own call again, recognized by its trace id, gets the same answer as before. Its
 	//     first answer may have been lost.
 	//   - Another open turn whose lease expired longer ago than TakeoverGrace is failed first, as with
-	//     FailTurn. Its partial message is kept if there is room for it beside the new message.
+	//     FailTurn. Its partial message is kept if there is room for both that and the new message.
 	//
 	// With LookupOnly, nothing is ever written. With LostEpoch, the holder takes over its own turn at
 	// once, if the turn still has that epoch. If it has a higher one, the turn was taken over already,

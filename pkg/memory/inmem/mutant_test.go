@@ -209,7 +209,7 @@ func (s mutantContinuingAnyTurn) BeginTurn(ctx context.Context, b memory.Begin) 
 
 type mutantDroppingJournal struct {
 	memory.Store
-	continuedTurns map[string]bool // turns that continued another
+	continuedTurns map[string]bool // turns that continued an earlier turn
 }
 
 func (s *mutantDroppingJournal) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {

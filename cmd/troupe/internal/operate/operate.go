@@ -64,7 +64,8 @@ func (r *resume) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		printOutcomes(w, resp.GetInstances())
 		if out != nil {
-			console.PrintRow(w, fmt.Sprintf("agent %s still gets no steps: it is %s; end the quarantine with: troupe release %s", r.Agent, render.Quarantine(out), r.Agent))
+			console.PrintRow(w, fmt.Sprintf("agent %s still gets no steps: it is %s; end the quarantine with: troupe release %s",
+				r.Agent, render.Quarantine(out), r.Agent))
 		}
 	})
 	return outcomeError(err, resp.GetInstances())

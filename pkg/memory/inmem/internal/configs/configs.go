@@ -16,8 +16,8 @@ import (
 
 // Configs implements memory.Configs. It is safe for concurrent use.
 type Configs struct {
-	db      *db.DB             // whose lock guards byAgent
-	byAgent map[string]*config // as far as any was written
+	db      *db.DB             // its lock guards byAgent
+	byAgent map[string]*config // only agents whose configuration was written
 }
 
 // New returns the Configs that use the lock of the given database.
@@ -26,7 +26,7 @@ func New(d *db.DB) *Configs { return &Configs{d, map[string]*config{}} }
 // config is the configuration of one agent.
 type config struct {
 	memory.Configuration
-	changedIn   map[string]int64 // by key, the version that set it
+	changedIn   map[string]int64 // by key, the version that last set it
 	lastRemoval int64            // the last version that removed a key
 }
 

@@ -13,7 +13,7 @@ import (
 type ArtifactSet struct {
 	Versions []memory.Artifact // sorted by SortArtifacts
 	Contents map[memory.Content]*Content
-	latest   map[string]int // by name, the latest version number that was given, even if that version was deleted
+	latest   map[string]int // by name, the highest version number given so far, even if that version was deleted
 }
 
 // Content holds the stored bytes of a content, which may be incomplete.

@@ -29,11 +29,11 @@ type Config struct {
 type DB struct {
 	sync.Mutex // guards everything below
 	Config
-	Sessions        map[session.Ref]*Session // with those that were deleted and are not forgotten yet
+	Sessions        map[session.Ref]*Session // including deleted sessions until they are forgotten
 	Shared          map[Owner]*Scope         // the scopes app: and user:
 	Artifacts       map[Owner]*ArtifactSet   // of users
-	ErasingUsers    map[Owner]bool           // users who are being erased, for whom no session may begin
-	sessionsCreated int64                    // sessions that were created so far
+	ErasingUsers    map[Owner]bool           // users whose erasure has begun; they get no new sessions
+	sessionsCreated int64                    // number of sessions created so far
 }
 
 // New returns an empty DB.

@@ -18,8 +18,8 @@ type Owner struct{ Tenant, User string }
 type Scope struct {
 	Values    map[string]json.RawMessage
 	Revision  int64
-	revisions map[Request]int64 // by request, the revision after it
-	requests  []Request         // the latest last
+	revisions map[Request]int64 // revision after each request
+	requests  []Request         // in order, the latest last
 }
 
 // Request identifies a request to change state, so that a repeated request changes nothing.

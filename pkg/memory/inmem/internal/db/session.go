@@ -16,15 +16,15 @@ type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
 	Position        int64                  // in the order of creation, from 1
-	DeletedAt       time.Time              // when it was deleted (zero means that it was not)
-	Erasure         memory.Erasure         // what its deletion removed
-	Epoch           int64                  // the latest that one of its turns was given
-	LeaseEnd        time.Time              // of the open turn
-	Log             []conversation.Message // all messages that no summary replaces, oldest first
-	Summary         string                 // of the messages that were removed
-	UntrustedSource string                 // gravest source of untrusted text that came into it (empty means none)
+	DeletedAt       time.Time              // zero unless the session was deleted
+	Erasure         memory.Erasure         // report of its deletion
+	Epoch           int64                  // latest epoch of its turns
+	LeaseEnd        time.Time              // end of the open turn's lease
+	Log             []conversation.Message // messages after the summary, oldest first
+	Summary         string                 // summary of the removed messages
+	UntrustedSource string                 // gravest source of untrusted text in the session (empty means none)
 	TurnsByID       map[string]*Turn
-	Scope           *Scope // its own state
+	Scope           *Scope // state without a prefix
 	Artifacts       *ArtifactSet
 }
 

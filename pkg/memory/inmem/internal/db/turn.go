@@ -13,11 +13,11 @@ import (
 type Turn struct {
 	session.Turn
 	Fingerprint     string
-	Holder          string                    // trace that began it, or took it over last
-	StartSequence   int64                     // sequence of the last message when it began, which is the user's if it has one
-	UntrustedSource string                    // what the session remembered as untrusted when it began
-	ClosedAt        time.Time                 // (zero while it is open)
-	Commits         map[int]memory.Commit     // by step, without what the store adds
+	Holder          string                    // trace id of the caller that holds the turn, or held it last
+	StartSequence   int64                     // sequence of the last message of the session when the turn began, its own message included
+	UntrustedSource string                    // untrusted source of the session when the turn began (empty means none)
+	ClosedAt        time.Time                 // zero while the turn is open
+	Commits         map[int]memory.Commit     // by step, without the fields that the store sets
 	Journals        map[int][]execution.Entry // by step
 	Recordings      map[int]Recording         // journals of finished steps, by step
 

@@ -68,9 +68,9 @@ func (d *comparison) drawSession(few int) (*testSession, []callMaker) {
 }
 
 const (
-	subjects         = 6  // sessions at a time
+	subjects         = 6  // sessions in use at a time
 	callsAfterDelete = 20 // calls after a session was deleted
-	slowEvery        = 60 // one in so many calls is a rare one
+	slowEvery        = 60 // every 60th call is slow
 )
 
 // Replies counts replies by "Method kind". The kind is the status of BeginTurn, continued or resumed for a turn
@@ -125,8 +125,8 @@ type comparison struct {
 	oracle, other memory.Store
 	seed          uint64
 	rand          *rand.Rand
-	sessionCount  int // sessions so far
-	callCount     int // calls so far
+	sessionCount  int // sessions created so far
+	callCount     int // calls made so far
 	pool          []*testSession
 	replies       Replies
 }
@@ -143,18 +143,18 @@ type testSession struct {
 	failedTurn    session.Turn // the last turn, if it failed, as far as this run knows
 	commits       []memory.Commit
 	updates       []memory.StateUpdate
-	idle          bool // it seems to have no open turn
+	idle          bool // no turn is open, as far as this run knows
 	deleted       bool // it was deleted
-	callsLeft     int  // calls that are left for it then
+	callsLeft     int  // calls still to make after the deletion
 	calls         []call
 }
 
 // call is one call of a method. Both stores get the same call.
 type call struct {
 	method string
-	input  any // for the report of a failure
+	input  any // for the error message
 	make   func(context.Context, memory.Store) (any, error)
-	after  func(reply any) // learns from the reply of the oracle; may be nil
+	after  func(reply any) // updates the test session from the reply of the oracle (may be nil)
 }
 
 func (d *comparison) newTestSession() *testSession {
