@@ -110,7 +110,7 @@ func (t *chatSession) printHistory(ctx context.Context, last int64) error {
 	return nil
 }
 
-const chatHelp = `  /session  the id of this session, and how to go on with it
+const chatHelp = `  /session  the id of this session, and how to continue it
   /pending  ask again about the calls that wait
   /new      begin a new session
   /quit     leave; so do Ctrl-D, and Ctrl-C twice

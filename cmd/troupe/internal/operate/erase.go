@@ -92,8 +92,8 @@ func (e *eraseUser) confirm(term console.Terminal) error {
 	if e.Yes {
 		return nil
 	}
-	fmt.Fprintf(term.Err, "All that user %s ever said, and all that was made of it, will be gone for good. Type the id of the "+
-		"user to go on: ", console.EscapeLine(e.ID))
+	fmt.Fprintf(term.Err, "This erases all sessions of user %s, and everything that was made of them, for good. Type the id of the "+
+		"user to continue: ", console.EscapeLine(e.ID))
 	line, _ := bufio.NewReader(term.In).ReadString('\n') // at the end of the input this is what was typed
 	if strings.TrimSpace(line) != e.ID {
 		return errors.New("nothing was erased: the id was not typed; add --yes where no person can type")

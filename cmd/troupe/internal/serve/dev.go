@@ -83,7 +83,7 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 	default:
 	}
 	if err == nil && d.Ask == "" {
-		fmt.Fprintf(term.Out, "\nThe mesh has stopped. What was said is kept in %s.\n", d.DataDir)
+		fmt.Fprintf(term.Out, "\nThe mesh has stopped. Its sessions and traces are stored in %s.\n", d.DataDir)
 	}
 	return err
 }
