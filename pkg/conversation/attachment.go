@@ -6,18 +6,18 @@ import "slices"
 // (rpc.MaxMessageBytes).
 const (
 	MaxAttachments     = 8
-	MaxAttachmentBytes = 1 << 20 // of one
-	MaxAttachedBytes   = 3 << 20 // of all
+	MaxAttachmentBytes = 1 << 20 // per file
+	MaxAttachedBytes   = 3 << 20 // all files together
 )
 
 // Attachment is a file that accompanies the text of a message (AD-25). The content is an artifact of the session.
 // A stored message refers to it by name and version.
 type Attachment struct {
-	Name      string // of the artifact
+	Name      string // name of the artifact
 	MediaType string
 	Size      int64  // in bytes
-	Version   int    // of the artifact, from 1; 0 until it is stored
-	Data      []byte // only on the way to the store, or to a model; not to be changed
+	Version   int    // version of the artifact, from 1 (0 until it is stored)
+	Data      []byte // content, only on the way to the store or to a model; do not modify it
 }
 
 // References returns the attachments without their content, as a store keeps them.

@@ -35,8 +35,8 @@ type Message struct {
 	Time     time.Time // when it was stored
 
 	ToolCalls  []ToolCall // of an assistant message
-	ToolCallID string     // of a tool message: the call that it answers
-	Partial    bool       // written before its turn failed
+	ToolCallID string     // of a tool message: id of the call that it answers
+	Partial    bool       // written by a turn that failed afterwards
 
 	Attachments []Attachment // files of a user's message
 
@@ -50,7 +50,7 @@ type Message struct {
 type ToolCall struct {
 	ID        string // unique within the step
 	Name      string
-	Arguments string // a JSON object, as the model wrote it
+	Arguments string // JSON object, as the model wrote it
 	Extra     string // opaque data that the provider needs back with the call, at most 64 KiB (CO-11)
 }
 

@@ -64,7 +64,7 @@ func MarkUntrusted(source string, window []Message) []Message {
 		return window
 	}
 	at := 0
-	if strings.HasPrefix(source, PartyPrefix) { // both are named: no tool of one may follow from words of the other
+	if strings.HasPrefix(source, PartyPrefix) { // both parties must be named: words of one must not cause calls of the other's tools
 		at = max(0, slices.IndexFunc(window, func(m Message) bool { return m.UntrustedSource() == "" }))
 	}
 	window = slices.Clone(window)

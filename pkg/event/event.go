@@ -9,9 +9,9 @@ import (
 
 // Event is one thing that happened while an agent ran. Its payload says what.
 type Event struct {
-	Invocation string // the turn in which it happened; with Step and Sequence the identity of the event (AD-22, CO-47)
-	Step       int    // in the turn, from 1
-	Sequence   int    // in the step, from 1; an attempt after another begins at 1 again
+	Invocation string // id of the turn; with Step and Sequence it identifies the event (AD-22, CO-47)
+	Step       int    // number of the step in the turn, from 1
+	Sequence   int    // number within the attempt of the step, from 1
 	Time       time.Time
 	Author     string // the agent that reports it
 	Branch     string // the path of the agent in its flow, such as "a.b" (empty for an agent that runs alone)

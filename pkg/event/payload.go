@@ -13,7 +13,7 @@ import (
 
 // UserInput begins a turn (CO-43).
 type UserInput struct {
-	Turn   int // in the session, from 1
+	Turn   int // number of the turn in the session, from 1
 	Prompt string
 }
 
@@ -24,7 +24,7 @@ type TextDelta struct{ Text string }
 type ModelCall struct {
 	Model     string
 	Iteration int // within the step, from 1 (0 for a call of a handler)
-	ToolCalls int // how many tools the model asked for
+	ToolCalls int // number of tool calls in the reply
 	Usage     execution.Usage
 	Duration  time.Duration
 	Replayed  bool   // an earlier attempt made the call and reported it
@@ -36,10 +36,10 @@ type Finish string
 
 // The reasons. A turn that ended for one of the first four has an answer.
 const (
-	FinishStop   Finish = "stop"           // it had nothing more to say
-	FinishLength Finish = "length"         // it reached its limit of output tokens
-	FinishCalls  Finish = "tool_calls"     // it waits for the results of its calls
-	FinishFilter Finish = "content_filter" // it declined, or a filter of the provider stopped it
+	FinishStop   Finish = "stop"           // the model finished its answer
+	FinishLength Finish = "length"         // the model reached its limit of output tokens
+	FinishCalls  Finish = "tool_calls"     // the model waits for the results of its tool calls
+	FinishFilter Finish = "content_filter" // the model declined, or a filter of the provider stopped it
 )
 
 // ToolStarted reports that a tool begins to run.
@@ -59,7 +59,7 @@ const (
 	ToolNotFound       ToolStatus = "not_found"
 	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before the tool finished or began
 	ToolAsked          ToolStatus = "input_required"  // the tool asks the user, and the turn ends with the question
-	ToolWaiting        ToolStatus = "waiting"         // it waits for an answer from outside the turn; it has not run, and has no ToolFinished
+	ToolWaiting        ToolStatus = "waiting"         // the call waits for an answer from outside the turn; it has not run, and has no ToolFinished
 	ToolUnknownOutcome ToolStatus = "unknown_outcome" // in doubt: the tool may run at most once, and may have run
 )
 
@@ -71,7 +71,7 @@ const MaxSummary = 240
 type ToolFinished struct {
 	CallID    string
 	Tool      string
-	Arguments string // a JSON object, as the tool got it
+	Arguments string // JSON object that the tool received
 	Iteration int
 	Status    ToolStatus
 	Result    string // the result, or the error if the status is not success
@@ -93,9 +93,9 @@ type ToolProgress struct {
 type SubtaskStarted struct {
 	Target  string // agent or workflow
 	Session string
-	Request string // id of the request, with which it can be repeated
+	Request string // id of the request, which makes it repeatable
 	Trace   string
-	Turn    string // its id
+	Turn    string // id of the remote turn
 	CallID  string // of the tool call (empty when the agent is not called as a tool)
 }
 
@@ -138,7 +138,7 @@ type Topic string
 const (
 	Plan       Topic = "plan"
 	Reflection Topic = "reflection"
-	Reasoning  Topic = "reasoning" // of the model before an answer, as the provider sends it
+	Reasoning  Topic = "reasoning" // reasoning of the model before its answer, as the provider sends it
 )
 
 // Warning reports a problem that a person should know about. The turn continues.
@@ -173,11 +173,11 @@ type Reason string
 
 // The reasons. A turn that ends by one of the first four has an answer.
 const (
-	Natural       Reason = "natural"        // the model had nothing more to ask for
-	MaxIterations Reason = "max_iterations" // C-8: an answer all the same
+	Natural       Reason = "natural"        // the model finished without further tool calls
+	MaxIterations Reason = "max_iterations" // the limit of iterations was reached; the turn still has an answer (C-8)
 	InputRequired Reason = "input_required" // the answer is a question to the user
-	Stopped       Reason = "stopped"        // a person or a handler stopped it (CO-63)
-	Interrupted   Reason = "interrupted"    // its context ended
+	Stopped       Reason = "stopped"        // a person or a handler stopped the turn (CO-63)
+	Interrupted   Reason = "interrupted"    // the context of the turn ended
 	Failed        Reason = "error"
 )
 
@@ -186,7 +186,7 @@ type Answer struct {
 	Text       string
 	Reason     Reason
 	Iterations int
-	Pending    []execution.Pending // calls that wait; only with InputRequired
+	Pending    []execution.Pending // pending calls; only with InputRequired
 	// Tasks are the next tasks that a planning step requests (none for a model loop).
 	Tasks []execution.PlannedTask
 }

@@ -8,14 +8,14 @@ import (
 // Assignment says what a step must do (contract OC-28). An agent that runs outside of a workflow has the zero
 // Assignment and answers the conversation.
 type Assignment struct {
-	Goal           string // what the user wants of the turn, cut to 200 characters
-	Task           string // what this step is asked to do (the goal unless a planner asked for something else)
+	Goal           string // what the user wants from the turn, cut to 200 characters
+	Task           string // what this step must do (the goal, unless a planner set a task)
 	ExpectedOutput string // description of the result (may be empty)
 	Constraints    []string
 	Priority       int // of the turn, 0 to 10
 	Tags           []string
-	Timeout        time.Duration // what was left of the time of the turn (0 means unknown)
-	Plan           *PlanRequest  // asks the step for tasks (nil means that it does not plan)
+	Timeout        time.Duration // remaining time of the turn (0 means unknown)
+	Plan           *PlanRequest  // asks the step to plan tasks (nil means that it does not plan)
 }
 
 // Brief returns the part of the assignment that the conversation does not contain: the task, the constraints and
@@ -59,5 +59,5 @@ func (p PlanRequest) Names() []string {
 // PlannedTask is a piece of work that a planner gives to an agent.
 type PlannedTask struct {
 	Agent string
-	Text  string // what the agent is asked to do, at most MaxTaskText bytes
+	Text  string // what the agent must do, at most MaxTaskText bytes
 }

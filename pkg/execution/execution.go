@@ -24,22 +24,22 @@ type Step struct {
 	Number      int    // number of the step in the turn, from 1
 	Attempt     int    // from 1
 	Agent       string // name of the agent that runs the step
-	Origin      string // the turn that did the step first and failed in it; TurnID resumes that turn (empty means TurnID)
+	Origin      string // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
 
 	History    []conversation.Message // the window that the agent may see, oldest message first
 	Prior      []Result               // results of the earlier steps of the turn
 	Answers    []Answer               // answers to calls of an earlier turn, which this turn continues
-	Assignment                        // what the step is asked to do
+	Assignment                        // what the step must do
 
 	Routes []string // agents to which the step may ask to hand over
 	Silent bool     // the output is for later steps and not for the session; the step may not end the turn
 	Tools  *Tools   // the tools of the agent that the step may use (nil means all)
 
-	Context  Context          // under which the turn acts (zero means that the agent makes one of the fields above)
-	Journal  Journal          // of the step (nil means that nothing is recorded)
-	Recorded bool             // the journal gets all that is needed to run the step again
-	Broker   CredentialBroker // asks for credentials that tools lack (nil means that no one can be asked)
-	Budget   *budget.Ledger   // of this attempt, shared by all agents of the step (nil means unlimited)
+	Context  Context          // context of the run (zero means that the agent derives one from the fields above)
+	Journal  Journal          // journal of the step (nil means that nothing is recorded)
+	Recorded bool             // the journal records everything that is needed to run the step again
+	Broker   CredentialBroker // asks a person for missing credentials (nil means that no person can be asked)
+	Budget   *budget.Ledger   // budget of this attempt, shared by all agents of the step (nil means unlimited)
 }
 
 // CallTurn returns the turn id from which idempotency keys are derived. A turn that resumes a failed turn keeps
@@ -66,18 +66,18 @@ type Result struct {
 	InputRequired bool           // Text is a question to the user, which ends the turn
 	Pending       []Pending      // calls that wait for an answer; only with InputRequired
 	Stopped       bool           // a person or a handler stopped the agent; the turn ends with Text
-	Observations  []string       // for later steps, at most 4 KiB each
-	ToolsCalled   []string       // in the order of the calls
+	Observations  []string       // notes for later steps, at most 4 KiB each
+	ToolsCalled   []string       // names, in the order of the calls
 	Iterations    int            // model calls with their tool rounds
 	MaxIterations bool           // the agent stopped at its limit of iterations; Text says so
-	Usage         Usage          // of the models
+	Usage         Usage          // usage of the models
 	Confidence    *float64       // 0 to 1 (nil when the agent does not judge)
-	Sequence      int64          // last message of the session after the commit
+	Sequence      int64          // sequence of the last message of the session after the commit
 	Tasks         []PlannedTask  // the next tasks of a planner, in order
 	Failure       *failure.Error // set when the step failed
 
-	Used      *budget.Amounts // of the budget, by this attempt (nil when its worker does not count)
-	Inherited bool            // an earlier turn did the step, and this turn began with its result
+	Used      *budget.Amounts // budget used by this attempt (nil when its worker does not count)
+	Inherited bool            // an earlier turn ran the step, and this turn reuses its result
 	Untrusted string          // first untrusted source that the step has read, as in conversation.Message (empty means none)
 }
 

@@ -30,22 +30,22 @@ const (
 type Entry struct {
 	Number int
 	Phase  Phase
-	Digest string // of tool and arguments; for a model only in a recorded step
+	Digest string // digest of tool and arguments; for a model only in a recorded step
 	Tool   string // empty for a model
 	Effect Effect // of the tool
 
-	Reply    conversation.Message // what the model said, or what a tool did besides returning a result
+	Reply    conversation.Message // reply of the model, or changes that a tool made besides its result
 	Usage    Usage                // of the model call, or of an agent that is a tool
-	SideCall bool                 // a handler made the model call, outside of the conversation
+	SideCall bool                 // a handler made the model call outside of the conversation
 
 	Mode   string // failure mode of a tool or a model that failed (empty without a failure, or without a mode)
-	Status string // how the tool ended, as event.ToolStatus has it
+	Status string // event.ToolStatus of the call
 	Text   string // the result of the tool
 
-	Arguments string // of the tool; only in a recorded step
-	StepInput []byte // number 0: the input of the step, to run it again
+	Arguments string // arguments of the tool; only in a recorded step
+	StepInput []byte // only in number 0: input of the step, needed to run it again
 
-	Late bool // no other attempt needs it, so it may be written with the next entry or the commit; it is not stored
+	Late bool // no other attempt needs the entry, so it may be written with the next entry or the commit; the field is not stored
 }
 
 // Journal records the calls of a step and replays those that earlier attempts recorded. It is safe for concurrent

@@ -12,13 +12,13 @@ import (
 type Pending struct {
 	ID        string // unique in the session; a call that keeps waiting gets another one in the next turn
 	Agent     string // the agent of the step
-	CallID    string // as the model named the call
+	CallID    string // id that the model gave the call
 	Tool      string
-	Arguments string // a JSON object, as the tool would get it
+	Arguments string // JSON object that the tool would receive
 	Needs     Need
 	Risk      Effect       // of the tool
 	Reason    string       // one sentence for the person (may be empty)
-	Until     time.Time    // a later answer does not count, and the tool does not run (OC-33); zero means no limit
+	Until     time.Time    // deadline: a later answer is ignored and the tool does not run (OC-33); zero means none
 	Auth      *PendingAuth // only with NeedAuth
 }
 
@@ -26,7 +26,7 @@ type Pending struct {
 type PendingAuth struct {
 	Login
 	ID      string // of the key
-	Key     []byte // its public half
+	Key     []byte // public key
 	Expires time.Time
 }
 
@@ -53,8 +53,8 @@ type Answer struct {
 	ID      string // of the Pending
 	Verdict Verdict
 	Text    string // the result or the error of a tool, or why a call is denied; the model reads it
-	By      string // who answers, as the turn's Auth names the actor (may be empty)
-	Late    bool   // it came after Pending.Until, so the call is denied whatever the verdict is
+	By      string // person or program that answers, as in Auth.Actor (may be empty)
+	Late    bool   // the answer came after Pending.Until, so the call is denied whatever the verdict says
 
 	// Agent, Digest and AuthID repeat what the Pending showed: the agent, the digest of the tool with its
 	// arguments, and the key. The answer is ignored if the call has changed.

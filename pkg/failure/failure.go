@@ -15,8 +15,8 @@ import (
 // Error is a failure with a mode. It is immutable: methods such as With and Because return copies.
 type Error struct {
 	Mode    Mode
-	Op      string            // what was being done, such as "memory.CommitStep"
-	Message string            // for the caller: what is wrong, and the way out
+	Op      string            // operation that failed, such as "memory.CommitStep"
+	Message string            // for the caller: what is wrong and what to do
 	Facts   map[string]string // details that a caller may act on
 	Cause   error             // for the log; never sent
 }

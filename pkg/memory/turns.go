@@ -184,7 +184,7 @@ type BeginStatus string
 
 // The statuses of a turn that BeginTurn returns.
 const (
-	StatusBegun  BeginStatus = "begun"  // the caller holds the turn: it is new, or was taken over
+	StatusBegun  BeginStatus = "begun"  // the caller holds the turn, which is new or was taken over
 	StatusOpen   BeginStatus = "open"   // another caller holds its lease
 	StatusClosed BeginStatus = "closed" // it was closed before
 )
@@ -193,8 +193,8 @@ const (
 type BeginResult struct {
 	Status        BeginStatus
 	Turn          session.Turn
-	History       []conversation.Message // the window, oldest first, ending with the turn's own message, if any; only with StatusBegun
-	LeaseLeft     time.Duration          // of an open turn
+	History       []conversation.Message // window, oldest first, up to the turn's own message if it has one; only with StatusBegun
+	LeaseLeft     time.Duration          // remaining lease of an open turn
 	KeepsJournals bool                   // the store keeps journals after their commits, for Recording; only with StatusBegun
 }
 

@@ -54,7 +54,7 @@ type Session struct {
 	ID           string
 	User         string // user of the session (empty if its first turn named none)
 	State        State
-	Turns        int // that were begun
+	Turns        int // number of turns that have begun
 	Size         Size
 	Sequence     int64 // of the last message, even if the message was removed
 	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
@@ -62,7 +62,7 @@ type Session struct {
 	LastActivity time.Time
 	OpenTurn     string              // id of the open turn (empty means none)
 	WaitingTurn  string              // id of the turn whose calls wait for an answer (empty means none)
-	Pending      []execution.Pending // the calls that wait; only GetSession returns them
+	Pending      []execution.Pending // pending calls; only GetSession returns them
 	LastTrace    string              // id of the trace of the last turn
 	Metadata     map[string]string   // labels of the caller
 	Revision     int64               // of the metadata; grows with every change
@@ -81,14 +81,14 @@ type Turn struct {
 	Trace    string
 	Number   int // in the session, from 1
 	Outcome  Outcome
-	Epoch    int64 // the fence: writes with another epoch are rejected
+	Epoch    int64 // fence: writes with another epoch are rejected
 	Attempt  int   // from 1
 	Steps    []execution.Result
 	Failure  *failure.Error
 	Sequence int64 // of the last message of the session that the turn has read or written
 
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
-	Answers   []execution.Answer // to those calls
+	Answers   []execution.Answer // answers to those calls
 
 	// Origin is the id of the first failed turn in the chain of turns that this turn resumes (empty if it resumes
 	// none).
