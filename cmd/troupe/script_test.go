@@ -139,7 +139,7 @@ func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// nothingleft checks that no process of the script is still running.
+// requireNoProcesses implements the command nothingleft, which checks that no process of the script is still running.
 func requireNoProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")

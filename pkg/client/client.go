@@ -102,7 +102,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 		from := after
 		pace := retry.NewBackoff()
 		var broken time.Time // time of the first break since the last progress (zero means none)
-		orphaned, answered, unsent, refused := false, false, true, 0
+		orphaned, answered, unsent, rejections := false, false, true, 0
 		for {
 			connect := open
 			if traceID != "" && !orphaned {
@@ -121,8 +121,8 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
-			if after == from && refused < maxRetries && c.waitToRetry(ctx, err) {
-				refused++
+			if after == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
+				rejections++
 				broken = time.Time{}
 				continue
 			}

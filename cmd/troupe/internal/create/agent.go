@@ -74,16 +74,16 @@ func (n *newAgent) Run(term console.Terminal) error {
 
 // validate rejects an invalid name and flags that exclude each other.
 func (n *newAgent) validate() error {
-	refuse := func(format string, args ...any) error {
+	invalid := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
 	}
 	switch err := manifest.CheckName(n.Name); {
 	case err != nil:
-		return refuse("an agent cannot be named %v", err)
+		return invalid("an agent cannot be named %v", err)
 	case n.Name == "user":
-		return refuse("an agent cannot be named user: what the user says has that author")
+		return invalid("an agent cannot be named user: what the user says has that author")
 	case n.Replace != "" && !n.Go:
-		return refuse("--replace: only an agent in Go needs it; say --go too")
+		return invalid("--replace: only an agent in Go needs it; say --go too")
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func continueOneConcurrentCallerWins(t *testing.T, store memory.Store) {
 	fixture.ReleaseTurn(t, store, ref, winner)
 	_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	require.Equal(t, winner.ID, fixture.GetSession(t, store, ref).OpenTurn, "it does not make room for what is refused")
+	require.Equal(t, winner.ID, fixture.GetSession(t, store, ref).OpenTurn, "a rejected turn does not evict the open one")
 }
 
 func continueRejectsATurnWithoutWaitingCalls(t *testing.T, store memory.Store) {

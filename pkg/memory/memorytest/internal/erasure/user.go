@@ -89,7 +89,7 @@ func eraseUserRejectsNewSessions(t *testing.T, store memory.Store) {
 	_, err = store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: user})
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	eraseUser(t, store, user)
-	require.Empty(t, fixture.ListSessions(t, store, user), "also what was refused")
+	require.Empty(t, fixture.ListSessions(t, store, user), "the rejected calls created no session")
 	fixture.OpenTurnOfUser(t, store, user)
 }
 

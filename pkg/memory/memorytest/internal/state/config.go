@@ -131,7 +131,7 @@ func configConcurrentMergesLoseNothing(t *testing.T, store memory.Store) {
 	base := putConfig(t, store, newConfigChange(agent, 0, ownership.Merge, "start", "1"))
 	const writers = 8
 	var beside sync.WaitGroup
-	var refused atomic.Int64
+	var rejected atomic.Int64
 	for n := range writers {
 		beside.Go(func() {
 			own := newConfigChange(agent, base.Version, ownership.Merge, fmt.Sprintf("own-%d", n), strconv.Itoa(n))
@@ -140,12 +140,12 @@ func configConcurrentMergesLoseNothing(t *testing.T, store memory.Store) {
 			}
 			same := newConfigChange(agent, base.Version, ownership.Merge, "same", strconv.Itoa(n))
 			if _, err := store.PutConfig(context.WithoutCancel(t.Context()), same); failure.Is(err, failure.RevisionMismatch) {
-				refused.Add(1)
+				rejected.Add(1)
 			}
 		})
 	}
 	beside.Wait()
-	require.EqualValues(t, writers-1, refused.Load(), "one of those that changed the same key")
+	require.EqualValues(t, writers-1, rejected.Load(), "one of those that changed the same key")
 	require.Len(t, getConfig(t, store, agent).Values, writers+2)
 }
 
