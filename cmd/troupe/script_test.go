@@ -52,7 +52,7 @@ func TestScripts(t *testing.T) {
 // patience bounds every wait of a script. No wait comes close to it unless a test fails.
 const patience = time.Minute
 
-// requireExitCode CODE ARG… runs troupe and requires the exit code.
+// requireExitCode implements the script command `exits CODE ARG…`. It runs troupe and requires the exit code.
 func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -68,7 +68,7 @@ func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitready ADDR waits until the readiness probe at the address succeeds.
+// waitReady implements `waitready ADDR`. It waits until the readiness probe at the address succeeds.
 func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	deadline := time.NewTimer(patience)
@@ -91,14 +91,14 @@ func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// sigterm sends SIGTERM to every background command, as a cluster does.
+// sigterm implements `sigterm`. It sends SIGTERM to every background command, as a cluster does.
 func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
 	}
 }
 
-// occupyPort NAME listens on a port until the script ends, and sets NAME to its address.
+// occupyPort implements `occupy NAME`. It listens on a port until the script ends, and sets NAME to its address.
 func occupyPort(ts *testscript.TestScript, _ bool, args []string) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -106,7 +106,7 @@ func occupyPort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], lis.Addr().String())
 }
 
-// capture NAME PATTERN sets NAME to the first group of the pattern in the last output.
+// capture implements `capture NAME PATTERN`. It sets NAME to the first group of the pattern in the last output.
 func capture(ts *testscript.TestScript, _ bool, args []string) {
 	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 	if found == nil {
@@ -115,7 +115,7 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// requireEvents FIRST checks that each line of the last output is an event in protobuf JSON. The sequences must continue
+// requireEvents implements `events FIRST`. It checks that each line of the last output is an event in protobuf JSON. The sequences must continue
 // from FIRST without a gap, and the last event must be the turn result.
 func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.ParseUint(args[0], 10, 64)
@@ -139,7 +139,7 @@ func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// requireNoProcesses implements the command nothingleft, which checks that no process of the script is still running.
+// requireNoProcesses implements `nothingleft`. It checks that no process of the script is still running.
 func requireNoProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
