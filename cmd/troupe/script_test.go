@@ -19,6 +19,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 func TestMain(m *testing.M) {
@@ -33,12 +35,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each command would take a second to end
 			for _, name := range []string{"GRPC", "HTTP"} {
-				lis, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				defer lis.Close() // closed late, so that the two ports differ
-				env.Setenv(name, lis.Addr().String())
+				env.Setenv(name, loopback.Address(t))
 			}
 			return nil
 		},

@@ -28,6 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/standalone"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // patience bounds every wait. It is far above what any should take.
@@ -59,14 +60,6 @@ func startNode(t *testing.T, env []string, args ...string) (stop func()) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	return lis.Addr().String()
-}
-
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -83,7 +76,7 @@ func await(t *testing.T, what string, holds func() bool) {
 }
 
 func TestWorker_Conforms(t *testing.T) {
-	address := freeAddress(t)
+	address := loopback.Address(t)
 	stop := startNode(t, nil, "--conformance", "--grpc-addr", address, "--http-addr", "127.0.0.1:0")
 	await(t, "it serves", func() bool {
 		conn, err := net.Dial("tcp", address)
@@ -140,7 +133,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 		"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory,
 		"TROUPE_TLS_CERT=" + own.Cert, "TROUPE_TLS_KEY=" + own.Key, "TROUPE_TLS_CA=" + own.CA,
 	},
-		"--grpc-addr", freeAddress(t), "--http-addr", "127.0.0.1:0")
+		"--grpc-addr", loopback.Address(t), "--http-addr", "127.0.0.1:0")
 	await(t, "it is found", func() bool { return registered() == 1 })
 	for role, want := range map[identity.Role]failure.Mode{identity.Orchestrator: "", identity.Memory: failure.UserPermission} {
 		self, err := identity.Open(identity.Config{DevCA: mesh.DevCA}, role, "", zap.NewNop())

@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // configured is an agent that answers with its tone and sets another.
@@ -82,7 +83,7 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 // An agent that cannot load its configuration does not start.
 func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s := surround(t)
-	s.memoryAddr = freeAddress(t) // no server listens there
+	s.memoryAddr = loopback.Address(t) // no server listens there
 	c := configured(ownership.Merge, "kind")
 	c.StartTimeout = 300 * time.Millisecond
 	err := s.launch(t, c).end(t)

@@ -34,6 +34,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 	memoryapp "github.com/troupe-dev/troupe/services/memory/app"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/parallel"
 )
 
@@ -145,7 +146,7 @@ func (s *workerEnv) launch(t *testing.T, c agent.Config) *running {
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := agent.New(c)
 	require.NoError(t, err)
-	r := &running{logs: logs, agent: c.Name, grpc: freeAddress(t), http: freeAddress(t)}
+	r := &running{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
 	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
 		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
 	}.WithRegistrationTTL(s.registrationTTL), a)

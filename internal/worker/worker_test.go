@@ -26,6 +26,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // Req: LC-7, LC-8, LC-16
@@ -222,7 +223,7 @@ func TestNew_NamesThePortThatIsTaken(t *testing.T) {
 func TestClose_ClosesAWorkerThatNeverRan(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
-	address := freeAddress(t)
+	address := loopback.Address(t)
 	w, err := worker.New(telemetry.Discard(), worker.Config{GRPCAddr: address, HTTPAddr: anyPort, Etcd: []string{"127.0.0.1:1"}, Memory: "127.0.0.1:1"}, a)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
@@ -280,7 +281,7 @@ func TestNew_AWorkerOnAllAddressesNeedsAnAdvertisedOne(t *testing.T) {
 func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	s := surround(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
-	absent := freeAddress(t)
+	absent := loopback.Address(t)
 	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
 		s.memoryAddr = wrong
 		r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
@@ -345,7 +346,7 @@ func TestWorker_KeepsNoConversation(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	resource.open <- nil
-	s.memoryAddr = freeAddress(t) // no server listens there
+	s.memoryAddr = loopback.Address(t) // no server listens there
 	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	await(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY

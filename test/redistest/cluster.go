@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // slots is the number of hash slots of a Cluster.
@@ -30,7 +32,8 @@ func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	nodes := make([]*redis.Client, masters)
 	addrs, buses := make([]string, masters), make([]string, masters)
 	for i := range nodes {
-		buses[i] = freePort(t)
+		// The default bus port is the client port plus 10,000, which may not be free.
+		_, buses[i], _ = net.SplitHostPort(loopback.Address(t))
 		server := New(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", buses[i])
 		addrs[i], servers = server.Addr, append(servers, server)
 		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
@@ -74,17 +77,4 @@ func isFormed(ctx context.Context, nodes []*redis.Client) bool {
 		}
 	}
 	return true
-}
-
-// freePort returns a port that is currently free. The default bus port is the client port plus 10,000, which
-// may not be a valid port.
-func freePort(t testing.TB) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("redistest: no free port: %v", err)
-	}
-	defer lis.Close()
-	_, port, _ := net.SplitHostPort(lis.Addr().String())
-	return port
 }

@@ -30,6 +30,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -57,14 +58,6 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	require.NoError(t, err)
 	_, err = parser.Parse(flags)
 	return cfg, err
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	return lis.Addr().String()
 }
 
 // service is what the programs of all three services have in common.
@@ -114,7 +107,7 @@ func await(t *testing.T, what string, holds func() bool) {
 // An orchestrator that starts before its dependencies lives, reports what it waits for and where, rejects calls
 // cleanly, and becomes ready once all of them serve.
 func TestApp_WaitsForItsDependencies(t *testing.T) {
-	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), freeAddress(t)
+	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), loopback.Address(t)
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := New(telemetry.For(zap.New(core)), config(t,
@@ -214,7 +207,7 @@ func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	snapshot := filepath.Join(t.TempDir(), "instances.json")
 	cfg := config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
 	registered := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	for id, address := range map[string]string{"alive": serveMember(t), "dead": freeAddress(t)} {
+	for id, address := range map[string]string{"alive": serveMember(t), "dead": loopback.Address(t)} {
 		in := registrytest.Instance("one", id)
 		in.Address, in.State = address, lifecycle.Ready
 		registrytest.Register(t, registered, in)

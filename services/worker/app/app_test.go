@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 func TestMain(m *testing.M) {
@@ -46,14 +46,6 @@ func config(t *testing.T, flags ...string) Config {
 	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
 	require.NoError(t, err)
 	return cfg
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	return lis.Addr().String()
 }
 
 func TestNew_ReportsInvalidDeclarations(t *testing.T) {
@@ -102,7 +94,7 @@ func TestNames_ReturnsTheDeclaredAgents(t *testing.T) {
 func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
-	cfg.Worker.HTTPAddr = freeAddress(t)
+	cfg.Worker.HTTPAddr = loopback.Address(t)
 	w, err := New(t.Context(), telemetry.For(zap.New(core)), cfg, files(one))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,8 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +29,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/planted"
 	"github.com/troupe-dev/troupe/test/chaos/proxy"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -78,7 +77,7 @@ type Mesh struct {
 // Start runs a mesh until the test ends.
 func Start(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: freeAddress(t), devCA: t.TempDir()}
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: loopback.Address(t), devCA: t.TempDir()}
 	m.Redis = redistest.Guarded(t, cfg.Redis...)
 	m.Etcd = etcdtest.Guarded(t, m.devCA, Agent)
 	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
@@ -86,7 +85,7 @@ func Start(t testing.TB, cfg Config) *Mesh {
 	m.StartMemory()
 	if cfg.Workers > 0 {
 		for n := range max(1, cfg.Replicas) {
-			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: freeAddress(t), toRedis: m.proxy(m.Redis.Addr)})
+			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: loopback.Address(t), toRedis: m.proxy(m.Redis.Addr)})
 			m.StartReplica(n)
 		}
 	}
@@ -232,27 +231,4 @@ func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.Clie
 		require.NoError(m.t, conn.Close())
 		require.NoError(m.t, ctx.Err(), "waiting for %s", addr)
 	}
-}
-
-// Ports of services that are killed and started again. They are outside the system's
-// ephemeral range, so no other process uses one while its service is down. An answer of
-// another server, such as an unknown turn, would look like a lost turn.
-const (
-	firstPort = 20_000
-	ports     = 10_000
-)
-
-// freeAddress returns a loopback address without a listener.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range ports {
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports)))
-		if err != nil {
-			continue
-		}
-		defer lis.Close()
-		return lis.Addr().String()
-	}
-	require.FailNow(t, "no free port")
-	return ""
 }

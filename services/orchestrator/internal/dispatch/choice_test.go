@@ -11,6 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // choiceHandler returns a handler that stores the decision, and checks that it arrives before the start.
@@ -34,7 +35,7 @@ func TestDispatcher_ReportsWhyAnInstanceWasChosen(t *testing.T) {
 	})
 	_, third := serve(t, answer)
 	lost := instance("0", third, 4)
-	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", unusedAddress(t), 4), instance("3", third, 4))
+	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", loopback.Address(t), 4), instance("3", third, 4))
 	var d selection.Decision
 	handler, h := choiceHandler(t, &d)
 	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, handler)

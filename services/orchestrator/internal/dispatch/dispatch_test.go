@@ -23,6 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,15 +91,6 @@ func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) er
 	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return s, lis.Addr().String()
-}
-
-// unusedAddress returns an address without a listener.
-func unusedAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	return lis.Addr().String()
 }
 
 // answer admits the step and sends its result.
@@ -172,7 +164,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 	}
 	t.Run("unreachable", func(t *testing.T) {
 		_, second := serve(t, answer)
-		r := newRig(t, patience, instance("1", unusedAddress(t), 4), instance("2", second, 4))
+		r := newRig(t, patience, instance("1", loopback.Address(t), 4), instance("2", second, 4))
 		var h callRecorder
 		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
@@ -196,7 +188,7 @@ func TestDispatcher_FailsWhenNoInstanceTakesTheStep(t *testing.T) {
 		"none":    {nil, "none is ready", []string{"a"}},
 		"paused":  {[]registry.Instance{paused}, "none is ready", []string{"a"}},
 		"refused": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
-		"away":    {[]registry.Instance{instance("1", unusedAddress(t), 4)}, "all are at capacity", nil},
+		"away":    {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, wait, c.known...)

@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // statusWorker is a worker that reports a fixed status.
@@ -56,7 +57,7 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.NewLog(t)
 	r.telemetry.Audit = log
-	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, unusedAddress(t): failure.SystemNetwork} {
+	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, loopback.Address(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)
 		if want == "" {

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
@@ -80,7 +80,7 @@ func TestOperator_RevertsAFailedPause(t *testing.T) {
 func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
 	r := newRig(t)
 	here := r.join(t, "research", "here")
-	r.register(t, nil, "research", "lost", unusedAddress(t))
+	r.register(t, nil, "research", "lost", loopback.Address(t))
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
@@ -194,7 +194,7 @@ func TestOperator_DescribesAnInstance(t *testing.T) {
 	require.EqualValues(t, 1, d.Status.GetInFlight())
 	require.EqualValues(t, 1, d.Metrics.GetTotalRequests())
 
-	r.register(t, nil, "research", "lost", unusedAddress(t))
+	r.register(t, nil, "research", "lost", loopback.Address(t))
 	d, err = r.Describe(t.Context(), "lost", "research")
 	require.NoError(t, err)
 	require.True(t, failure.Is(d.Err, failure.SystemNetwork), "%v", d.Err)
@@ -220,13 +220,4 @@ func TestOperator_ReportsUnknownAndAmbiguousNames(t *testing.T) {
 	_, err = r.Describe(t.Context(), "a", "")
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	require.ErrorContains(t, err, `instances of several agents are called "a"; name the agent: research, synthesis`)
-}
-
-// unusedAddress returns an address without a listener.
-func unusedAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	return lis.Addr().String()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // The wanted state, its record and the state of workers can differ after any failure. These tests check that no
@@ -88,7 +89,7 @@ func TestOperator_ResumeKeepsADrainThatTheWorkerConfirms(t *testing.T) {
 	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
 	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
 	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: key, Kind: registry.Drain}))
-	r.register(t, nil, "research", "lost", unusedAddress(t))
+	r.register(t, nil, "research", "lost", loopback.Address(t))
 	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: registry.Key{Agent: "research", ID: "lost"}, Kind: registry.Drain}))
 	await(t, "it is known", func() bool { return len(r.routes("research")) == 0 })
 	outcomes, err := r.Resume(t.Context(), "research", "")
@@ -186,7 +187,7 @@ func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	r.register(t, nil, "research", "lost", unusedAddress(t))
+	r.register(t, nil, "research", "lost", loopback.Address(t))
 	_, end, err := w.life.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
