@@ -145,8 +145,8 @@ func (a *Agent) Model() string {
 // State returns the agent's own state (the AGENT tier), which all of its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }
 
-// CredentialBroker returns what asks for the credentials that tools lack, in a session of this process. What is asked for
-// can be answered until the process ends, also when the session is closed and opened again.
+// CredentialBroker returns the broker that asks for the credentials that tools lack, in a session of this process.
+// Its requests can be answered until the process ends, even if the session is closed and opened again.
 func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
 	return a.broker.For(session)
 }
@@ -163,9 +163,9 @@ type ToolInfo struct {
 	Capabilities []string // sorted (empty if the tool declares none)
 }
 
-// Toolbox returns the tools that a step of the agent may use, with what they can do: its own tools and the tools of
-// the agents that it runs, each name once. The orchestrator decides by it. A tool that an agent uses which is a tool itself is left out,
-// because it is part of that tool.
+// Toolbox returns the tools that a step of the agent may use, with their capabilities: its own tools and the tools
+// of the agents that it runs, each name once. The orchestrator decides by this list. It omits the tools of an
+// agent that is itself a tool, because they are part of that tool.
 func (a *Agent) Toolbox() []ToolInfo {
 	var all []ToolInfo
 	at := map[string]int{}
@@ -177,7 +177,7 @@ func (a *Agent) Toolbox() []ToolInfo {
 				i = len(all)
 				at[name], all = i, append(all, ToolInfo{Name: name})
 			}
-			// New has checked each list. The lists of two tools of one name in a flow may be too long together.
+			// New has checked each list. In a flow, the lists of two tools with one name may be too long together.
 			all[i].Capabilities = slices.Concat(all[i].Capabilities, a.config.ToolCapabilities[name])
 			slices.Sort(all[i].Capabilities)
 			all[i].Capabilities = slices.Compact(all[i].Capabilities)
@@ -190,8 +190,8 @@ func (a *Agent) Toolbox() []ToolInfo {
 	return all
 }
 
-// Effect returns the strictest effect of the agent's tools and of the agents that it runs. It is read when there are none,
-// and idempotent at least for an agent with a Run of its own.
+// Effect returns the strictest effect of the agent's tools and of the agents that it runs. It is read if there are
+// none, and at least idempotent for an agent with its own Run.
 func (a *Agent) Effect() execution.Effect {
 	order := []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce}
 	strictest := 0
@@ -242,8 +242,8 @@ func (a *Agent) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what Start started, in reverse order, and then the plugins, also after an error. It clears the agent's state
-// (SO-9). It may be called at any time and more than once, but not while a step runs.
+// Close closes what Start started, in reverse order, and then the plugins, even after an error. It clears the
+// agent's state (SO-9). It may be called at any time and more than once, but not while a step runs.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

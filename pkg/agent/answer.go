@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// answer is what the agent itself led to. The conclusion makes the result of the step from it.
+// answer collects what the agent produced. conclude makes the result of the step from it.
 type answer struct {
 	text       string
 	reason     event.Reason
@@ -23,7 +23,7 @@ type answer struct {
 	confidence *float64 // of an agent that this one ran
 }
 
-// runAgent runs what the agent is: its function, or the loop around its model. It leaves the answer.
+// runAgent runs the agent's function, or the loop around its model, and fills in the answer.
 func (t *turn) runAgent(ctx context.Context) error {
 	ctx = scope.WithRun(ctx, t.run)
 	if t.agent.config.Run != nil {
@@ -90,7 +90,7 @@ func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event
 	return nil
 }
 
-// handleLoopEvent emits an event of the loop, and notes what it says of the answer.
+// handleLoopEvent emits an event of the loop, and stores in the answer what it says.
 func (t *turn) handleLoopEvent(e event.Event) error {
 	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.Handle(done) {
 		return t.emit(e) // the planner's tool is not the agent's, and observed nothing
@@ -122,7 +122,7 @@ func (a *Agent) loop(inv Invocation) loop.Loop {
 	return l
 }
 
-// loopInput returns what the loop is given.
+// loopInput returns the input of the loop.
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
 	aside := in.Aside || s.Silent // nothing of it stays in the session if the turn breaks off
@@ -138,8 +138,8 @@ func (t *turn) loopInput(system string) loop.Input {
 	return input
 }
 
-// handleFunctionEvent emits an event that the agent's function yielded, and notes what it says of the answer. The result
-// of another agent counts what that agent did, and is not emitted a second time.
+// handleFunctionEvent emits an event that the agent's function yielded, and stores in the answer what it says. The
+// result of another agent adds to the usage and is not emitted a second time.
 func (t *turn) handleFunctionEvent(e event.Event) error {
 	isOwn := e.Author == "" || e.Author == t.agent.Name()
 	if isOwn {
@@ -173,8 +173,8 @@ func (t *turn) handleFunctionEvent(e event.Event) error {
 	return t.control.Events.Forward(e)
 }
 
-// addResult notes the result of an agent that the function ran. A result of the function itself is the sum of what it
-// yielded before.
+// addResult adds the result of an agent that the function ran. A result of the function itself is the sum of the
+// results before it.
 func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	if isOwn {
 		t.tally = result.Tally{}
@@ -203,8 +203,8 @@ func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	}
 }
 
-// applyState applies the changes of state in a message of a function (AD-18). The message has them already, so no event
-// follows.
+// applyState applies the changes of state in a message of a function (AD-18). The message itself carries them, so
+// no event follows.
 func applyState(t *hook.Turn, agent string, state map[string]json.RawMessage) error {
 	m := t.Memory()
 	emitted := m.Fork(agent)

@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// every returns a handler for each event of a turn, which notes the event and then acts.
+// every returns a handler for each event of a turn. It records the event and then calls act.
 func every(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	on := func(name string, turn *hook.Turn) error {
 		note(name)
@@ -103,7 +103,7 @@ func results(turn agenttest.Turn) int {
 	return n
 }
 
-// at acts at place n of the turn.
+// at calls act at the nth event of the turn.
 func at(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
 	return func(turn *hook.Turn) error {
 		if len(*log) != n+1 {
@@ -334,8 +334,8 @@ func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
 	}
 }
 
-// A step that chooses a route does not follow what a handler says or how it ends the turn, unless it says the name of
-// a route.
+// A step that chooses a route ignores the text of a handler and how the handler ends the turn, unless the text
+// names a route.
 func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
@@ -355,7 +355,8 @@ func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
 	}
 }
 
-// An agent that was never started closes its plugins too, and a run that is ranged over again begins anew.
+// An agent that was never started also closes its plugins, and a run that is ranged over again starts from the
+// beginning.
 func TestAgent_ClosesItsPluginsOnceAndRunsAnew(t *testing.T) {
 	closed := 0
 	a := build(t, agent.Config{

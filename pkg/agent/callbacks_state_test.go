@@ -51,7 +51,7 @@ func TestCallbacks_AD15_HandlersKnowWhichTurnItIs(t *testing.T) {
 	require.Equal(t, "content", s.Artifact("a.txt"))
 }
 
-// said returns messages without what the store adds.
+// said returns messages without the fields that the store adds.
 func said(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, m := range messages {
@@ -61,7 +61,7 @@ func said(messages []conversation.Message) []conversation.Message {
 	return all
 }
 
-// small is a model that knows the size of its context.
+// small is a model with a known context size.
 type small struct{ *scripted.Model }
 
 func (small) ContextSize() int64 { return 1000 }
@@ -209,7 +209,7 @@ func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
 	require.Equal(t, map[string]any{"removed": true}, turn.State)
 }
 
-// An event says which turn and step it belongs to, who caused it, and what it changed.
+// An event names its turn, its step and its author, and contains its changes.
 //
 // Req: AD-22
 func TestCallbacks_AD22_EventsSayWhichTheyAreAndWhose(t *testing.T) {

@@ -25,7 +25,7 @@ type watched struct {
 	model *scripted.Model
 }
 
-// reply is what a handler does in a test.
+// reply says what a handler returns or does in a test.
 type reply func(context.Context, *hook.Turn) (string, error)
 
 func (w *watched) before(name string, fn reply) hook.Handler {
@@ -53,7 +53,7 @@ func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Ses
 	return agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Handlers: handlers}))
 }
 
-// What handlers do in these tests.
+// The replies of handlers in these tests.
 func silent(context.Context, *hook.Turn) (string, error)    { return "", nil }
 func answering(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
 func ending(_ context.Context, t *hook.Turn) (string, error) {
@@ -148,7 +148,7 @@ func TestCallbacks_AD5a_AnErrorDropsTheChangesOfItsChain(t *testing.T) {
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 
-	// An answer with an error is an error.
+	// A handler that returns a text and an error has failed.
 	turn = w.session(t, w.before("1", func(context.Context, *hook.Turn) (string, error) { return "yes", errDisk })).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.Empty(t, messages(turn))

@@ -24,17 +24,18 @@ const (
 	ReasonDegraded = "STEP_DEGRADED" // the step failed, and its policy made a result of the failure
 )
 
-// genericQuestion is what an agent that asks the user says without a model (RA-13).
+// genericQuestion is the question of an agent that asks the user and has no text of a model (RA-13).
 const genericQuestion = "Could you tell me more about what you would like to know?"
 
-// output is what the turn returns.
+// output holds the result of the turn.
 type output struct {
 	result   execution.Result
 	messages []conversation.Message
 }
 
-// forgives reports whether an error of the agent still leads to a result. An agent that asks the user always has
-// something to ask (RA-13). An error of a handler, or of a step that belongs to another attempt by now, is never forgiven.
+// forgives reports whether an error of the agent still leads to a result. An agent that asks the user always has a
+// question (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken
+// over.
 func (t *turn) forgives(err error) bool {
 	if errors.Is(err, errUnread) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
 		return false
@@ -76,7 +77,7 @@ func (t *turn) conclude(cause error) error {
 	return t.storeAnswer()
 }
 
-// fillResult fills in the result what follows from the answer and the tally.
+// fillResult fills in the fields of the result that follow from the answer and the tally.
 func (t *turn) fillResult(cause error) {
 	asks, r := t.agent.config.AsksUser, &t.output.result
 	if cause != nil || asks && t.answer.reason == event.Natural {
@@ -96,8 +97,8 @@ func (t *turn) fillResult(cause error) {
 	r.Confidence = cmp.Or(t.answer.confidence, briefing.Confidence(t.inv.Step, r.Observations))
 }
 
-// degrade makes a result of a failure: a question for an agent that asks the user, else what the step before said, else an
-// explanation (RA-13, RA-18, RA-20).
+// degrade makes a result of a failure: a question if the agent asks the user, otherwise the text of the step
+// before, otherwise an explanation (RA-13, RA-18, RA-20).
 func (t *turn) degrade(cause error) error {
 	r, name := &t.output.result, t.agent.Name()
 	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], publicReason(cause))
@@ -115,7 +116,8 @@ func (t *turn) degrade(cause error) error {
 	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
 }
 
-// publicReason returns the part of an error that a user may see. The text of a foreign error may contain anything.
+// publicReason returns the part of an error that a user may see, because the text of a foreign error may contain
+// secrets.
 func publicReason(err error) string {
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		return strings.TrimRight(e.Message, ".")
@@ -123,8 +125,8 @@ func publicReason(err error) string {
 	return "its model did not answer"
 }
 
-// chooseRoute makes a route of what the model said. A handler that answers instead of the model chooses with the bare name
-// of a route; anything else that it says, or ending the turn, fails the step.
+// chooseRoute finds the route that the text of the model names. A handler that answers instead of the model must
+// return exactly the name of a route. Any other text, or ending the turn, fails the step.
 func (t *turn) chooseRoute() error {
 	isBare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.answer.text)) })
 	if !isBare && (t.control.Progress.Ended() || t.answer.reason != event.Natural && t.answer.reason != event.MaxIterations) {
@@ -155,8 +157,9 @@ func (t *turn) storeAnswer() error {
 	return t.control.Turn().Memory().Set(key, text)
 }
 
-// wait makes a result of calls that wait, also in a step that chooses a route. It is no answer, so the handlers after the
-// agent do not run. Observations, messages and changes of state come again in the turn that continues.
+// wait makes the result of a step with pending calls, even if the step chooses a route. It is not an answer, so
+// the handlers after the agent do not run. The turn that continues repeats its observations, messages and changes
+// of state.
 func (t *turn) wait(ctx context.Context) error {
 	text, err := result.Waiting(t.answer.pending)
 	if err != nil {
@@ -177,8 +180,8 @@ func (t *turn) wait(ctx context.Context) error {
 	return nil
 }
 
-// say adds what the agent says to the messages that are stored, and to its own copy of the conversation unless that has it
-// already (CO-28).
+// say adds the agent's text to the messages to store, and to the agent's own copy of the conversation unless it is
+// there already (CO-28).
 func (t *turn) say(text string) error {
 	t.control.Conversation.MarkMessagesRead() // results that no model has read count as observed
 	m := conversation.Assistant(t.agent.Name(), text)

@@ -41,13 +41,14 @@ const DefaultInstructions = "You are a helpful assistant. Answer briefly and tru
 // call adds one task.
 const AddTask = planning.AddTask
 
-// FailurePolicy says what becomes of a step whose model fails or that takes too long.
+// FailurePolicy says what happens to a step whose model fails or that takes too long.
 type FailurePolicy string
 
 const (
 	// Fail is the default: the step fails.
 	Fail FailurePolicy = "fail"
-	// Degrade makes a result that says what is missing, with confidence 0, so that the turn continues (RA-18, RA-20).
+	// Degrade makes a result that explains what is missing, with confidence 0, so that the turn continues (RA-18,
+	// RA-20).
 	Degrade FailurePolicy = "degrade"
 )
 
@@ -56,14 +57,14 @@ type Config struct {
 	Name        string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters; not "user"
 	Description string // one line, for those who choose between agents
 	Version     string // (empty means DefaultVersion)
-	// Capabilities are what instances of the agent can do that others cannot, such as gpu: at most 16 words of a-z, 0-9, dot
-	// and hyphen. A step of a workflow may require some (OC-16).
+	// Capabilities are the words for what instances of the agent can do and others cannot, such as gpu: at most 16
+	// words of a-z, 0-9, dot and hyphen. A step of a workflow may require some (OC-16).
 	Capabilities []string
 
-	// Instructions are the system prompt, or the path of a file that holds it. {key} is replaced by the value of a key of the
-	// session's state, and {key?} by nothing when there is no such key. {artifact.name} is the latest version of an
-	// artifact. {session.history} is what the user and the agents said before, as conversation.Transcript writes it. {{key}}
-	// becomes {key} (AD-30). Empty means DefaultInstructions.
+	// Instructions are the system prompt, or the path of a file that holds it. {key} is replaced by the value of a
+	// key of the session's state, and {key?} by an empty text if the key does not exist. {artifact.name} is the
+	// latest version of an artifact. {session.history} is the earlier conversation in the form of
+	// conversation.Transcript. {{key}} becomes {key} (AD-30). Empty means DefaultInstructions.
 	Instructions string
 	// InstructionsFrom is a file, or a folder whose .md and .txt files are joined in the order of their names. It must exist,
 	// be UTF-8 and not be empty (CO-2, CO-3).
@@ -72,14 +73,15 @@ type Config struct {
 	Model     llm.Model
 	Models    *llm.Catalog // finds ModelName if Model is nil (CO-9)
 	ModelName string
-	// Run is what the agent does instead of asking a model: a flow, a remote agent, code. The text of the last event.Message
-	// or event.Answer is its answer (AD-1). The state in its own event.Messages is stored with the step (AD-18).
+	// Run replaces the model: it can be a flow, a remote agent or any code. The text of its last event.Message or
+	// event.Answer is the agent's answer (AD-1). The state in its own event.Messages is stored with the step
+	// (AD-18).
 	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
 	Agents []*Agent // that Run runs; they are started and closed with the agent
 
 	Tools []tool.Tool
-	// ToolCapabilities are what tools of Tools can do, by the name of the tool, in words as in Capabilities. A step of a
-	// workflow that requires some gets only tools that have them (OC-16).
+	// ToolCapabilities are the capabilities of Tools, by the name of the tool, in words as in Capabilities. A step
+	// of a workflow that requires some gets only the tools that have them (OC-16).
 	ToolCapabilities map[string][]string
 	Parallel         bool // the tools of a round run concurrently (C-9)
 
@@ -92,8 +94,8 @@ type Config struct {
 	// says how conflicting changes are resolved (SO-11, empty means no configuration).
 	Config ownership.Protocol
 	Log    *zap.Logger // (nil logs nothing)
-	// SessionLog is where the agent writes what it does, for its developer (CO-55 to CO-58, nil writes nothing). Each turn reads
-	// and writes files, so it is not for production.
+	// SessionLog writes each turn to files for the agent's developer (CO-55 to CO-58, nil writes nothing). It is
+	// not for production, because each turn reads and writes files.
 	SessionLog *SessionLog
 
 	MaxIterations int           // of one step (0 means loop.DefaultMaxIterations)
@@ -105,12 +107,13 @@ type Config struct {
 	AsksUser      bool          // what the agent says is a question to the user and ends the turn
 	OnFailure     FailurePolicy // (empty means Fail)
 
-	// Guard says what becomes of tools after a turn has read words that neither the user nor the author wrote (S14). A child
-	// agent has at least the guard of its parent. Empty means tool.GuardAsk, or with Run the guard of each child.
+	// Guard says what happens to tool calls after a turn has read untrusted text, which neither the user nor the
+	// author wrote (S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk, or with
+	// Run the guard of each child.
 	Guard tool.Guard
 }
 
-// setDefaults fills in what the author left out.
+// setDefaults fills in the fields that the author left out.
 func (c *Config) setDefaults() {
 	c.Version = cmp.Or(c.Version, DefaultVersion)
 	c.MaxIterations = cmp.Or(c.MaxIterations, loop.DefaultMaxIterations)
@@ -182,7 +185,7 @@ func repeatedNames(agents []*Agent, seen map[string]bool) []string {
 	return all
 }
 
-// checkToolCapabilities returns what is wrong with ToolCapabilities (empty when nothing is).
+// checkToolCapabilities returns the problem of ToolCapabilities (empty if there is none).
 func (c Config) checkToolCapabilities(tools *tool.Set) string {
 	for _, name := range slices.Sorted(maps.Keys(c.ToolCapabilities)) {
 		if _, ok := tools.Find(name); !ok {

@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// noted is a tool that records when its spec is read.
+// noted is a tool that records each read of its spec.
 type noted struct {
 	*resource
 	asked *[]string
@@ -98,7 +98,7 @@ func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
 	require.Len(t, touched, 2)
 }
 
-// prompted makes an agent, and returns its system prompt and the warnings in its log.
+// prompted builds an agent, and returns its system prompt and the warnings in its log.
 func prompted(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
 	t.Helper()
 	core, log := observer.New(zapcore.WarnLevel)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// fed is a store whose state another agent has filled with what it read.
+// fed is a store whose state contains text that another agent has read.
 type fed struct{ hook.Store }
 
 func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {

@@ -16,8 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// templated opens a session of an agent with these instructions, which saves an artifact before it begins, and
-// returns its model.
+// templated opens a session of an agent with these instructions and a saved artifact, and returns its model.
 func templated(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
 	t.Helper()
 	var replies []scripted.Reply

@@ -16,9 +16,9 @@ import (
 // Invocation is one run of an agent.
 type Invocation struct {
 	Step execution.Step
-	// Store is the session's state, artifacts and past (nil when there is no session).
+	// Store gives access to the session's state, artifacts and history (nil if there is no session).
 	Store hook.Store
-	// Trace is what the orchestrator knows of the trace.
+	// Trace is the part of the trace that the orchestrator shares with the agent.
 	Trace ownership.TraceView
 	// Stop asks the agent to stop when it ends (CO-63, nil never asks).
 	Stop context.Context //nolint:containedctx // a second signal: ctx ends the run
@@ -34,22 +34,22 @@ type Invocation struct {
 // of an agent's own.
 func (inv Invocation) Branch() string { return inv.scope.Branch }
 
-// Key returns the identity of this run of an agent's own Run. It is the same in all attempts of the step, also in a turn
-// that continues with calls that waited, and differs from every other run in the step. What the function asks others to
-// do under this key is done once.
+// Key returns the identity of this call of the agent's Run function. It is the same in all attempts of the step,
+// and in a turn that continues with pending calls. It differs from every other run in the step. Work that the
+// function requests from others under this key is done once.
 func (inv Invocation) Key() string {
 	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.call))
 }
 
-// Call returns the number of this run of an agent's own Run among the calls of the step, from 1. Agents that run at the
-// same time have different numbers.
+// Call returns the number of this call of the agent's Run function among the calls of the step, from 1. Agents
+// that run at the same time have different numbers.
 func (inv Invocation) Call() int { return inv.call }
 
 // Concurrency returns how many agents may run at the same time at the place of this run, itself included.
 func (inv Invocation) Concurrency() int { return inv.scope.Calls.Concurrent() }
 
-// Prompt returns what an agent is asked that does not see the conversation: what the user said last, then the agent's
-// task, and then what earlier steps found.
+// Prompt returns the request for an agent that does not see the conversation: the user's last text, then the
+// agent's task, and then the findings of earlier steps.
 func (inv Invocation) Prompt() string { return briefing.Prompt(inv.Step) }
 
 // Untrusted returns the first source of words in what the run is given that neither the user nor the author of the agent
@@ -62,7 +62,8 @@ func (inv Invocation) Untrusted() string {
 	return source
 }
 
-// forFunction returns what the function of agent a is given. Agents that it runs with it are its children.
+// forFunction returns the invocation of agent a's function. Agents that the function runs with it are its
+// children.
 func (inv Invocation) forFunction(a *Agent) Invocation {
 	inv.scope = inv.scope.Inside(a.Name(), a.config.Guard)
 	inv.call, inv.key = inv.scope.Calls.Next(), ""
@@ -82,7 +83,7 @@ func (inv Invocation) recordKey(j execution.Journal, agent string) string {
 	return key
 }
 
-// info returns what handlers and tools of agent a see of the invocation.
+// info returns the view of the invocation for handlers and tools of agent a.
 func (inv Invocation) info(a *Agent) hook.Info {
 	s := inv.Step
 	info := hook.Info{

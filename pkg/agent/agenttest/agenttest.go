@@ -41,8 +41,8 @@ type Turn struct {
 	Tools    []string            // that were called, in order
 	Warnings []event.Warning     // that were given, in order
 	Pending  []execution.Pending // calls that wait, if the turn ended with some
-	// State is what the session sees after the turn, by key. Values are as encoding/json decodes them into an any:
-	// numbers are float64.
+	// State holds the state of the session after the turn, by key. Values are as encoding/json decodes them into
+	// an any: numbers are float64.
 	State  map[string]any
 	Events []event.Event    // all events, in order; the last one has the Result
 	Result event.TurnResult // reason, usage, messages and changes of state
@@ -55,8 +55,8 @@ func Run(t T, a *agent.Agent, text string) Turn {
 	return NewSession(t, a).Say(text)
 }
 
-// Kinds returns the kinds of the turn's events in order, as its trace has them. Pieces of text and internal events
-// are left out.
+// Kinds returns the kinds of the turn's events in order, as its trace has them. It omits text deltas and internal
+// events.
 func (r Turn) Kinds() []string {
 	var kinds []string
 	for _, e := range r.Events {

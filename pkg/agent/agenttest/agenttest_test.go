@@ -153,7 +153,7 @@ func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
 	}), "answers: there is none; waiting: none")
 }
 
-// fake is a test that records how it fails.
+// fake is a T that records failures.
 type fake struct {
 	*testing.T
 	failed string
@@ -166,7 +166,7 @@ func (f *fake) Fatalf(format string, args ...any) {
 	panic(errFailed) // Fatalf of a test does not return either
 }
 
-// failing returns how a test fails.
+// failing returns the failure of a test.
 func failing(t *testing.T, test func(agenttest.T)) string {
 	t.Helper()
 	f := &fake{T: t}

@@ -34,7 +34,7 @@ func forecaster(script ...scripted.Reply) *agent.Agent {
 	return a
 }
 
-// console is a *testing.T that prints.
+// console is a T that prints its failures.
 type console struct{}
 
 func (console) Helper()                           {}
@@ -54,7 +54,7 @@ func ExampleRun() {
 	// No, it is sunny. [weather] Oslo
 }
 
-// Several turns. What the agent changed is there in the next one.
+// Several turns. A turn sees the changes of earlier turns.
 func ExampleSession_Say() {
 	var t console
 	s := agenttest.NewSession(t, forecaster(

@@ -26,8 +26,7 @@ const (
 )
 
 // Session is a conversation with one agent. A store of package memory/inmem holds its messages, its state, its
-// artifacts, and what a turn had done whose calls wait; a test may read it. A Session belongs to the goroutine of the
-// test.
+// artifacts and its pending calls; a test may read it. A Session belongs to the goroutine of the test.
 type Session struct {
 	Store *inmem.Store
 	Ref   session.Ref
@@ -39,8 +38,8 @@ type Session struct {
 	sets  int
 }
 
-// NewSession begins a conversation, in a store of its own. It starts the agent, and closes it when the test ends:
-// parallel tests need an agent each.
+// NewSession begins a conversation in a store of its own. It starts the agent, and closes it when the test ends.
+// Parallel tests need an agent each.
 func NewSession(t T, a *agent.Agent) *Session {
 	t.Helper()
 	if err := a.Start(t.Context()); err != nil {
@@ -55,8 +54,8 @@ func NewSession(t T, a *agent.Agent) *Session {
 	return s.Another()
 }
 
-// Another begins a second conversation of the same user. It sees the same state under user: and app:, and finds what
-// was said in this one.
+// Another begins a second conversation of the same user. It shares the state under user: and app:, and its
+// searches find the messages of this one.
 func (s *Session) Another() *Session {
 	*s.made++
 	return &Session{
@@ -65,7 +64,7 @@ func (s *Session) Another() *Session {
 	}
 }
 
-// Set changes the session's state before a turn. Without a prefix a key is the session's own.
+// Set changes the session's state before a turn. A key without a prefix belongs to the session.
 func (s *Session) Set(key string, value any) {
 	s.t.Helper()
 	s.sets++
@@ -83,8 +82,8 @@ func (s *Session) Set(key string, value any) {
 	}
 }
 
-// Say is the user's next input. Without a text the user says nothing, and the agent continues where it stopped
-// (LP-8). Calls that wait are left for good. The test fails if the turn does.
+// Say runs a turn with the user's next input. Without a text the user says nothing, and the agent continues where
+// it stopped (LP-8). Pending calls are abandoned. The test fails if the turn fails.
 func (s *Session) Say(text string) Turn {
 	s.t.Helper()
 	return s.mustSucceed(s.Try(text))
@@ -101,7 +100,7 @@ func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 }
 
 // Approve allows all calls that wait for an approval, and runs the turn that continues. The test fails if the turn
-// does, or if nothing waits for an approval.
+// fails, or if no call waits for an approval.
 func (s *Session) Approve() Turn {
 	s.t.Helper()
 	return s.decide(execution.Answer{Verdict: execution.Approve})
@@ -113,9 +112,9 @@ func (s *Session) Deny(reason string) Turn {
 	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})
 }
 
-// Answer answers calls that wait, each by its id in Turn.Pending, and runs the turn that continues. Calls without an
-// answer wait again. An answer that is Late came after its time. The test fails if the turn does, or if an answer
-// does not fit.
+// Answer answers pending calls, each by its id in Turn.Pending, and runs the turn that continues. Calls without an
+// answer stay pending. An answer with Late set came after its deadline. The test fails if the turn fails, or if an
+// answer does not fit.
 func (s *Session) Answer(answers ...execution.Answer) Turn {
 	s.t.Helper()
 	info := s.info()
@@ -129,7 +128,7 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 	return s.mustSucceed(s.run(memory.Begin{From: memory.From{Continues: info.WaitingTurn, Answers: settled}}))
 }
 
-// decide gives all calls that wait for an approval the same answer.
+// decide gives the same answer to all calls that wait for an approval.
 func (s *Session) decide(answer execution.Answer) Turn {
 	s.t.Helper()
 	var answers []execution.Answer

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// scriptedAgent returns an agent whose model says the texts one after the other.
+// scriptedAgent returns an agent whose model replies with the texts in order.
 func scriptedAgent(name string, texts []string, handlers ...hook.Handler) (*agent.Agent, error) {
 	var script []scripted.Reply
 	for _, text := range texts {
@@ -120,7 +120,7 @@ func ExampleParallel() {
 	// Nothing new.
 }
 
-// A model asks another agent as it calls any tool.
+// A model calls another agent like any tool.
 func ExampleAsTool() {
 	geographer, err := scriptedAgent("geographer", []string{"Oslo is in Norway."})
 	if err != nil {

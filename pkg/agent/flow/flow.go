@@ -68,7 +68,7 @@ func Repeat(c agent.Config, rounds int, children ...*agent.Agent) (*agent.Agent,
 	})
 }
 
-// newFlow returns the flow whose rule is run.
+// newFlow returns a flow that runs its children with run.
 func newFlow(
 	c agent.Config, children []*agent.Agent, run func(context.Context, agent.Invocation, func(event.Event, error) bool),
 ) (*agent.Agent, error) {
@@ -77,7 +77,7 @@ func newFlow(
 	})
 }
 
-// series is children that run one after the other.
+// series holds children that run one after the other.
 type series struct {
 	inv            agent.Invocation
 	yield          func(event.Event, error) bool

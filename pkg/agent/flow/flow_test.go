@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// says returns an agent that says the texts in order, each for 10 tokens, and its model.
+// says returns an agent that replies with the texts in order, each for 10 tokens, and its model.
 func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	var script []scripted.Reply
@@ -269,7 +269,7 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 			writer, model := says(t, "writer", "Draft 1.", "Draft 2.")
 			critic.Name = "critic"
 			after, never := says(t, "after", "Next.")
-			// A sequence passes it on, and still runs to its end.
+			// A sequence passes the escalation on, and still runs to its end.
 			inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
 			rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
 			outer := flowOf(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))

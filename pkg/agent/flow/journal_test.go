@@ -62,7 +62,7 @@ func (j *journal) replies() (n int) {
 	return n
 }
 
-// world counts the calls of models and tools over all attempts.
+// world counts the calls of models and tools in all attempts.
 type world struct {
 	mu    sync.Mutex
 	asked int            // models
@@ -70,8 +70,8 @@ type world struct {
 	hooks []hook.Handler // of all agents that have tools
 }
 
-// brain is a model that makes its calls in its first round, and then says what it read. So its text depends on the
-// results.
+// brain is a model that makes its calls in its first round, and then repeats the results, so that its text depends
+// on them.
 type brain struct {
 	world *world
 	calls []conversation.ToolCall
@@ -98,7 +98,7 @@ func (b brain) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	}
 }
 
-// act returns a tool that notes its call in the world and in the state.
+// act returns a tool that records its call in the world and in the state.
 func (w *world) act(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -164,7 +164,7 @@ func (w *world) counting(t *testing.T) *agent.Agent {
 	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
 }
 
-// flow returns a flow of everything: agents in sequence, in parallel, in rounds, and as tools.
+// flow returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
 func (w *world) flow(t *testing.T) *agent.Agent {
 	t.Helper()
 	inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
@@ -196,8 +196,8 @@ func TestFlow_KeysAreTheFailedTurnsKeys(t *testing.T) {
 	require.Equal(t, before, slices.Sorted(maps.Keys(w.did)))
 }
 
-// Wherever the worker is lost, the next attempt ends with the same result. It repeats no model call and no tool call
-// that had ended, and every call has one key in all attempts.
+// Wherever the worker is lost, the next attempt has the same result. It repeats no finished model call or tool
+// call, and every call has the same key in all attempts.
 //
 // Req: AD-28, AD-29
 func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
@@ -296,7 +296,7 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	}
 }
 
-// However agents are composed, no two calls have one number, and the numbers do not depend on timing.
+// However agents are composed, no two calls have the same number, and the numbers do not depend on timing.
 func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	var before []string
 	for range 5 {

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// If parallel agents end differently, a failure decides how the turn ends, then a question to the user, and only then
-// an answer, whatever came first.
+// If parallel agents end differently, a failure takes precedence, then a question to the user, then an answer,
+// whichever came first.
 func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T) {
 	children := map[string]func() *agent.Agent{
 		"answers": func() *agent.Agent {

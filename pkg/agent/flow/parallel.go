@@ -33,7 +33,7 @@ func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 // errUnread says that the reader of the events has stopped.
 var errUnread = errors.New("the reader of the events has stopped")
 
-// parallel is children that run concurrently.
+// parallel holds children that run concurrently.
 type parallel struct {
 	inv      agent.Invocation
 	scope    scope.Scope // each child runs in a fork of it
@@ -44,7 +44,7 @@ type parallel struct {
 	unread   chan struct{} // closed when the reader has stopped
 }
 
-// message is an event of a child, or its error. The child continues when it was taken.
+// message is an event of a child, or its error. The child continues after the event was taken.
 type message struct {
 	child int
 	event event.Event

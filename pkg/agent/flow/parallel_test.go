@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// remembers returns an agent that waits for a gate, sets keys of state and says what it saw before.
+// remembers returns an agent that waits for a gate, sets keys of state, and repeats the state that it saw before.
 func remembers(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Model: scripted.New(scripted.Reply{Deltas: []string{name + " says."}, Wait: gate}), Handlers: []hook.Handler{
@@ -94,7 +94,7 @@ func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
 	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)
 }
 
-// yields returns an agent whose function emits numbered thoughts, and notes when each was taken.
+// yields returns an agent whose function emits numbered thoughts, and records when each was taken.
 func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// MaxDepth is how deep agents may be tools of each other.
+// MaxDepth limits how deep agents that are tools may nest.
 const MaxDepth = 4
 
 // AsToolConfig describes an agent that is a tool to the models that may call it.
@@ -54,7 +54,7 @@ func AsTool(a *agent.Agent, c AsToolConfig) (tool.Tool, error) {
 	return t, err
 }
 
-// agentTool is an agent that is a tool.
+// agentTool makes a tool of an agent.
 type agentTool struct {
 	tool.Tool // checks the arguments, and calls run
 	agent     *agent.Agent
@@ -86,7 +86,7 @@ func (t *agentTool) Skip(ctx context.Context, n *nested.Call) {
 	}
 }
 
-// depthKey finds how many parents are tools.
+// depthKey finds the number of parents that are tools.
 type depthKey struct{}
 
 // run runs the agent once.
@@ -148,8 +148,8 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	return agent.Invocation{Step: s, Store: parent.Store, Trace: parent.Trace, Stop: parent.Stop}, in
 }
 
-// result runs the agent to its end, and returns its result also when it failed. The call of the tool learns which turns of
-// remote agents begin, and what the guard warns of.
+// result runs the agent to its end, and returns its result even if it failed. It reports to the tool call which
+// remote turns begin and which warnings the guard gives.
 func (t *agentTool) result(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
 	for e, failed := range t.agent.Run(ctx, inv) {
 		switch p := e.Payload.(type) {

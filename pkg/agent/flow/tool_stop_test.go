@@ -24,7 +24,7 @@ func (w *world) parent(t *testing.T, name string, child *agent.Agent) *agent.Age
 	})
 }
 
-// stopped runs an agent until a call deep inside it waits, and returns the turn that stops it.
+// stopped runs an agent until a nested call waits, and returns the turn that stops it.
 func (w *world) stopped(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
 	t.Helper()
 	inv := w.invocation(j)
@@ -78,7 +78,7 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 	}
 }
 
-// A handler that stops its turn stops only its own agent, whose last words are a result for the parent.
+// A handler that stops its turn stops only its own agent, whose last text is a result for the parent.
 //
 // Req: AD-29, CO-63
 func TestAsTool_AHandlerStopsOnlyItsOwnAgent(t *testing.T) {

@@ -167,7 +167,7 @@ func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	require.Equal(t, event.Stopped, done.Reason)
 }
 
-// An agent that can reach itself asks itself until the depth is exceeded.
+// An agent that can call itself does so until MaxDepth is exceeded.
 func TestAsTool_HasALimitOfDepth(t *testing.T) {
 	type in struct {
 		Request string `json:"request"`

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// guard makes every call wait that may do more than read.
+// guard makes every call wait unless its tool only reads.
 var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read {
 		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
@@ -106,8 +106,8 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 	require.Equal(t, 2, w.asked)
 }
 
-// However many calls wait in a flow of every kind, and in whatever portions they are approved: nothing is done twice,
-// nothing is asked twice, and the result is the same as without approvals.
+// However many calls wait in a flow of any kind, and in whatever order they are approved, no call runs or is
+// asked about twice, and the result is the same as without approvals.
 //
 // Req: LP-32, AD-28, AD-29, AD-32
 func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
@@ -180,7 +180,7 @@ func TestParallel_CollectsWaitingCalls(t *testing.T) {
 	require.Len(t, done.Result.Pending, 2)
 	require.Equal(t, "May b do it?", done.Result.Pending[1].Reason)
 
-	// A denial denies one of them, a stop stops all.
+	// A denial applies to one call, a stop to all.
 	denied := execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Deny}
 	inv = next(inv, denied)
 	_, done, err = observe(t.Context(), team, inv)
@@ -305,7 +305,7 @@ func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 	require.Equal(t, "billing", done.Result.NextAgent)
 }
 
-// What a function asked others to do is done once, also if the turn ends in between.
+// Work that a function requested from others is done once, even if the turn ends in between.
 //
 // Req: LP-32
 func TestInvocation_KeepsItsKeyInTheTurnThatContinues(t *testing.T) {

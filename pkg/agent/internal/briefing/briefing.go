@@ -1,5 +1,5 @@
-// Package briefing is what an agent reads of a turn before it begins: the conversation, its own task, and the results of
-// the steps before its own.
+// Package briefing prepares what an agent reads of a turn before it begins: the conversation, its own task, and
+// the results of earlier steps.
 package briefing
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// History returns what the model reads: the window of the conversation, then the task of the step if it differs from what
-// the user asked, and then what earlier steps found. The last is a message of the user's side. Its author is the agent
-// that found it, so that the model can tell it from a request.
+// History returns the messages for the model: the window of the conversation, then the task of the step if it
+// differs from the user's text, and then the findings of earlier steps. The last one is a message with the role of
+// the user. Its author is the agent that found it, so that the model can tell it from a request.
 func History(step execution.Step) []conversation.Message {
 	read := slices.Clip(step.History)
 	if task := step.Brief(); task != "" {
@@ -30,8 +30,8 @@ func History(step execution.Step) []conversation.Message {
 	return append(read, found)
 }
 
-// Prompt returns what an agent is asked that does not see the conversation: what the user said last, then the task of the
-// step, and then what earlier steps found.
+// Prompt returns the request for an agent that does not see the conversation: the user's last text, then the task
+// of the step, and then the findings of earlier steps.
 func Prompt(step execution.Step) string {
 	text := UserPrompt(step)
 	if task := step.Brief(); task != "" {
@@ -43,7 +43,7 @@ func Prompt(step execution.Step) string {
 	return text
 }
 
-// UserPrompt returns what the user said last.
+// UserPrompt returns the last text of the user.
 func UserPrompt(step execution.Step) string {
 	for _, m := range slices.Backward(step.History) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -53,7 +53,7 @@ func UserPrompt(step execution.Step) string {
 	return ""
 }
 
-// Intent returns what the agent is asked to do: its task, or what the user said last.
+// Intent returns the task of the agent, or else the user's last text.
 func Intent(step execution.Step) string {
 	if step.Task != step.Goal {
 		return step.Task
@@ -61,7 +61,8 @@ func Intent(step execution.Step) string {
 	return UserPrompt(step)
 }
 
-// findings returns what the earlier steps observed, and what they said if the conversation does not have it (RA-20).
+// findings returns the observations of the earlier steps, and their texts if the conversation does not have them
+// (RA-20).
 func findings(said []conversation.Message, prior []execution.Result) string {
 	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
 	if found == "" {
@@ -87,7 +88,7 @@ func worked(step execution.Step) []execution.Result {
 	return prior
 }
 
-// LastText returns what the step before this one said (empty when there is none).
+// LastText returns the text of the step before this one (empty if there is none).
 func LastText(step execution.Step) string {
 	prior := worked(step)
 	if len(prior) == 0 {
@@ -96,7 +97,7 @@ func LastText(step execution.Step) string {
 	return prior[len(prior)-1].Text
 }
 
-// HasReply reports whether an agent said the text after the user's last message.
+// HasReply reports whether the text is a message of an agent after the user's last message.
 func HasReply(messages []conversation.Message, text string) bool {
 	for _, m := range slices.Backward(messages) {
 		switch {

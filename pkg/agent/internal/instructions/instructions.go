@@ -1,4 +1,4 @@
-// Package instructions reads the system prompt of an agent, and fills in what a session knows.
+// Package instructions reads the system prompt of an agent and fills in its placeholders.
 package instructions
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// Instructions are a system prompt, which may have placeholders for what a session knows.
+// Instructions are a system prompt, which may have placeholders for values of the session.
 type Instructions struct {
 	text            string
 	hasPlaceholders bool
@@ -131,15 +131,14 @@ func unreadable(path string, err error) error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
 }
 
-// givenInConversation replaces a value that is a message of the conversation instead.
+// givenInConversation is the text in place of a value that comes as a message of the conversation instead.
 const givenInConversation = "(given in the conversation as %s)"
 
-// Resolve replaces the placeholders by what the session knows (AD-30). history is the window of the turn. It also returns
-// messages that come before all others. Modes: agent_validation for a required key or artifact that is missing.
-//
-// If the turn or its session has read untrusted words, a value may contain some. Then the value is a message of the
-// conversation, and untrusted messages are left out of the history, because the conversation has them anyway. So none
-// of it enters the system prompt (S14).
+// Resolve replaces the placeholders by values of the session (AD-30). history is the window of the turn. It also
+// returns messages that come before all others. Modes: agent_validation for a required key or artifact that is
+// missing. If the turn or its session has read untrusted text, a value may contain some. Then the value becomes a
+// message of the conversation, and the history omits untrusted messages, which are in the conversation anyway. So
+// no untrusted text enters the system prompt (S14).
 func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []conversation.Message) (string, []conversation.Message, error) {
 	if !in.hasPlaceholders {
 		return in.text, nil, nil
@@ -163,7 +162,7 @@ type resolution struct {
 	err      error                  // the first one
 }
 
-// value returns what replaces the placeholder of a key.
+// value returns the text for the placeholder of a key.
 func (r *resolution) value(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
 		trusted := slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" })

@@ -31,7 +31,7 @@ type Planner struct {
 	added int // calls that succeeded or will
 }
 
-// task is what the model says.
+// task is the argument of a call of add_task.
 type task struct {
 	Agent string `json:"agent"`
 	Task  string `json:"task"`
@@ -140,7 +140,8 @@ func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err er
 	return execution.PlannedTask{Agent: t.Agent, Text: t.Task}, nil
 }
 
-// Handle notes the end of a call, and reports whether it was one of the planner's tool. A nil planner handles nothing.
+// Handle records the end of a call, and reports whether the call was one of the planner's tool. A nil planner
+// handles nothing.
 func (p *Planner) Handle(done event.ToolFinished) bool {
 	if p == nil || done.Tool != AddTask {
 		return false

@@ -17,7 +17,7 @@ const (
 	maxToolName    = 64
 )
 
-// Tally is the sum of a run.
+// Tally adds up what happened in a run.
 type Tally struct {
 	Tools        []string // that were called, in order
 	Observations []string // what tools found, in order
@@ -43,7 +43,7 @@ func (t *Tally) AddEvent(e event.Event) {
 	}
 }
 
-// AddResult counts the result of an agent that this one ran.
+// AddResult adds the result of an agent that this one ran.
 func (t *Tally) AddResult(r execution.Result) {
 	t.Usage = t.Usage.Add(r.Usage)
 	t.children += r.Iterations
@@ -52,8 +52,8 @@ func (t *Tally) AddResult(r execution.Result) {
 	t.Observations = t.Observations[:min(len(t.Observations), execution.MaxObservations)]
 }
 
-// observe notes the tool and the beginning of its result, for later steps (RA-15). A call that failed or found nothing is
-// left out, because confidence counts observations.
+// observe records the tool and the beginning of its result, for later steps (RA-15). It skips calls that failed or
+// found nothing, because the confidence depends on the number of observations.
 func (t *Tally) observe(c event.ToolFinished) {
 	if c.Status != event.ToolSuccess || c.Result == "" || len(t.Observations) == execution.MaxObservations {
 		return

@@ -3,8 +3,8 @@ package scope
 import "sync"
 
 // Calls numbers the model calls and tool calls of the agents of a step. It returns each number once, and the same
-// numbers in every attempt. Agents that run one after the other share one. Of agents that run at the same time each has a
-// lane: the lanes take the numbers that follow in turns.
+// numbers in every attempt. Agents that run one after the other share one Calls. Agents that run at the same time
+// have a lane each: the lanes take the following numbers in turns.
 type Calls struct {
 	parent      *Calls // whose lane it is (nil for the step's own)
 	base        int    // number of parent after which the lanes begin
@@ -22,7 +22,7 @@ func (c *Calls) Next() int {
 	return c.toStep(c.last)
 }
 
-// toStep returns a number of c as the step counts.
+// toStep converts a number of c to the number in the step.
 func (c *Calls) toStep(n int) int {
 	if c.parent == nil {
 		return n
@@ -30,10 +30,10 @@ func (c *Calls) toStep(n int) int {
 	return c.parent.toStep(c.toParent(n))
 }
 
-// toParent returns a number of a lane as its parent counts.
+// toParent converts a number of a lane to the number in its parent.
 func (c *Calls) toParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
 
-// Split returns one of the lanes that begin now. c returns no number until all lanes were joined.
+// Split returns one lane of several that begin now. c returns no number until all lanes were joined.
 func (c *Calls) Split(lane, lanes int) *Calls {
 	return &Calls{parent: c, base: c.last, lane: lane, lanes: lanes}
 }
@@ -47,7 +47,7 @@ func (c *Calls) Concurrent() int {
 	return n
 }
 
-// Join ends a lane, and returns its last number as its parent counts.
+// Join ends a lane, and returns its last number in the numbering of its parent.
 func (c *Calls) Join() int {
 	c.settle()
 	if c.last == 0 {
@@ -73,7 +73,7 @@ func (c *Calls) Skip(last int) {
 	c.reached = max(c.reached, last)
 }
 
-// settle continues after the lanes that were joined.
+// settle continues the numbering after the lanes that were joined.
 func (c *Calls) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,7 +34,7 @@ func (j *Journal) Key(own int) string {
 	return CallKey(j.step, j.number(own))
 }
 
-// CallKey returns the idempotency key of the call of a number in a step.
+// CallKey returns the idempotency key of the call with a number in a step.
 func CallKey(step execution.Step, number int) string {
 	return stepjournal.CallKey(step.CallTurn(), step.Number, number)
 }
@@ -58,7 +58,7 @@ func (j *Journal) Record(e execution.Entry) {
 	j.Journal.Record(e)
 }
 
-// ForLoop returns the journal as the loop gets it: nil if the step has none, and sealed if the step's is.
+// ForLoop returns the journal for the loop: nil if the step has none, and sealed if the step's journal is.
 func (j *Journal) ForLoop() execution.Journal {
 	switch ofStep := j.Journal.(type) {
 	case nil:

@@ -1,8 +1,8 @@
-// Package scope is the place of an agent's run among the runs of a step. Agents that run inside each other share the
-// numbers of events and calls and the state of the session; a scope says which of it a run has for itself.
-//
-// Package agent runs agents in their scopes. Package flow makes the scopes of agents that run at the same time, and of
-// agents that are tools. The two exchange scopes by the context, so that no author sees them.
+// Package scope describes the place of an agent's run among the runs of a step. Agents that run inside each other
+// share the numbers of events and calls and the state of the session. A scope says which of these a run has for
+// itself. Package agent runs agents in their scopes. Package flow makes the scopes of agents that run at the same
+// time, and of agents that are tools. The two exchange scopes through the context, so that authors do not see
+// them.
 package scope
 
 import (
@@ -25,7 +25,7 @@ type Scope struct {
 	Guard   tool.Guard    // of the parents (empty when there is none)
 }
 
-// Begin returns the scope with everything that it lacks for a run of the named agent.
+// Begin returns the scope with all missing parts filled in, for a run of the named agent.
 func (s Scope) Begin(agent string, store hook.Store) Scope {
 	if s.Numbers == nil {
 		s.Numbers = &hook.Numbers{}
@@ -47,7 +47,7 @@ func (s Scope) Path(agent string) string {
 	return s.Branch + "." + agent
 }
 
-// Inside returns the scope of what the named agent runs.
+// Inside returns the scope of the runs inside the named agent.
 func (s Scope) Inside(agent string, mode tool.Guard) Scope {
 	s.Branch = s.Path(agent)
 	s.Guard = mode.Stricter(s.Guard)
@@ -60,7 +60,7 @@ func (s Scope) Fork(agent string, lane, lanes int) Scope {
 	return s
 }
 
-// Run describes the agent under way to what runs inside it: flows, and agents that are tools.
+// Run describes the running agent to the agents inside it: to flows and to agents that are tools.
 type Run struct {
 	Scope Scope // of what the agent runs
 	Step  execution.Step
@@ -72,14 +72,14 @@ type Run struct {
 	usage execution.Usage // of agents that are tools of this one, not counted yet
 }
 
-// AddUsage counts what an agent consumed that is a tool of this one. Tools may run concurrently.
+// AddUsage adds the usage of an agent that is a tool of this one. Tools may run concurrently.
 func (r *Run) AddUsage(u execution.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage = r.usage.Add(u)
 }
 
-// TakeUsage returns what was added since the last call.
+// TakeUsage returns the usage that was added since the last call.
 func (r *Run) TakeUsage() execution.Usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,13 +88,13 @@ func (r *Run) TakeUsage() execution.Usage {
 	return u
 }
 
-// runKey finds the *Run of the agent under way.
+// runKey finds the *Run of the running agent.
 type runKey struct{}
 
-// WithRun returns ctx with the agent under way (nil when it is outside of a turn).
+// WithRun returns ctx with the running agent (nil outside of a turn).
 func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
-// RunFrom returns the agent under way, or nil.
+// RunFrom returns the running agent (nil outside of a turn).
 func RunFrom(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
