@@ -21,8 +21,9 @@ type SessionLog struct {
 	Quiet   bool      // writes nothing to Console
 	Console io.Writer // also gets the lines of the plain log (nil for none)
 
-	// Lookup reads the environment, as os.LookupEnv does (nil means that there is none). The variable TROUPE_LOG overrides
-	// Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value is the Folder.
+	// Lookup reads the environment, like os.LookupEnv (nil means an empty environment). The variable TROUPE_LOG
+	// overrides Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value
+	// is the Folder.
 	Lookup func(name string) (value string, ok bool)
 }
 

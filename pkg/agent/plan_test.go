@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A step without a task of its own gives the model the same messages as before tasks existed.
+// A step without a task of its own sends the model the same messages as before tasks existed.
 func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
 	for name, c := range map[string]struct {
@@ -135,7 +135,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Empty(t, model.Requests()[0].Tools, "the step does not plan")
 }
 
-// journal is the journal of a step over all of its attempts. What is recorded is durable at once.
+// journal is the journal of a step in all of its attempts. Records are durable at once.
 type journal struct {
 	mu      sync.Mutex
 	entries map[string]execution.Entry
@@ -161,7 +161,7 @@ func (j *journal) Record(e execution.Entry) {
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// The attempt after a lost planner has the tasks that the planner had added.
+// The attempt after a lost planner keeps the tasks that the planner had added.
 func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
 	step := plans("Do it.", 2)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// The conversation does not contain what steps in branches said: the step after them gets it in addition.
+// The conversation does not contain the texts of steps in branches; the step after them gets these in addition.
 func TestAgent_ReadsWhatBranchesSaid(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"So."}})
 	step := execution.Step{

@@ -148,8 +148,8 @@ func (t *turn) runContained(limited, ctx context.Context) (err error) {
 	return err
 }
 
-// withCause gives an error that comes from the end of ctx the mode of that end: an author's code may return the error of
-// its context.
+// withCause gives an error that follows from the end of ctx the mode of that end: an author's code may return the
+// error of its context.
 func withCause(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {
 	case ended == nil || !errors.Is(err, ended) || failure.Is(err, failure.AgentTimeout, failure.UserCancelled):
@@ -246,7 +246,7 @@ func (t *turn) isComplete() bool {
 	return !t.control.Progress.Ended() && (r == event.Natural || r == event.MaxIterations || r == event.InputRequired)
 }
 
-// emitReply emits what a handler said and changed. A step that chooses a route says nothing.
+// emitReply emits the reply and the changes of a handler. A step that chooses a route emits no text.
 func (t *turn) emitReply(text string) error {
 	if len(t.inv.Step.Routes) > 0 {
 		text = ""

@@ -25,7 +25,7 @@ func named(t *testing.T, names ...string) (all []tool.Tool) {
 	return all
 }
 
-// Toolbox lists what the tools of an agent and of its children can do.
+// Toolbox lists the capabilities of the tools of an agent and of its children.
 func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 	child := func(name string, can map[string][]string, tools ...string) *agent.Agent {
 		a, err := agent.New(agent.Config{Name: name, Model: scripted.New(), Tools: named(t, tools...), ToolCapabilities: can})
@@ -47,7 +47,7 @@ func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 	}
 }
 
-// The tools that a step may use also bind the agents of a flow, but not the agent inside a tool.
+// The allowed tools of a step also apply to the agents of a flow, but not to an agent inside a tool.
 func TestAgent_UsesOnlyToolsThatTheStepMayUse(t *testing.T) {
 	inner := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "mail"}), scripted.Say("sent"))
 	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: named(t, "mail")})

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// guard makes every call wait that may do more than read.
+// guard makes every call wait unless its tool only reads.
 var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read {
 		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
@@ -26,9 +26,8 @@ var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	return nil
 })
 
-// An approval counts for the arguments that the person saw. If a handler changes the arguments before the approval,
-// for instance because state changed, the call does not run.
-//
+// An approval applies to the arguments that the person saw. If a handler then changes the arguments, for example
+// because state changed, the call does not run.
 // Req: AD-32
 func TestSession_AnApprovalIsForTheArgumentsThatWereShown(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -28,9 +28,8 @@ func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending,
 	return s, waiting(t, s, "Weather?"), wires, store, ran, model
 }
 
-// Whatever of a turn with answers is lost on the way, the same answers, or Continue, continue it, and the tool runs
-// once.
-//
+// Whichever call of a turn with answers is lost, the same answers, or Continue, continue the turn, and the tool
+// runs once.
 // Req: LP-32
 func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 	for name, wires := range map[string]cut{
@@ -105,7 +104,7 @@ func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
 	})
 }
 
-// Another process answered meanwhile.
+// Another process has answered in the meantime.
 func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(execution.Pending) local.Input{
@@ -128,9 +127,8 @@ func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 	})
 }
 
-// It is unknown whether the turn that waits was stored. Continue returns its calls; a caller that has seen them may
-// answer at once.
-//
+// It is unknown whether the turn with the pending call was stored. Continue returns its calls. A caller that has
+// seen them may answer at once.
 // Req: LP-8, LP-16
 func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -172,9 +170,8 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 	})
 }
 
-// A process that continues with a call keeps others away from it. If it is lost, the process that continues has its
-// answers.
-//
+// A process that continues with a call keeps other processes from doing so. If it is lost, the process that takes
+// over has its answers.
 // Req: LP-10a, LP-32
 func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func answerTests() sessionTests {
 	}
 }
 
-// guards makes the tool lookup wait for an approval, until a moment.
+// guards makes the tool lookup wait for an approval, up to a time.
 func guards(until time.Time) hook.Handler {
 	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "lookup" {
@@ -56,8 +56,8 @@ func guards(until time.Time) hook.Handler {
 	})
 }
 
-// guarded opens a session with an agent whose tool needs an approval. It returns what the tool looked up, and the
-// model.
+// guarded opens a session with an agent whose tool needs an approval. It returns the words that the tool looked
+// up, and the model.
 func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
 	t.Helper()
 	ran := &[]string{}
@@ -74,12 +74,12 @@ func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...script
 	return a, openSession(t, a, local.Config{Store: store}), ran, model
 }
 
-// say returns an answer to a call that waits.
+// say returns an answer to a pending call.
 func say(p execution.Pending, v execution.Verdict, text string) local.Input {
 	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
 }
 
-// answer carries a turn with answers to its end.
+// answer runs a turn with answers to its end.
 func answer(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
@@ -87,7 +87,7 @@ func answer(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	return resultOf(all)
 }
 
-// waiting carries a turn to the call that it waits for.
+// waiting runs a turn until it waits for a call, and returns the call.
 func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	t.Helper()
 	done := ask(t, s, text)
@@ -98,8 +98,7 @@ func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	return s.Pending()[0]
 }
 
-// The call waits in the store. An answer through another Session runs it, once.
-//
+// The pending call is in the store. An answer through another Session runs it, once.
 // Req: LP-16, LP-32, LP-10a, AD-32
 func answerApproves(t *testing.T, store memory.Store) {
 	a, s, ran, model := guarded(t, store, agent.Config{OutputKey: "said"}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
@@ -135,7 +134,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 	require.Empty(t, info.WaitingTurn)
 
-	// A Session that did not see the answer finds out.
+	// A Session that did not see the answer learns of it from the store.
 	require.Len(t, s.Pending(), 1)
 	require.Equal(t, "Yes.", answer(t, s, local.Input{Continue: true}).Result.Text)
 	require.Empty(t, s.Pending())
@@ -196,8 +195,7 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 	}
 }
 
-// An approval leads to the next call that waits, which has its own.
-//
+// After an approval the next call waits, for an approval of its own.
 // Req: LP-32, AD-32
 func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	a, s, ran, model := guarded(t, store, agent.Config{}, look("oslo", "bergen"), look("bodø"), scripted.Say("Done."))
@@ -227,8 +225,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	require.Len(t, messages, 1+3+(1+2)+(1+1)+1, "no round is there twice")
 }
 
-// Of parallel calls, those without an answer wait again.
-//
+// Parallel calls without an answer stay pending.
 // Req: LP-32
 func answerSomeOfThem(t *testing.T, store memory.Store) {
 	_, s, ran, model := guarded(t, store, agent.Config{Parallel: true}, look("oslo", "bergen"), scripted.Say("Done."))

@@ -34,8 +34,8 @@ type turnLease struct {
 	renewing sync.WaitGroup
 }
 
-// begin opens a turn. It returns the turn that may run. Or it returns a stored turn whose answer was never delivered:
-// then nothing runs. end ends the run of the agent, if the lease or the journal is lost.
+// begin opens a turn. It returns either the turn that may run, or a stored turn whose answer was never delivered;
+// then nothing runs. end ends the run of the agent if the lease or the journal is lost.
 func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input) (*openTurn, *session.Turn, error) {
 	s := t.s
 	number := s.Info().Turns + 1
@@ -74,7 +74,8 @@ func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 	return nil
 }
 
-// beginStored begins a turn in the store and holds it, or returns a stored turn whose answer was never delivered.
+// beginStored begins a turn in the store and renews its lease, or returns a stored turn whose answer was never
+// delivered.
 func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *openTurn, in Input) (*session.Turn, error) {
 	s := t.s
 	opened, err := s.opener.Begin(ctx, b.record, in.request())
@@ -119,8 +120,8 @@ func (h *turnLease) release() {
 	h.renewing.Wait()
 }
 
-// store writes a turn that ran, and returns the state to which it leads. It returns an error if the store rejected what
-// the agent led to.
+// store writes a turn that ran, and returns the resulting state. It returns an error if the store rejected the
+// agent's result.
 func (t *turn) store(ctx context.Context) (session.State, error) {
 	s, record := t.s, t.open.record
 	if s.cfg.NoAutoSave {

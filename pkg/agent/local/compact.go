@@ -18,8 +18,9 @@ const (
 	ReasonNotCompacted = "SESSION_NOT_COMPACTED" // its compaction failed
 )
 
-// Compact saves the session, and replaces the oldest messages by a summary: the given one, or one made by rule when it is
-// empty. The latest messages stay, as many as keep says (0 means half of MaxMessages, LP-21, LP-26). Modes: as for Save.
+// Compact saves the session, and replaces the oldest messages by a summary: the given one, or one made by rule if
+// it is empty. It keeps the latest messages, as many as keep says (0 means half of MaxMessages, LP-21, LP-26).
+// Modes: as for Save.
 func (s *Session) Compact(ctx context.Context, keep int, summary string) (done conversation.Compaction, err error) {
 	err = s.operate("local.Compact", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {

@@ -12,20 +12,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Input is what a turn begins with.
+// Input begins a turn.
 type Input struct {
 	Text string // what the user says, 1 byte to conversation.MaxMessageBytes
-	// Continue continues the conversation where it is, and appends no message of the user (LP-8). Text is empty then. A
-	// turn that was lost with its process continues where it stopped, and repeats nothing that its journal has. A turn
-	// that is stored with an answer, which was not delivered here, does not run again: its event.TurnResult is the only
-	// event. Continue is rejected while calls wait for Answers.
+	// Continue continues the conversation where it is, and appends no message of the user (LP-8). Text is empty
+	// then. A turn that was lost with its process continues where it stopped, and repeats nothing that is in its
+	// journal. A stored turn whose answer was not delivered here does not run again: its event.TurnResult is the
+	// only event. Continue is rejected while calls wait for Answers.
 	Continue bool
-	// Answers continue the turn whose calls wait (Session.Pending), and append no message of the user. At least one call
-	// gets an answer. Calls without an answer wait again, and nothing that was done before is done again (LP-32). Text is
-	// empty then and Continue false. By defaults to the actor of Auth. After an error of the store the same Answers, or
-	// Continue, continue the same turn. A Text instead leaves the waiting calls for good.
+	// Answers continue the turn with pending calls (Session.Pending), and append no message of the user. At least
+	// one call gets an answer. Calls without an answer stay pending, and no earlier work is repeated (LP-32). Text
+	// is empty then and Continue false. By defaults to the actor of Auth. After an error of the store the same
+	// Answers, or Continue, continue the same turn. A Text instead abandons the pending calls.
 	Answers []execution.Answer
-	// Auth is in whose name the turn acts. Tools and the model find it during this turn; it is never stored (LP-18).
+	// Auth holds the actor and the credentials of the turn. Tools and the model find it during this turn; it is
+	// never stored (LP-18).
 	Auth          execution.Auth
 	MaxIterations int // overrides the agent's limit (0 keeps that, CO-6)
 }
@@ -56,7 +57,7 @@ func (in Input) check() error {
 // isSilent reports whether the user says nothing.
 func (in Input) isSilent() bool { return in.Continue || len(in.Answers) > 0 }
 
-// message returns what the user says (zero when the user says nothing).
+// message returns the message of the user (zero when the user says nothing).
 func (in Input) message() conversation.Message {
 	if in.isSilent() {
 		return conversation.Message{}

@@ -116,7 +116,7 @@ func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	}
 }
 
-// making returns a handler that saves the text of the user as an artifact in each turn.
+// making returns a handler that saves the user's text as an artifact in each turn.
 func making() hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))

@@ -35,7 +35,7 @@ func (s *Session) Start(ctx context.Context) error {
 	return nil
 }
 
-// load reads what is stored and returns the state of the session then.
+// load reads the stored session and returns its state.
 func (s *Session) load(ctx context.Context) (session.State, error) {
 	info, err := s.loadInfo(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	return s.stateFrom(ctx, info)
 }
 
-// loadInfo reads what is known of the session. With autosave a new session is stored, and a paused one is resumed
+// loadInfo reads the facts about the session. With autosave it stores a new session, and resumes a paused one
 // (LP-10a).
 func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error) {
 	if s.cfg.NoAutoSave {
@@ -84,7 +84,7 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 	return nil
 }
 
-// stateFrom returns the state of a session that was loaded.
+// stateFrom returns the state of a loaded session.
 func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.State, error) {
 	switch {
 	case info.WaitingTurn != "": // also in a paused session
@@ -101,7 +101,7 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 	return session.Ready, nil
 }
 
-// recent is what turns get of the conversation while nothing is stored.
+// recent holds the conversation that turns get while nothing is stored.
 type recent struct {
 	limit    int
 	messages []conversation.Message // the latest
@@ -116,12 +116,13 @@ func (r *recent) add(messages []conversation.Message) {
 	r.messages = r.window(append(r.messages, messages...))
 }
 
-// with returns what a turn gets that begins with messages.
+// with returns the conversation of a turn that begins with these messages.
 func (r *recent) with(messages []conversation.Message) []conversation.Message {
 	return r.window(append(slices.Clip(r.messages), messages...))
 }
 
-// window returns the latest of the messages. The source of untrusted words stays, also when their message went.
+// window returns the latest messages. The source of untrusted text is kept even if its message is no longer among
+// them.
 func (r *recent) window(messages []conversation.Message) []conversation.Message {
 	source := conversation.GravestSource(r.source, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
@@ -152,8 +153,8 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	return all[max(0, len(all)-latest):], nil
 }
 
-// Artifacts returns all versions of the artifacts that turns made, by name and version, and those under user: that the
-// user's other sessions made. Artifacts that are not saved yet come last (LP-22, AD-23).
+// Artifacts returns all versions of the artifacts that turns made, by name and version, and the artifacts under
+// user: of the user's other sessions. Unsaved artifacts come last (LP-22, AD-23).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	unsaved := s.status.Unsaved()
 	all, err := storage.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {

@@ -39,11 +39,11 @@ type Config struct {
 	Tenant string // (empty means DefaultTenant)
 	User   string // the owner (empty means none); the first Session with a User decides
 
-	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in RAM only, and other
-	// processes may write to the conversation. What they wrote comes before the turns of this one. Tool calls cannot
-	// wait for an answer in such a session.
+	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in RAM only, and
+	// other processes may write to the conversation. Their turns come before the turns of this session. Tool calls
+	// cannot wait for an answer in such a session.
 	NoAutoSave bool
-	// AutoCompact shortens the conversation between turns when it holds more than MaxMessages: half of them stay.
+	// AutoCompact shortens the conversation between turns when it holds more than MaxMessages, to half of them.
 	// Without it the session gives a warning once (LP-21, C-20).
 	AutoCompact bool
 
@@ -128,15 +128,15 @@ func (c Config) check() error {
 // ID returns the id of the conversation, which is the context id.
 func (s *Session) ID() string { return s.cfg.ID }
 
-// State returns whether the session takes a turn, as this process knows it.
+// State returns the state of the session as this process knows it.
 func (s *Session) State() session.State { return s.status.State() }
 
-// Info returns what this process knows of the conversation: the number of its turns, the time of its last activity and
-// so on (LP-5, LP-19). Turns that are not saved yet count.
+// Info returns what this process knows of the conversation, such as the number of its turns and the time of its
+// last activity (LP-5, LP-19). It includes unsaved turns.
 func (s *Session) Info() session.Session { return s.status.Info() }
 
-// Stop asks the running turn to stop (CO-63). The turn ends with the reason stopped and what was said so far. Without a
-// running turn Stop does nothing, and the next turn does not see it.
+// Stop asks the running turn to stop (CO-63). The turn ends with the reason stopped and with its text so far.
+// Without a running turn Stop does nothing, and does not affect the next turn.
 func (s *Session) Stop() { s.status.Stop() }
 
 // Pending returns the tool calls that wait: for a person who approves them, or for the program that runs them (LP-16).

@@ -30,9 +30,8 @@ func sealed(t *testing.T, s *local.Session, p execution.Pending, credential stri
 	return in
 }
 
-// A tool of an agent that is a tool lacks a credential. A new Agent stands for another process: it asks for the
-// credential again. A credential that is sealed for another session opens nothing.
-//
+// A tool of a nested agent lacks a credential. A new Agent stands for another process: it asks for the credential
+// again. A credential that is sealed for another session cannot be opened.
 // Req: LP-37, LP-40
 func answerBringsACredential(t *testing.T, store memory.Store) {
 	var ran []string

@@ -32,7 +32,7 @@ func lostTests() sessionTests {
 	}
 }
 
-// lose leaves what a process leaves that is killed during its second model call: an open turn, and its journal.
+// lose leaves the traces of a process that was killed during its second model call: an open turn and its journal.
 func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -54,7 +54,7 @@ func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	return lease
 }
 
-// opened returns a session without any turn, and an agent that counts how often its tool ran.
+// opened returns a session without turns, and an agent that counts the runs of its tool.
 func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
 	t.Helper()
 	ran := new(int)
@@ -99,8 +99,7 @@ func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 }
 
-// While the lease runs, no other process knows that the process is lost.
-//
+// Other processes cannot know that the process is lost until its lease ends.
 // Req: LP-7, C-21
 func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 	a, _, s, _ := opened(t, store, scripted.Say("It rains."))

@@ -27,7 +27,7 @@ import (
 // connection is a store whose calls can be lost. A lost call may have reached the store.
 type connection struct {
 	memory.Store
-	// lost says whether a call reaches the store, and whether its response comes back.
+	// lost says whether a call reaches the store, and whether its response arrives.
 	lost func(method string) (call, answer bool)
 }
 
@@ -96,7 +96,7 @@ func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.A
 	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
-// cut loses the calls, or the responses, of some methods.
+// cut loses the calls of some methods, or their responses.
 type cut struct{ calls, answers []string }
 
 func (c *cut) lost(method string) (call, answer bool) {
@@ -158,7 +158,7 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 	})
 }
 
-// If a turn takes more than one commit, the rest is stored when the store is back.
+// If a turn needs several commits, the rest is stored once the store is back.
 func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []scripted.Reply

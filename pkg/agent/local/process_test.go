@@ -40,8 +40,8 @@ func careful(t *testing.T, work func()) *agent.Agent {
 	})
 }
 
-// The other processes run this until they are killed: they make the call that needs an approval, or approve it. In
-// the test itself it does nothing.
+// The child processes run this until they are killed: they make the call that needs an approval, or approve it. In
+// the test process itself it does nothing.
 func TestSession_InAnotherProcess(t *testing.T) {
 	if os.Getenv(envMemory) == "" {
 		return
@@ -66,7 +66,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	<-never
 }
 
-// killed runs another process until it prints a line, and kills it then.
+// killed runs a child process, and kills it once it has printed a line.
 func killed(t *testing.T, address, id string) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -85,8 +85,7 @@ func killed(t *testing.T, address, id string) string {
 }
 
 // The process that made the call is killed, and so is the one that got the answer, while the approved tool runs. A
-// third one continues with all that was done, and the tool does not run twice.
-//
+// third one continues with all finished work, and the tool does not run twice.
 // Req: LP-10a, LP-16, LP-32
 func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 	address, store := servedMemory(t)

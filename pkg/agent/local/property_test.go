@@ -29,8 +29,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// obedient is a model that does what the user says: "tool", "fail", "toolfail", "ask" or "allow". It repeats anything
-// else. What it says depends on the conversation alone.
+// obedient is a model that follows the user's words "tool", "fail", "toolfail", "ask" and "allow", and repeats any
+// other text. Its reply depends on the conversation alone.
 type obedient struct{}
 
 func (obedient) Name() string { return "test/obedient" }
@@ -47,7 +47,7 @@ func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	return scripted.New(reply).Generate(ctx, req)
 }
 
-// speak returns what the model says: a text, what it wants looked up, or that it fails.
+// speak returns the reply of the model: a text, a tool call or an error.
 func speak(messages []conversation.Message) (text, query string, fails bool) {
 	if len(messages) == 0 {
 		return "Welcome.", "", false
@@ -93,7 +93,7 @@ func obedientAgent(t *testing.T) *agent.Agent {
 	return build(t, agent.Config{Model: obedient{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
 }
 
-// reference is what a session must be. It is simple enough to be believed.
+// reference is the expected state of a session. It is simple enough to be obviously correct.
 type reference struct {
 	noAutoSave  bool
 	state       session.State
@@ -104,7 +104,7 @@ type reference struct {
 	waits       bool // for an answer
 }
 
-// addAnswer adds what a turn with an answer adds.
+// addAnswer adds the messages of a turn with an answer.
 func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
 	w.turns++
 	w.waits, w.state = false, session.Ready
@@ -126,7 +126,7 @@ func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
 // notRun begins every reason why a tool did not run.
 const notRun = "Not run"
 
-// outlined returns a conversation in short, without the reasons why tools did not run.
+// outlined returns a short form of a conversation, without the reasons why tools did not run.
 func outlined(messages []conversation.Message) []string {
 	all := transcript(messages)
 	for i, text := range all {
@@ -142,7 +142,7 @@ func (w *reference) rejects(in local.Input) bool {
 	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
 }
 
-// turn adds what a turn adds, and sets the state to which it leads.
+// turn adds the messages of a turn, and sets the resulting state.
 func (w *reference) turn(in local.Input, breaks bool) {
 	if w.rejects(in) {
 		return
@@ -198,12 +198,12 @@ func (w *reference) turn(in local.Input, breaks bool) {
 	}
 }
 
-// store notes that all is saved, in the given state.
+// store records that everything is saved, in the given state.
 func (w *reference) store(state session.State) {
 	w.saved, w.savedTurns, w.storedState = slices.Clone(w.all), w.turns, state
 }
 
-// save does what Save does. The last turn that is written decides the state.
+// save mirrors Save. The last turn that is written decides the state.
 func (w *reference) save() {
 	switch {
 	case w.savedTurns < w.turns:
@@ -233,7 +233,7 @@ func (w *reference) loaded() {
 	}
 }
 
-// converse does random things with a session and its reference, and compares them after each.
+// converse applies random operations to a session and its reference, and compares them after each.
 func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -370,8 +370,8 @@ func TestSession_EqualsItsReferenceOverTheMemoryService(t *testing.T) {
 	}
 }
 
-// If every fifth call of the store is lost on its way or on its way back, nothing changes: every write is repeated,
-// and happens once.
+// If every fifth call of the store, or its response, is lost, nothing changes: every write is repeated and takes
+// effect once.
 func TestSession_EqualsItsReferenceOverABadConnection(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(30) {

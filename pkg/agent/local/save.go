@@ -94,7 +94,7 @@ func (s *Session) operate(op string, do func() (session.State, error)) error {
 	return err
 }
 
-// flush stores what is not stored yet.
+// flush stores all unsaved turns.
 func (s *Session) flush(ctx context.Context) error {
 	if err := s.opener.Settle(ctx); err != nil || !s.cfg.NoAutoSave {
 		return err
@@ -130,7 +130,7 @@ func (s *Session) flush(ctx context.Context) error {
 	return rejected
 }
 
-// storeUnsaved stores one turn that ran before. It reports false if the turn is still to be stored.
+// storeUnsaved stores one unsaved turn. It reports false if the turn must still be stored.
 func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, error) {
 	opened, err := s.storage.Begin(ctx, s.storage.Request(t))
 	switch {

@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// sessionTests are run over each store.
+// sessionTests run on each store.
 type sessionTests map[string]func(*testing.T, memory.Store)
 
 func (all sessionTests) run(t *testing.T, store memory.Store) {
@@ -99,7 +99,7 @@ func scriptedAgent(t *testing.T, c agent.Config, replies ...scripted.Reply) (*ag
 	return build(t, c), model
 }
 
-// runTurn runs a turn and returns its events without pieces of text. An error must come last.
+// runTurn runs a turn and returns its events without text deltas. An error must come last.
 func runTurn(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
 	t.Helper()
 	return runTurnUnder(t.Context(), t, s, in)
@@ -143,7 +143,7 @@ func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	return resultOf(all)
 }
 
-// rejected begins a turn that must be rejected: with one event, and no error.
+// rejected runs a turn that must be rejected: with one event, and no error.
 func rejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, local.Input{Text: "and me"})
@@ -181,7 +181,7 @@ func transcript(messages []conversation.Message) []string {
 	return all
 }
 
-// stored returns what another reader finds.
+// stored returns the conversation as another process reads it.
 func stored(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -200,12 +200,12 @@ func kindsOf(all []event.Event) []string {
 	return kinds
 }
 
-// topic is the argument of tools in these tests.
+// topic is the argument of the tools in these tests.
 type topic struct {
 	Query string `json:"query"`
 }
 
-// echo is a model that says what the user said last.
+// echo is a model that repeats the user's last text.
 type echo struct{}
 
 func (echo) Name() string { return "test/echo" }

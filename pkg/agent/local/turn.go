@@ -75,7 +75,7 @@ func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) 
 	return done, nil
 }
 
-// turn is a turn whose events are read. It begins, then the agent runs, then its end is stored and emitted. It has the
+// turn is one run of a Turn. It begins, then the agent runs, then its end is stored and emitted. It holds the
 // claim of the session until it is released.
 type turn struct {
 	s        *Session
@@ -118,7 +118,8 @@ func (t *turn) run(ctx, stop context.Context, in Input) {
 	t.finish(ctx, err)
 }
 
-// emit passes an event of the agent on, and notes what is to be stored. It reports false when the reader stopped.
+// emit passes an event of the agent on, and collects what must be stored. It reports false when the reader
+// stopped.
 func (t *turn) emit(e event.Event) bool {
 	if e.Branch == "" { // the results and messages of agents inside this one are not the session's
 		switch p := e.Payload.(type) {

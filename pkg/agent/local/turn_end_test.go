@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// remembering returns a handler that sets keys of all kinds in the first turn, and says what it finds later.
+// remembering returns a handler that sets keys of all scopes in the first turn, and reports later which it finds.
 func remembering(found map[string]string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
@@ -43,8 +43,7 @@ func remembering(found map[string]string) hook.Handler {
 	})
 }
 
-// All keys that last come back in the next turn, keys of one turn do not.
-//
+// Keys of the session, the user and the app come back in the next turn; keys of one turn do not.
 // Req: CO-20, AD-19, LP-10
 func turnKeepsState(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
@@ -101,8 +100,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 	}
 }
 
-// A stop between two turns stops neither.
-//
+// A stop between two turns affects neither.
 // Req: CO-63
 func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Fine."))

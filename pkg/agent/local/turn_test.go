@@ -88,9 +88,8 @@ func turnFollowsTurn(t *testing.T, store memory.Store) {
 	require.WithinDuration(t, time.Now(), s.Info().LastActivity, time.Minute)
 }
 
-// The user's message is durable before the first event is seen, and the turn when its end is seen. The next turn may
-// begin right there.
-//
+// The user's message is durable before the first event is seen, and the turn when its end is seen. The next turn
+// may begin at once.
 // Req: C-19, C-37, LP-7, LP-19
 func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."), scripted.Say("Fine."))
@@ -229,8 +228,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, again.State())
 }
 
-// An empty answer of the model does not drop what was found before.
-//
+// An empty answer of the model does not drop earlier findings.
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Reply{}, scripted.Say("Sunny."))

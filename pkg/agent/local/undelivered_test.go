@@ -15,9 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The response of the store was lost, and the turn was not: Continue returns what is stored, and the model is not
-// asked again. A new text gets a new answer.
-//
+// The turn was stored, but the response of the store was lost. Continue returns the stored answer without asking
+// the model again. A new text gets a new answer.
 // Req: LP-8, LP-17
 func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,8 +71,7 @@ func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
 	})
 }
 
-// A failure whose end was lost is a failure: Continue tries again.
-//
+// A failed turn whose end was lost stays failed: Continue tries again.
 // Req: LP-17
 func TestSession_AFailureThatWasLostIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A session remembers the source of what it read when the window does not show it any more, also while nothing is saved.
-//
+// A session remembers the source of untrusted text that its window no longer shows, even while nothing is saved.
 // Req: S14
 func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
@@ -43,9 +42,8 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	}
 }
 
-// A session remembers the source also when no message has it: a turn that read untrusted words may have failed before it
-// said anything.
-//
+// A session remembers the source even if no message has it, for example because the turn failed before the model
+// replied.
 // Req: S14
 func TestSession_RemembersSourcesThatNoMessageHas(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {

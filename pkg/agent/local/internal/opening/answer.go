@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Answer makes t a turn that continues with the calls that wait, if the request has answers to them. It rejects a
-// request without answers and text while calls wait (LP-32).
+// Answer makes t a turn that continues with the pending calls, if the request has answers to them. It rejects a
+// request with neither answers nor text while calls wait (LP-32).
 func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	if !r.isSilent() || len(r.Answers) == 0 && len(o.status.Info().Pending) == 0 {
 		return nil
@@ -44,7 +44,8 @@ func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	return err
 }
 
-// noTurnWaits returns why answers are rejected: another process works on a turn, or no call waits.
+// noTurnWaits returns the error for answers that cannot be accepted: another process works on a turn, or no call
+// waits.
 func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
 	if info.OpenTurn == "" {
 		return o.nothingWaits(nil)
@@ -60,7 +61,7 @@ func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
 	return o.nothingWaits(nil)
 }
 
-// checkWaitingTurn checks that this agent can continue a turn: a local session began it, and the agent is the same.
+// checkWaitingTurn checks that this agent can continue a turn: a local session began it, and with the same agent.
 func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 	found, err := o.storage.Lookup(ctx, o.storage.Claim(turn, storage.NewTrace()))
 	id, steps := o.storage.Ref.Session, found.Turn.Steps
@@ -75,7 +76,7 @@ func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 	return err
 }
 
-// nothingWaits returns why answers are rejected when there is no call for them.
+// nothingWaits returns the error for answers without a pending call.
 func (o *Opener) nothingWaits(cause error) error {
 	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to continue the conversation",
 		o.storage.Ref.Session).Because(cause)
@@ -85,8 +86,8 @@ func (o *Opener) invalid(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.storage.Ref.Session)
 }
 
-// repeats reports whether the answers are the ones of the turn that this process left open. Then they continue that
-// turn.
+// repeats reports whether the answers equal the ones of the turn that this process left open. Then they continue
+// that turn.
 func (o *Opener) repeats(answers []execution.Answer) bool {
 	return len(answers) > 0 && o.unclosed != nil && slices.EqualFunc(answers, o.unclosed.Turn.Answers, func(a, b execution.Answer) bool {
 		return a.ID == b.ID && a.Verdict == b.Verdict && a.Text == b.Text

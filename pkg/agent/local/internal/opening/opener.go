@@ -30,7 +30,7 @@ func New(s *storage.Session, st *status.Status, agent string) *Opener {
 	return &Opener{storage: s, status: st, agent: agent}
 }
 
-// Request is what a turn begins with.
+// Request begins a turn.
 type Request struct {
 	Continue bool               // the user says nothing
 	Answers  []execution.Answer // to calls that wait; the user says nothing then
@@ -39,8 +39,8 @@ type Request struct {
 
 func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 
-// Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may have
-// been closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
+// Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may
+// be closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
 func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.BeginResult, error) {
 	if r.Continue || o.repeats(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
@@ -80,9 +80,9 @@ func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosed = w }
 // SetUndelivered remembers a turn whose end was not delivered here (empty when there is none).
 func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 
-// resume claims a turn that is open and that no process works on: one of this process, or one of a process that was
-// lost. The agent repeats it, and does nothing again that its journal has. A turn with an answer is returned as it is
-// stored. It reports false if there is no such turn.
+// resume claims an open turn that no process works on: a turn of this process, or of a lost one. The agent repeats
+// the turn, except for what is in its journal. A turn with an answer is returned as stored. It reports false if
+// there is no such turn.
 func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResult, bool, error) {
 	var b memory.Begin
 	switch {
@@ -119,7 +119,7 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	return begun, true, nil
 }
 
-// resumeFailed returns the error of a turn that could not be claimed, or nil if it is not there any more.
+// resumeFailed returns the error of a turn that could not be claimed, or nil if it no longer exists.
 func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) error {
 	switch {
 	case failure.Is(err, failure.SessionBusy):
@@ -172,7 +172,7 @@ func (o *Opener) Settle(ctx context.Context) error {
 	return nil
 }
 
-// noteEnd notes how a turn ended that was lost. Its answer, if it has one, is still to be delivered.
+// noteEnd records how a lost turn ended. If it has an answer, the answer must still be delivered.
 func (o *Opener) noteEnd(turn session.Turn) {
 	o.status.AddStored(turn.Number, turn.Sequence)
 	o.status.SetWaiting(turn.ID, turn.Steps)

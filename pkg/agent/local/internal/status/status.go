@@ -19,9 +19,8 @@ import (
 // Starting is the state of a session while it is loaded. It is never stored (LP-6).
 const Starting session.State = "starting"
 
-// Status is what this process knows of one session. Safe for concurrent use.
-//
-// An operation claims the session, works with it alone, and releases it in the state to which it led.
+// Status holds what this process knows of one session. Safe for concurrent use. An operation claims the session,
+// works with it alone, and releases it in the resulting state.
 type Status struct {
 	id string // of the session
 
@@ -47,7 +46,7 @@ func (s *Status) State() session.State {
 	return s.state
 }
 
-// Info returns what is known of the session. Turns that are not stored yet count.
+// Info returns the known facts about the session. They include turns that are not stored yet.
 func (s *Status) Info() session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,14 +83,14 @@ func (s *Status) Start() (before session.State, open bool) {
 	return before, s.open
 }
 
-// Started notes the end of a start: the session is open unless it failed.
+// Started records the end of a start: the session is open unless the start failed.
 func (s *Status) Started(state session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state, s.open = state, open
 }
 
-// Closed notes that the session was closed.
+// Closed records that the session was closed.
 func (s *Status) Closed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,21 +129,21 @@ func (s *Status) Stop() {
 	}
 }
 
-// SetStored replaces what is known by what is stored.
+// SetStored replaces the known facts by the stored ones.
 func (s *Status) SetStored(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info = info
 }
 
-// SetState sets the state to the one that a turn led to.
+// SetState sets the state that a turn led to.
 func (s *Status) SetState(state session.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = state
 }
 
-// SetWaiting notes which calls wait after a turn with the given steps.
+// SetWaiting records which calls wait after a turn with the given steps.
 func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 	}
 }
 
-// RefreshWaiting notes which calls wait by what is stored. Another process may have answered them.
+// RefreshWaiting records which calls wait according to the store, because another process may have answered some.
 func (s *Status) RefreshWaiting(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *Status) RefreshWaiting(info session.Session) {
 	s.info.WaitingTurn, s.info.Pending = info.WaitingTurn, info.Pending
 }
 
-// AddStored notes a turn that was stored, and the sequence of its last message. Sequences have no gaps.
+// AddStored records a stored turn and the sequence of its last message. Sequences have no gaps.
 func (s *Status) AddStored(turn int, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *Status) AddStored(turn int, last int64) {
 	s.info.Sequence = last
 }
 
-// AddUnsaved notes a turn that is not stored yet.
+// AddUnsaved records a turn that is not stored yet.
 func (s *Status) AddUnsaved(t *storage.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,14 +193,14 @@ func (s *Status) Unsaved() []*storage.Turn {
 	return s.unsaved
 }
 
-// SavedFirst notes that the first of the unsaved turns was stored.
+// SavedFirst records that the first of the unsaved turns was stored.
 func (s *Status) SavedFirst() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsaved = s.unsaved[1:]
 }
 
-// Compacted notes a compaction, and returns what is known then.
+// Compacted records a compaction, and returns the resulting facts.
 func (s *Status) Compacted(done conversation.Compaction) session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +209,7 @@ func (s *Status) Compacted(done conversation.Compaction) session.Session {
 	return s.info
 }
 
-// Cleared notes that messages, state and artifacts were removed, and forgets the unsaved turns.
+// Cleared records that messages, state and artifacts were removed, and drops the unsaved turns.
 func (s *Status) Cleared() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

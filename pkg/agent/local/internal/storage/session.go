@@ -48,7 +48,7 @@ type Session struct {
 	Window int           // messages that a turn gets
 }
 
-// Get returns what is stored of the session.
+// Get returns the session as stored.
 func (s *Session) Get(ctx context.Context) (session.Session, error) {
 	return Call(ctx, func(ctx context.Context) (session.Session, error) { return s.Store.GetSession(ctx, s.Ref) })
 }
@@ -65,14 +65,14 @@ func (s *Session) Begin(ctx context.Context, b memory.Begin) (memory.BeginResult
 	return Call(ctx, func(ctx context.Context) (memory.BeginResult, error) { return s.Store.BeginTurn(ctx, b) })
 }
 
-// Lookup returns what is stored of a turn, and claims nothing.
+// Lookup returns a turn as stored, and does not claim it.
 func (s *Session) Lookup(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.LookupOnly = true
 	return s.Begin(ctx, b)
 }
 
-// Claim returns the request that claims a turn which is stored. Its fingerprint is its id, which stands for one turn
-// forever. So every process that finds the turn open can take it over.
+// Claim returns the request that claims a stored turn. Its fingerprint is the id of the turn, so every process
+// that finds the turn open can take it over.
 func (s *Session) Claim(id, trace string) memory.Begin {
 	return memory.Begin{
 		Ref: s.Ref, User: s.User, TurnID: id, TraceID: trace, Fingerprint: id,
@@ -87,8 +87,8 @@ func (s *Session) Request(t *Turn) memory.Begin {
 	return b
 }
 
-// LeaseLeft returns how long a turn stays with the process that works on it. It is 0 when no process does, and when the
-// turn was not begun by a local session.
+// LeaseLeft returns how long the lease of a turn still lasts. It is 0 when no process holds one, and when the turn
+// was not begun by a local session.
 func (s *Session) LeaseLeft(ctx context.Context, turn string) (time.Duration, error) {
 	found, err := s.Lookup(ctx, s.Claim(turn, NewTrace()))
 	if failure.Is(err, failure.KeyReused, failure.NotFound) {
@@ -107,7 +107,7 @@ func (s *Session) Fail(ctx context.Context, begun memory.BeginResult) (session.T
 	})
 }
 
-// Latest returns the latest messages, at most limit of them. info is what is stored of the session.
+// Latest returns the latest messages, at most limit of them. info describes the session as stored.
 func (s *Session) Latest(ctx context.Context, info session.Session, limit int) ([]conversation.Message, error) {
 	if info.Sequence == 0 {
 		return nil, nil
@@ -129,7 +129,7 @@ func (s *Session) MessagesAfter(ctx context.Context, after int64) ([]conversatio
 	}
 }
 
-// Untrusted returns the source of untrusted words that the store remembers, also when no message has it any more.
+// Untrusted returns the source of untrusted text that the store remembers, even if no message has it any more.
 func (s *Session) Untrusted(ctx context.Context, info session.Session) (string, error) {
 	if info.Turns == 0 {
 		return "", nil

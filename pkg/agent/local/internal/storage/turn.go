@@ -39,7 +39,7 @@ func (t *Turn) AllMessages() []conversation.Message {
 	return append([]conversation.Message{t.Said}, t.Messages...)
 }
 
-// Fail makes it a turn without an answer. Its messages stay, and are marked as partial (LP-17).
+// Fail makes it a failed turn without an answer. Its messages stay, marked as partial (LP-17).
 func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
 	t.Outcome, t.Failure, t.State = outcome, why, nil
 	for i := range t.Messages {
@@ -50,12 +50,12 @@ func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
 // HasAnswer reports whether the turn has an answer.
 func (t *Turn) HasAnswer() bool { return IsAnswer(t.Outcome) }
 
-// IsAnswer reports whether an outcome is one of a turn with an answer.
+// IsAnswer reports whether a turn with this outcome has an answer.
 func IsAnswer(o session.Outcome) bool {
 	return o != session.OutcomeFailed && o != session.OutcomeCancelled
 }
 
-// unanswered is what a model reads as the result of a tool call that was not answered.
+// unanswered is the text that a model reads as the result of a tool call without one.
 const unanswered = "Interrupted: the turn ended before the tool had a result."
 
 // Repair returns messages in which every tool call has its result, as models require. Missing results are added, and

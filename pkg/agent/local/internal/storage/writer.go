@@ -24,7 +24,7 @@ type Writer struct {
 	steps int // that are committed
 }
 
-// Writer returns what writes a turn of agent that was begun.
+// Writer returns the writer of a turn of agent that was begun.
 func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Writer {
 	return &Writer{
 		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, Base: begun.Turn.Sequence,
