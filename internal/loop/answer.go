@@ -11,7 +11,7 @@ import (
 
 // answer ends the run.
 func (r *run) answer(ctx context.Context, a *event.Answer) error {
-	if err := r.budget.Refusal(); err != nil { // a handler continued after it
+	if err := r.budget.Rejection(); err != nil { // a handler continued after it
 		return err
 	}
 	if a.Reason == event.Stopped {

@@ -87,7 +87,7 @@ func (s *Tally) finish(e *troupev1.Event, r *troupev1.StepResult) {
 		return
 	}
 	u := r.GetUsage()
-	a.used = a.used.Most(budget.Amounts{
+	a.used = a.used.Max(budget.Amounts{
 		Iterations: int64(r.GetIterations()), ModelCalls: int64(u.GetModelCalls()), ToolCalls: int64(len(r.GetToolsCalled())),
 		Tokens: u.GetInputTokens() + u.GetOutputTokens(), Cost: u.GetCostMicroUsd(),
 	})
@@ -99,7 +99,7 @@ func modelCallUse(m *troupev1.ModelCall) budget.Amounts {
 	if m.GetIteration() > 0 {
 		used.Iterations = 1
 	}
-	return used.Most(budget.Amounts{}) // a faulty worker may send negative amounts
+	return used.Max(budget.Amounts{}) // a faulty worker may send negative amounts
 }
 
 func (s *Tally) attemptOf(e *troupev1.Event) *attempt {

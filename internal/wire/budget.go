@@ -34,7 +34,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 
 // LimitsFromProto is the inverse of LimitsToProto (no limits for nil).
 func LimitsFromProto(b *troupev1.Budget) budget.Limits {
-	l := budget.Open()
+	l := budget.Unbounded()
 	if b == nil {
 		return l
 	}
@@ -77,7 +77,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	return budget.Amounts{
 		Iterations: u.GetIterations(), ModelCalls: u.GetModelCalls(), ToolCalls: u.GetToolCalls(),
 		Tokens: u.GetTokens(), Cost: u.GetCostMicroUsd(), FanOut: u.GetFanOut(),
-	}.Most(budget.Amounts{})
+	}.Max(budget.Amounts{})
 }
 
 // usedOrNil converts the used amounts of a result (nil if there are none).

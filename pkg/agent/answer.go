@@ -125,7 +125,7 @@ func (a *Agent) loop(inv Invocation) loop.Loop {
 // loopInput returns the input of the loop.
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
-	aside := in.Aside || s.Silent // nothing of it stays in the session if the turn breaks off
+	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
 		System: system, Turn: t.control, Choices: s.Routes, Only: t.planner.Allow(s.Tools),

@@ -25,8 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// every returns a handler for each event of a turn. It records the event and then calls act.
-func every(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
+// handlersForEveryEvent returns a handler for each event of a turn. It records the event and then calls act.
+func handlersForEveryEvent(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	on := func(name string, turn *hook.Turn) error {
 		note(name)
 		return act(turn)
@@ -65,8 +65,8 @@ func every(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	}
 }
 
-// eventful returns an agent in whose turn every event happens except a stop.
-func eventful(t *testing.T, note func(string), act func(turn *hook.Turn) error) agent.Config {
+// agentWithEveryEvent returns an agent in whose turn every event happens except a stop.
+func agentWithEveryEvent(t *testing.T, note func(string), act func(turn *hook.Turn) error) agent.Config {
 	t.Helper()
 	type in struct {
 		Query string `json:"query"`
@@ -80,9 +80,9 @@ func eventful(t *testing.T, note func(string), act func(turn *hook.Turn) error) 
 	})
 	require.NoError(t, err)
 	return agent.Config{
-		Model:    scripted.New(look("a", "error"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))),
+		Model:    scripted.New(lookupReply("a", "error"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))),
 		Tools:    []tool.Tool{lookup},
-		Handlers: every(note, act),
+		Handlers: handlersForEveryEvent(note, act),
 	}
 }
 
@@ -92,8 +92,8 @@ var everything = strings.Fields(`before_agent after_user_input
 	before_iteration before_llm on_llm_error after_llm after_iteration
 	after_agent on_complete`)
 
-// results counts the results among the events of a turn.
-func results(turn agenttest.Turn) int {
+// countResults counts the results among the events of a turn.
+func countResults(turn agenttest.Turn) int {
 	n := 0
 	for _, e := range turn.Events {
 		if _, ok := e.Payload.(event.TurnResult); ok {
@@ -103,8 +103,8 @@ func results(turn agenttest.Turn) int {
 	return n
 }
 
-// at calls act at the nth event of the turn.
-func at(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
+// actAt calls act at the nth event of the turn.
+func actAt(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
 	return func(turn *hook.Turn) error {
 		if len(*log) != n+1 {
 			return nil
@@ -120,13 +120,13 @@ func TestCallbacks_AD11_EndEndsTheTurnAtEveryEvent(t *testing.T) {
 			continue
 		}
 		var log []string
-		a := eventful(t, func(name string) { log = append(log, name) }, at(n, &log, func(turn *hook.Turn) error {
+		a := agentWithEveryEvent(t, func(name string) { log = append(log, name) }, actAt(n, &log, func(turn *hook.Turn) error {
 			turn.End()
 			return nil
 		}))
 		turn := agenttest.Run(t, build(t, a), "hello")
 		require.Equal(t, everything[:n+1], log, "%d: %s", n, name)
-		require.Equal(t, 1, results(turn))
+		require.Equal(t, 1, countResults(turn))
 		require.Empty(t, turn.Result.ErrorType)
 		want := event.Stopped
 		if n > len(everything)-4 { // the model has answered
@@ -143,9 +143,9 @@ func TestCallbacks_AnErrorEndsTheTurnAtEveryEvent(t *testing.T) {
 			continue
 		}
 		var log []string
-		a := eventful(t, func(name string) { log = append(log, name) }, at(n, &log, func(*hook.Turn) error { return errDisk }))
+		a := agentWithEveryEvent(t, func(name string) { log = append(log, name) }, actAt(n, &log, func(*hook.Turn) error { return errDisk }))
 		turn := agenttest.NewSession(t, build(t, a)).Try("hello")
-		require.Equal(t, 1, results(turn))
+		require.Equal(t, 1, countResults(turn))
 		require.Equal(t, "turn_result", turn.Events[len(turn.Events)-1].Kind())
 		if name == "before_each_tool" {
 			require.NoError(t, turn.Err)
@@ -185,7 +185,7 @@ func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 		defer mu.Unlock()
 		ran++
 	}
-	c := eventful(t, note, func(turn *hook.Turn) error {
+	c := agentWithEveryEvent(t, note, func(turn *hook.Turn) error {
 		turn.Warn("SEEN", "a handler ran")
 		return nil
 	})
@@ -211,8 +211,8 @@ func TestCallbacks_OnlyATurnWithAnAnswerCompletes(t *testing.T) {
 		want   bool
 	}{
 		"answer":  {[]scripted.Reply{scripted.Say("hi")}, nil, true},
-		"limit":   {[]scripted.Reply{look("a"), look("b")}, nil, true},
-		"failed":  {[]scripted.Reply{look("error", "error", "error")}, nil, false},
+		"limit":   {[]scripted.Reply{lookupReply("a"), lookupReply("b")}, nil, true},
+		"failed":  {[]scripted.Reply{lookupReply("error", "error", "error")}, nil, false},
 		"stopped": {[]scripted.Reply{scripted.Say("hi")}, func(turn *hook.Turn) error { turn.Stop("enough"); return nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,10 +225,10 @@ func TestCallbacks_OnlyATurnWithAnAnswerCompletes(t *testing.T) {
 			}
 			a := build(t, agent.Config{
 				Model: scripted.New(tc.script...), Tools: []tool.Tool{lookup(t)}, MaxIterations: 2,
-				Handlers: every(func(name string) { log = append(log, name) }, act),
+				Handlers: handlersForEveryEvent(func(name string) { log = append(log, name) }, act),
 			})
 			turn := agenttest.NewSession(t, a).Try("hello")
-			require.Equal(t, 1, results(turn))
+			require.Equal(t, 1, countResults(turn))
 			for _, name := range []string{"after_agent", "on_complete"} {
 				if tc.want {
 					require.Contains(t, log, name)
@@ -265,7 +265,7 @@ func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
 	var done hook.Completion
 	var transcript string
 	a := build(t, agent.Config{
-		Model: scripted.New(look("a"), scripted.Reply{Deltas: []string{"Found it."}, Usage: execution.Usage{InputTokens: 5, CostMicros: 7}}),
+		Model: scripted.New(lookupReply("a"), scripted.Reply{Deltas: []string{"Found it."}, Usage: execution.Usage{InputTokens: 5, CostMicros: 7}}),
 		Tools: []tool.Tool{lookup(t)}, SessionLog: &agent.SessionLog{Folder: folder},
 		Handlers: []hook.Handler{
 			hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) {
@@ -305,7 +305,7 @@ func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
 		want   string
 	}{
 		"model":    {agent.Config{Model: scripted.New(scripted.Say("hi"))}, "hi"},
-		"limit":    {agent.Config{Model: scripted.New(look("a")), MaxIterations: 1}, "Task incomplete: Maximum iterations (1) reached."},
+		"limit":    {agent.Config{Model: scripted.New(lookupReply("a")), MaxIterations: 1}, "Task incomplete: Maximum iterations (1) reached."},
 		"degraded": {agent.Config{Model: scripted.New(), OnFailure: agent.Degrade}, "I could not finish this. Research failed: the script ended before request 1."},
 		"function": {agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 			return func(yield func(event.Event, error) bool) {

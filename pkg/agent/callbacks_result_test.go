@@ -42,7 +42,7 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 	}{
 		"answer":            {script: []scripted.Reply{{Deltas: []string{"hi"}, Usage: usage}}, reason: event.Natural, tokens: 5},
 		"answer, no usage":  {script: []scripted.Reply{scripted.Say("hi")}, reason: event.Natural, tokens: -1},
-		"limit":             {config: agent.Config{MaxIterations: 1}, script: []scripted.Reply{{ToolCalls: look("a").ToolCalls, Usage: usage}}, reason: event.MaxIterations, tokens: 5},
+		"limit":             {config: agent.Config{MaxIterations: 1}, script: []scripted.Reply{{ToolCalls: lookupReply("a").ToolCalls, Usage: usage}}, reason: event.MaxIterations, tokens: 5},
 		"question":          {config: agent.Config{AsksUser: true}, script: []scripted.Reply{scripted.Say("Which?")}, reason: event.InputRequired, tokens: -1},
 		"stopped before":    {change: cancelled, reason: event.Stopped, tokens: -1},
 		"stopped, question": {config: agent.Config{AsksUser: true}, change: cancelled, reason: event.Stopped, tokens: -1},
@@ -50,7 +50,7 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 		"model degrades":    {config: agent.Config{OnFailure: agent.Degrade}, script: []scripted.Reply{down}, reason: event.Natural, tokens: 5},
 		"script ends":       {reason: event.Failed, mode: failure.ResourceAPI, tokens: -1},
 		"empty answer":      {script: []scripted.Reply{{Usage: usage}}, reason: event.Failed, mode: failure.AgentLogic, tokens: 5},
-		"tools fail":        {script: []scripted.Reply{look("error", "error", "error")}, reason: event.Failed, mode: failure.ResourceTool, tokens: -1},
+		"tools fail":        {script: []scripted.Reply{lookupReply("error", "error", "error")}, reason: event.Failed, mode: failure.ResourceTool, tokens: -1},
 		"no instructions":   {config: agent.Config{Instructions: "{missing}"}, reason: event.Failed, mode: failure.AgentValidation, tokens: -1},
 		"timeout":           {config: agent.Config{Timeout: time.Millisecond}, script: []scripted.Reply{never}, reason: event.Interrupted, mode: failure.AgentTimeout, tokens: -1},
 		"timeout of a handler": {config: agent.Config{Timeout: time.Millisecond, Handlers: []hook.Handler{own(func(ctx context.Context) error {
@@ -67,7 +67,7 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 				changes = append(changes, tc.change)
 			}
 			turn := s.Try("hello", changes...)
-			require.Equal(t, 1, results(turn))
+			require.Equal(t, 1, countResults(turn))
 			require.Equal(t, "turn_result", turn.Events[len(turn.Events)-1].Kind(), "it is the last")
 			require.Equal(t, tc.reason, turn.Result.Reason)
 			require.Equal(t, string(tc.mode), turn.Result.ErrorType)
@@ -83,24 +83,24 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 	}
 }
 
-// panicking is a model that panics.
-type panicking struct{}
+// panickingModel is a model that panics.
+type panickingModel struct{}
 
-func (panicking) Name() string { return "test/panicking" }
+func (panickingModel) Name() string { return "test/panicking" }
 
-func (panicking) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
+func (panickingModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(func(llm.Delta, error) bool) { panic("oh") }
 }
 
 // Req: CO-49
 func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 	broken := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { panic("oh") }
-	for _, c := range []agent.Config{{Model: panicking{}}, {Run: broken}, {Model: panicking{}, OnFailure: agent.Degrade}} {
+	for _, c := range []agent.Config{{Model: panickingModel{}}, {Run: broken}, {Model: panickingModel{}, OnFailure: agent.Degrade}} {
 		turn := agenttest.NewSession(t, build(t, c)).Try("hello")
 		require.True(t, failure.Is(turn.Err, failure.AgentLogic), "%v", turn.Err)
 		require.ErrorContains(t, turn.Err, "panic: oh")
 		require.NotContains(t, failure.Plain(turn.Err), "oh")
-		require.Equal(t, 1, results(turn))
+		require.Equal(t, 1, countResults(turn))
 	}
 	require.PanicsWithValue(t, "mine", func() {
 		for _, err := range build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Run(t.Context(), agent.Invocation{Step: question("hi")}) {

@@ -25,13 +25,13 @@ import (
 
 // Req: AD-15
 func TestCallbacks_AD15_HandlersKnowWhichTurnItIs(t *testing.T) {
-	var w watched
+	var w watchedAgent
 	var info hook.Info
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
 		info = turn.Info()
 		trace, _ := turn.Trace().Get("trace_id")
 		require.Equal(t, info.TraceID, trace)
-		require.Equal(t, []conversation.Message{conversation.User("hello")}, said(turn.Messages()))
+		require.Equal(t, []conversation.Message{conversation.User("hello")}, withoutStoredFields(turn.Messages()))
 		require.NoError(t, turn.State().Set("_seen", true))
 		_, err := turn.Memory().SaveArtifact(ctx, "a.txt", "text/plain", []byte("content"))
 		require.NoError(t, err)
@@ -51,8 +51,8 @@ func TestCallbacks_AD15_HandlersKnowWhichTurnItIs(t *testing.T) {
 	require.Equal(t, "content", s.Artifact("a.txt"))
 }
 
-// said returns messages without the fields that the store adds.
-func said(messages []conversation.Message) []conversation.Message {
+// withoutStoredFields returns messages without the fields that the store adds.
+func withoutStoredFields(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, m := range messages {
 		m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
@@ -61,10 +61,10 @@ func said(messages []conversation.Message) []conversation.Message {
 	return all
 }
 
-// small is a model with a known context size.
-type small struct{ *scripted.Model }
+// modelWithContextSize is a model with a known context size.
+type modelWithContextSize struct{ *scripted.Model }
 
-func (small) ContextSize() int64 { return 1000 }
+func (modelWithContextSize) ContextSize() int64 { return 1000 }
 
 // Req: CO-21
 func TestAgent_KnowsTheContextSizeOfItsModel(t *testing.T) {
@@ -74,14 +74,14 @@ func TestAgent_KnowsTheContextSizeOfItsModel(t *testing.T) {
 		return nil
 	})
 	said := scripted.Reply{Deltas: []string{"hi"}, Usage: execution.Usage{InputTokens: 256}}
-	agenttest.Run(t, build(t, agent.Config{Model: small{scripted.New(said)}, Handlers: []hook.Handler{note}}), "hello")
+	agenttest.Run(t, build(t, agent.Config{Model: modelWithContextSize{scripted.New(said)}, Handlers: []hook.Handler{note}}), "hello")
 	agenttest.Run(t, build(t, agent.Config{Model: scripted.New(said), Handlers: []hook.Handler{note}}), "hello")
 	require.Equal(t, []float64{25.6, 0.2}, seen)
 }
 
 // Req: AD-17
 func TestCallbacks_AD17_ReadsSeeTheChangesAndThenTheSession(t *testing.T) {
-	var w watched
+	var w watchedAgent
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
 		var city string
@@ -106,7 +106,7 @@ func TestCallbacks_AD17_ReadsSeeTheChangesAndThenTheSession(t *testing.T) {
 
 // Req: AD-18, AD-19
 func TestCallbacks_AD18_TheChangesOfAChainAreOneDeltaThatTheNextTurnSees(t *testing.T) {
-	var w watched
+	var w watchedAgent
 	var seen []string
 	look := func(ctx context.Context, turn *hook.Turn) (string, error) {
 		for _, key := range []string{"mine", "user:mine", "app:mine", "temp:mine"} {
@@ -213,7 +213,7 @@ func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
 //
 // Req: AD-22
 func TestCallbacks_AD22_EventsSayWhichTheyAreAndWhose(t *testing.T) {
-	var w watched
+	var w watchedAgent
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "a.txt", "text/plain", []byte("a"))
 		return "", errors.Join(err, turn.Memory().Set("a", 1))

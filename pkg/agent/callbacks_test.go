@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watched is an agent that says "hi". It records which of its handlers ran and when its model was asked.
-type watched struct {
+// watchedAgent is an agent that says "hi". It records which of its handlers ran and when its model was asked.
+type watchedAgent struct {
 	log   []string
 	model *scripted.Model
 }
@@ -28,14 +28,14 @@ type watched struct {
 // reply says what a handler returns or does in a test.
 type reply func(context.Context, *hook.Turn) (string, error)
 
-func (w *watched) before(name string, fn reply) hook.Handler {
+func (w *watchedAgent) before(name string, fn reply) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
 		w.log = append(w.log, name)
 		return fn(ctx, t)
 	})
 }
 
-func (w *watched) after(name string, fn reply) hook.Handler {
+func (w *watchedAgent) after(name string, fn reply) hook.Handler {
 	return hook.AfterAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
 		w.log = append(w.log, name)
 		return fn(ctx, t)
@@ -44,7 +44,7 @@ func (w *watched) after(name string, fn reply) hook.Handler {
 
 // session opens a session of an agent with the given handlers, followed by handlers that record that the turn
 // continued.
-func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
+func (w *watchedAgent) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
 	t.Helper()
 	w.model = scripted.New(scripted.Say("hi"), scripted.Say("hi again"))
 	handlers = append(handlers,
@@ -54,14 +54,14 @@ func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Ses
 }
 
 // The replies of handlers in these tests.
-func silent(context.Context, *hook.Turn) (string, error)    { return "", nil }
-func answering(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
-func ending(_ context.Context, t *hook.Turn) (string, error) {
+func noReply(context.Context, *hook.Turn) (string, error)   { return "", nil }
+func replyText(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
+func replyEnd(_ context.Context, t *hook.Turn) (string, error) {
 	t.End()
 	return "", nil
 }
 
-func setting(key string, value any) reply {
+func replySetState(key string, value any) reply {
 	return func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) }
 }
 
@@ -92,14 +92,14 @@ func TestCallbacks_AD3_TheFirstBeforeHandlerThatAnswersOrFailsStopsTheRest(t *te
 		second reply
 		want   []string
 	}{
-		"none":    {silent, []string{"1", "2", "3", "main", "complete"}},
-		"answers": {answering, []string{"1", "2"}},
+		"none":    {noReply, []string{"1", "2", "3", "main", "complete"}},
+		"answers": {replyText, []string{"1", "2"}},
 		"fails":   {failing(errDisk), []string{"1", "2"}},
-		"ends":    {ending, []string{"1", "2"}},
+		"ends":    {replyEnd, []string{"1", "2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w watched
-			w.session(t, w.before("1", silent), w.before("2", tc.second), w.before("3", silent)).Try("hello")
+			var w watchedAgent
+			w.session(t, w.before("1", noReply), w.before("2", tc.second), w.before("3", noReply)).Try("hello")
 			require.Equal(t, tc.want, w.log)
 		})
 	}
@@ -107,8 +107,8 @@ func TestCallbacks_AD3_TheFirstBeforeHandlerThatAnswersOrFailsStopsTheRest(t *te
 
 // Req: AD-4
 func TestCallbacks_AD4_AnAnswerIsOneEventWithTheChangesAndEndsTheRun(t *testing.T) {
-	var w watched
-	s := w.session(t, w.before("1", setting("a", 1)), w.before("2", answering), w.after("after", silent))
+	var w watchedAgent
+	s := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyText), w.after("after", noReply))
 	turn := s.Say("hello")
 	require.Equal(t, []string{"1", "2"}, w.log)
 	require.Empty(t, w.model.Requests())
@@ -123,8 +123,8 @@ func TestCallbacks_AD4_AnAnswerIsOneEventWithTheChangesAndEndsTheRun(t *testing.
 
 // Req: AD-5, C-28
 func TestCallbacks_AD5_AnErrorSurfacesAndSkipsTheMainRun(t *testing.T) {
-	var w watched
-	turn := w.session(t, w.before("1", failing(errDisk)), w.after("after", silent)).Try("hello")
+	var w watchedAgent
+	turn := w.session(t, w.before("1", failing(errDisk)), w.after("after", noReply)).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.True(t, failure.Is(turn.Err, failure.SystemDisk), "%v", turn.Err)
 	require.Equal(t, []string{"1"}, w.log)
@@ -136,14 +136,14 @@ func TestCallbacks_AD5_AnErrorSurfacesAndSkipsTheMainRun(t *testing.T) {
 
 // Req: AD-5a
 func TestCallbacks_AD5a_AnErrorDropsTheChangesOfItsChain(t *testing.T) {
-	var w watched
-	turn := w.session(t, w.before("1", setting("a", 1)), w.before("2", failing(errDisk))).Try("hello")
+	var w watchedAgent
+	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", failing(errDisk))).Try("hello")
 	require.ErrorContains(t, turn.Err, "the handler before_agent failed: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 	require.Empty(t, turn.State)
 
-	turn = w.session(t, w.after("1", setting("a", 1)), w.after("2", failing(errDisk))).Try("hello")
+	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", failing(errDisk))).Try("hello")
 	require.ErrorContains(t, turn.Err, "the handler after_agent failed: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
@@ -168,12 +168,12 @@ func TestCallbacks_AD6_ChangesAloneAreOneEventAndTheMainRunFollows(t *testing.T)
 		handlers []reply
 		want     event.Message
 	}{
-		"state":    {[]reply{setting("a", 1), setting("a", 2)}, event.Message{State: changed("a", "2")}},
-		"artifact": {[]reply{silent, save}, event.Message{Artifacts: map[string]int{"a.txt": 1}}},
-		"both":     {[]reply{save, setting("a", 2)}, event.Message{State: changed("a", "2"), Artifacts: map[string]int{"a.txt": 1}}},
+		"state":    {[]reply{replySetState("a", 1), replySetState("a", 2)}, event.Message{State: changed("a", "2")}},
+		"artifact": {[]reply{noReply, save}, event.Message{Artifacts: map[string]int{"a.txt": 1}}},
+		"both":     {[]reply{save, replySetState("a", 2)}, event.Message{State: changed("a", "2"), Artifacts: map[string]int{"a.txt": 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w watched
+			var w watchedAgent
 			turn := w.session(t, w.before("1", tc.handlers[0]), w.before("2", tc.handlers[1])).Say("hello")
 			require.Equal(t, []event.Message{tc.want}, messages(turn))
 			require.Equal(t, []string{"user_input", "message", "llm_call", "turn_result"}, turn.Kinds())
@@ -185,16 +185,16 @@ func TestCallbacks_AD6_ChangesAloneAreOneEventAndTheMainRunFollows(t *testing.T)
 
 // Req: AD-7
 func TestCallbacks_AD7_HandlersThatDoNothingMakeNoEvent(t *testing.T) {
-	var w watched
-	turn := w.session(t, w.before("1", silent), w.after("2", silent)).Say("hello")
+	var w watchedAgent
+	turn := w.session(t, w.before("1", noReply), w.after("2", noReply)).Say("hello")
 	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, turn.Kinds())
 	require.Equal(t, []string{"1", "main", "2", "complete"}, w.log)
 }
 
 // Req: AD-8
 func TestCallbacks_AD8_EndSkipsTheMainRunWithoutAnAnswer(t *testing.T) {
-	var w watched
-	turn := w.session(t, w.before("1", setting("a", 1)), w.before("2", ending), w.before("3", answering), w.after("after", silent)).Say("hello")
+	var w watchedAgent
+	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyEnd), w.before("3", replyText), w.after("after", noReply)).Say("hello")
 	require.Equal(t, []string{"1", "2"}, w.log)
 	require.Empty(t, w.model.Requests())
 	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn), "the change is applied")
@@ -224,8 +224,8 @@ func TestCallbacks_AD9_EventsOfTheMainRunArePassedOnInOrder(t *testing.T) {
 
 // Req: AD-12, C-29
 func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *testing.T) {
-	var w watched
-	s := w.session(t, w.after("1", setting("a", 1)), w.after("2", answering), w.after("3", answering))
+	var w watchedAgent
+	s := w.session(t, w.after("1", replySetState("a", 1)), w.after("2", replyText), w.after("3", replyText))
 	turn := s.Say("hello")
 	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "a reply does not end the turn")
 	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
@@ -235,16 +235,16 @@ func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *test
 	require.Equal(t, conversation.Assistant("research", "no need to ask"), turn.Result.Messages[1])
 
 	w.log = nil
-	turn = w.session(t, w.after("1", setting("a", 1)), w.after("2", silent)).Say("hello")
+	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", noReply)).Say("hello")
 	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn))
 
 	w.log = nil
-	turn = w.session(t, w.after("1", failing(errDisk)), w.after("2", answering)).Try("hello")
+	turn = w.session(t, w.after("1", failing(errDisk)), w.after("2", replyText)).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.Equal(t, []string{"main", "1"}, w.log)
 
 	w.log = nil
-	turn = w.session(t, w.after("1", ending), w.after("2", answering)).Say("hello")
+	turn = w.session(t, w.after("1", replyEnd), w.after("2", replyText)).Say("hello")
 	require.Equal(t, []string{"main", "1"}, w.log, "a handler may end it")
 	require.Equal(t, "hi", turn.Text)
 }
@@ -256,14 +256,14 @@ func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
 		want   []string
 		told   event.Message
 	}{
-		"continue": {setting("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
-		"answered": {answering, []string{"plugin"}, event.Message{Text: "no need to ask"}},
+		"continue": {replySetState("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
+		"answered": {replyText, []string{"plugin"}, event.Message{Text: "no need to ask"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w watched
+			var w watchedAgent
 			a := build(t, agent.Config{
 				Model:    scripted.New(scripted.Say("hi")),
-				Handlers: []hook.Handler{w.before("own", setting("b", 2))},
+				Handlers: []hook.Handler{w.before("own", replySetState("b", 2))},
 				Plugins:  []hook.Plugin{{Name: "p", Handlers: []hook.Handler{w.before("plugin", tc.plugin)}}},
 			})
 			require.Equal(t, []event.Message{tc.told}, messages(agenttest.Run(t, a, "hello")))
@@ -274,8 +274,8 @@ func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
 
 // Req: AD-14
 func TestCallbacks_AD14_ChangesAreNoPartOfTheAnswer(t *testing.T) {
-	var w watched
-	turn := w.session(t, w.before("1", setting("a", 1)), w.after("2", answering)).Say("hello")
+	var w watchedAgent
+	turn := w.session(t, w.before("1", replySetState("a", 1)), w.after("2", replyText)).Say("hello")
 	var final []string
 	for _, e := range turn.Events {
 		if e.Final() {

@@ -161,7 +161,7 @@ func (t *turn) storeAnswer() error {
 // the handlers after the agent do not run. The turn that continues repeats its observations, messages and changes
 // of state.
 func (t *turn) wait(ctx context.Context) error {
-	text, err := result.Waiting(t.answer.pending)
+	text, err := result.WaitingText(t.answer.pending)
 	if err != nil {
 		return err
 	}

@@ -23,13 +23,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// noted is a tool that records each read of its spec.
-type noted struct {
+// specRecordingTool is a tool that records each read of its spec.
+type specRecordingTool struct {
 	*resource
 	asked *[]string
 }
 
-func (n noted) Spec() llm.ToolSpec {
+func (n specRecordingTool) Spec() llm.ToolSpec {
 	*n.asked = append(*n.asked, "tools")
 	return n.resource.Spec()
 }
@@ -38,7 +38,7 @@ func (n noted) Spec() llm.ToolSpec {
 // not touch the parts after it.
 //
 // Req: CO-1, CO-8
-func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
+func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 	var touched []string
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, []byte("not a folder"), 0o600))
@@ -56,7 +56,7 @@ func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
 		Name: "a", InstructionsFrom: filepath.Join(t.TempDir(), "missing.md"),
 		SessionLog: &agent.SessionLog{Folder: filepath.Join(blocked, "evals")},
 		Handlers:   []hook.Handler{{}},
-		Tools:      []tool.Tool{noted{&resource{name: "no name"}, &touched}},
+		Tools:      []tool.Tool{specRecordingTool{&resource{name: "no name"}, &touched}},
 		Models:     models, ModelName: "test/small",
 	}
 	fails := func(mode failure.Mode, text string) error {
@@ -98,8 +98,8 @@ func TestNew_MakesItsPartsInOrderAndStopsAtTheFirstThatFails(t *testing.T) {
 	require.Len(t, touched, 2)
 }
 
-// prompted builds an agent, and returns its system prompt and the warnings in its log.
-func prompted(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
+// buildPrompt builds an agent, and returns its system prompt and the warnings in its log.
+func buildPrompt(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
 	t.Helper()
 	core, log := observer.New(zapcore.WarnLevel)
 	model := scripted.New(scripted.Say("hi"))
@@ -154,7 +154,7 @@ func TestNew_ReadsInstructionsFromTextFileOrFolder(t *testing.T) {
 		"folder":                     {agent.Config{InstructionsFrom: dir}, "You are a clerk.\n\nBe brief.", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			prompt, warnings, err := prompted(t, tc.config)
+			prompt, warnings, err := buildPrompt(t, tc.config)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, prompt)
 			if tc.warns == "" {
@@ -182,7 +182,7 @@ func TestNew_ReadsInstructionsFromTextFileOrFolder(t *testing.T) {
 		"both":                  {agent.Config{Instructions: "a", InstructionsFrom: file}, "leave one out"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := prompted(t, tc.config)
+			_, _, err := buildPrompt(t, tc.config)
 			require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 			require.ErrorContains(t, err, tc.want)
 		})
@@ -238,7 +238,7 @@ func TestAgent_InvocationOverridesMaxIterations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var replies []scripted.Reply
 			for range 12 {
-				replies = append(replies, look("a"))
+				replies = append(replies, lookupReply("a"))
 			}
 			model := scripted.New(replies...)
 			a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, MaxIterations: tc.configured})
@@ -251,7 +251,7 @@ func TestAgent_InvocationOverridesMaxIterations(t *testing.T) {
 }
 
 // Req: AD-1
-func TestNew_TakesAFunctionInsteadOfAModel(t *testing.T) {
+func TestNew_AcceptsAFunctionInsteadOfAModel(t *testing.T) {
 	var order []string
 	sub := build(t, agent.Config{Name: "sub", Model: scripted.New(scripted.Say("from the sub-agent"))})
 	a := build(t, agent.Config{
@@ -273,7 +273,7 @@ func TestNew_TakesAFunctionInsteadOfAModel(t *testing.T) {
 }
 
 // Req: AD-2
-func TestNew_RejectsANameThatIsTwiceInTheTree(t *testing.T) {
+func TestNew_RejectsARepeatedNameInTheTree(t *testing.T) {
 	idle := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(func(event.Event, error) bool) {}
 	}

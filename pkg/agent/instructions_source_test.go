@@ -12,10 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// fed is a store whose state contains text that another agent has read.
-type fed struct{ hook.Store }
+// untrustedStateStore is a store whose state contains text that another agent has read.
+type untrustedStateStore struct{ hook.Store }
 
-func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
+func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, string, error) {
 	return map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}, "tool page", nil
 }
 
@@ -23,7 +23,7 @@ func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
 func TestInstructions_PutUntrustedStateIntoTheConversation(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
 	a := build(t, agent.Config{Instructions: "About {topic}{none?}.", Model: model})
-	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: fed{}}, quiet)
+	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: untrustedStateStore{}}, quiet)
 	require.NoError(t, err)
 	require.Equal(t, "About (given in the conversation as topic).", model.Requests()[0].System)
 	first := model.Requests()[0].Messages[0]

@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// templated opens a session of an agent with these instructions and a saved artifact, and returns its model.
-func templated(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
+// openWithInstructions opens a session of an agent with these instructions and a saved artifact, and returns its model.
+func openWithInstructions(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
 	t.Helper()
 	var replies []scripted.Reply
 	for _, answer := range answers {
@@ -57,7 +57,7 @@ func TestInstructions_AreFilledFromTheSession(t *testing.T) {
 		"if x {\n\treturn y\n}":                 "if x {\n\treturn y\n}",
 	} {
 		t.Run(text, func(t *testing.T) {
-			s, model := templated(t, agent.Config{Instructions: text}, "hi")
+			s, model := openWithInstructions(t, agent.Config{Instructions: text}, "hi")
 			s.Say("hello")
 			require.Equal(t, want, model.Requests()[0].System)
 		})
@@ -66,7 +66,7 @@ func TestInstructions_AreFilledFromTheSession(t *testing.T) {
 
 // Req: RA-22
 func TestInstructions_ContainTheConversationSoFar(t *testing.T) {
-	s, model := templated(t, agent.Config{Instructions: "Before:\n{session.history}"}, "hi", "fine")
+	s, model := openWithInstructions(t, agent.Config{Instructions: "Before:\n{session.history}"}, "hi", "fine")
 	s.Say("hello")
 	s.Say("how are you?")
 	require.Equal(t, "Before:\nNo previous conversation.", model.Requests()[0].System)
@@ -77,7 +77,7 @@ func TestInstructions_ContainTheConversationSoFar(t *testing.T) {
 func TestInstructions_FailWithoutARequiredKey(t *testing.T) {
 	for _, key := range []string{"country", "user:age", "artifact.none", "temp:x"} {
 		t.Run(key, func(t *testing.T) {
-			s, model := templated(t, agent.Config{Instructions: "In {" + key + "}."}, "hi")
+			s, model := openWithInstructions(t, agent.Config{Instructions: "In {" + key + "}."}, "hi")
 			turn := s.Try("hello")
 			require.True(t, failure.Is(turn.Err, failure.AgentValidation), "%v", turn.Err)
 			require.ErrorContains(t, turn.Err, "the instructions want {"+key+"}")
@@ -95,7 +95,7 @@ func TestInstructions_SeeStateThatBeforeAgentSet(t *testing.T) {
 	set := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set("temp:mood", "glad")
 	})
-	s, model := templated(t, agent.Config{Instructions: "Be {temp:mood}.", Handlers: []hook.Handler{set}}, "hi")
+	s, model := openWithInstructions(t, agent.Config{Instructions: "Be {temp:mood}.", Handlers: []hook.Handler{set}}, "hi")
 	s.Say("hello")
 	require.Equal(t, "Be glad.", model.Requests()[0].System)
 }
@@ -115,7 +115,7 @@ func TestInstructions_WithoutASessionHaveOnlyOptionalKeys(t *testing.T) {
 
 // Req: AD-30
 func TestAgent_StoresItsAnswerUnderItsOutputKey(t *testing.T) {
-	s, model := templated(t, agent.Config{Instructions: "Before: {last?}", OutputKey: "last"}, "one", "two")
+	s, model := openWithInstructions(t, agent.Config{Instructions: "Before: {last?}", OutputKey: "last"}, "one", "two")
 	turn := s.Say("hello")
 	require.Equal(t, "one", turn.State["last"])
 	require.Equal(t, "two", s.Say("again").State["last"])
@@ -133,7 +133,7 @@ func TestAgent_StoresItsAnswerUnderItsOutputKey(t *testing.T) {
 
 func TestAgent_CutsAnAnswerThatExceedsTheLimitOfAKey(t *testing.T) {
 	long := strings.Repeat("<ä>", memory.MaxStateValue/4)
-	s, _ := templated(t, agent.Config{OutputKey: "last"}, long)
+	s, _ := openWithInstructions(t, agent.Config{OutputKey: "last"}, long)
 	turn := s.Say("hello")
 	require.Equal(t, long, turn.Text)
 	stored, ok := turn.State["last"].(string)

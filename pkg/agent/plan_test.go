@@ -67,7 +67,7 @@ func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 	} {
 		model := scripted.New(add("search: find it"), scripted.Say(""))
 		a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
-		step := plans("Do.", 3)
+		step := plannedTasks("Do.", 3)
 		step.Tools = &execution.Tools{Names: c.allowed}
 		done, _, err := execute(t.Context(), a, step, quiet)
 		require.NoError(t, err, name)
@@ -81,7 +81,7 @@ func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 	}
 }
 
-func plans(history string, most int) execution.Step {
+func plannedTasks(history string, most int) execution.Step {
 	step := question(history)
 	step.Plan = &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "search", Description: "Finds things."}, {Name: "calc"}}, Max: most}
 	return step
@@ -103,7 +103,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	model := scripted.New(add("search: find it ", "boss: decide", "calc:  "), add("calc: add it up", "calc: once more"), scripted.Say(""))
 	a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
 	var said []string
-	result, messages, err := execute(t.Context(), a, plans("Do it.", 2), func(e event.Event) error {
+	result, messages, err := execute(t.Context(), a, plannedTasks("Do it.", 2), func(e event.Event) error {
 		if done, ok := e.Payload.(event.ToolFinished); ok {
 			said = append(said, done.Result)
 		}
@@ -124,7 +124,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Contains(t, tools[len(tools)-1].Description, "- search: Finds things.\n- calc:")
 
 	model = scripted.New(add("search: one", "calc: two", "search: three"), scripted.Say("Planned."))
-	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model, Parallel: true}), plans("Do it.", 3), quiet)
+	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model, Parallel: true}), plannedTasks("Do it.", 3), quiet)
 	require.NoError(t, err)
 	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "one"}, {Agent: "calc", Text: "two"}, {Agent: "search", Text: "three"}}, result.Tasks)
 
@@ -164,7 +164,7 @@ func (j *journal) Sync(context.Context) error { return nil }
 // The attempt after a lost planner keeps the tasks that the planner had added.
 func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
-	step := plans("Do it.", 2)
+	step := plannedTasks("Do it.", 2)
 	step.Journal = j
 	model := scripted.New(add("search: find it"), scripted.Fail(failure.New(failure.SystemNetwork, "test", "gone")))
 	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
@@ -185,7 +185,7 @@ func TestAgent_APlannerCannotHaveAToolOfThatName(t *testing.T) {
 	own, err := tool.Func(agent.AddTask, "Something else.", func(context.Context, struct{}) (string, error) { return "", nil })
 	require.NoError(t, err)
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("Hi.")), Tools: []tool.Tool{own}})
-	_, _, err = execute(t.Context(), a, plans("Do it.", 2), quiet)
+	_, _, err = execute(t.Context(), a, plannedTasks("Do it.", 2), quiet)
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	require.ErrorContains(t, err, "rename that")
 	_, _, err = execute(t.Context(), a, question("Do it."), quiet)
@@ -202,7 +202,7 @@ func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 			yield(event.Event{Payload: event.Answer{Reason: event.Natural, Tasks: tasks}}, nil)
 		}
 	}})
-	result, _, err := execute(t.Context(), planner, plans("Do it.", 3), quiet)
+	result, _, err := execute(t.Context(), planner, plannedTasks("Do it.", 3), quiet)
 	require.NoError(t, err)
 	require.Equal(t, tasks, result.Tasks)
 	require.Equal(t, 3, asked)
@@ -210,7 +210,7 @@ func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	before := scripted.New(scripted.Say("Let me think."))
 	flow, err := flow.Sequence(agent.Config{Name: "team"}, build(t, agent.Config{Name: "thinker", Model: before}), planner)
 	require.NoError(t, err)
-	result, _, err = execute(t.Context(), flow, plans("Do it.", 3), quiet)
+	result, _, err = execute(t.Context(), flow, plannedTasks("Do it.", 3), quiet)
 	require.NoError(t, err)
 	require.Equal(t, tasks, result.Tasks)
 	require.Empty(t, before.Requests()[0].Tools)

@@ -12,7 +12,7 @@ import (
 )
 
 // The conversation does not contain the texts of steps in branches; the step after them gets these in addition.
-func TestAgent_ReadsWhatBranchesSaid(t *testing.T) {
+func TestAgent_ReadsTheTextsOfBranches(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"So."}})
 	step := execution.Step{
 		Agent:   "research",

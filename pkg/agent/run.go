@@ -143,7 +143,7 @@ func (t *turn) runContained(limited, ctx context.Context) (err error) {
 		}
 	}()
 	if err = t.runPhases(limited, ctx); err == nil {
-		err = t.inv.Step.Budget.Refusal() // whatever its handlers made of it
+		err = t.inv.Step.Budget.Rejection() // whatever its handlers made of it
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 		return err
 	}
 	err = t.runAgent(limited)
-	if refused := t.inv.Step.Budget.Refusal(); refused != nil && ctx.Err() == nil && !errors.Is(err, errUnread) {
+	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errUnread) {
 		return refused
 	}
 	if err != nil && (ctx.Err() != nil || !t.forgives(err)) {

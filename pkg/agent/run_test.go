@@ -55,7 +55,7 @@ func lookup(t *testing.T) tool.Tool {
 	return found
 }
 
-func look(queries ...string) scripted.Reply {
+func lookupReply(queries ...string) scripted.Reply {
 	var r scripted.Reply
 	for _, q := range queries {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "lookup", Arguments: `{"query": "` + q + `"}`})
@@ -69,7 +69,7 @@ func question(text string) execution.Step {
 
 // Req: RA-1, RA-4, RA-15, RA-16
 func TestAgent_CommitsOneMessageAndReturnsItsObservations(t *testing.T) {
-	model := scripted.New(look("a", "nothing", "error", "b"), scripted.Say("A and B."))
+	model := scripted.New(lookupReply("a", "nothing", "error", "b"), scripted.Say("A and B."))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, Instructions: "Look things up."})
 
 	result, messages, err := execute(t.Context(), a, question("What is there?"), quiet)
@@ -187,7 +187,7 @@ func TestAgent_AsksTheUserEvenWhenItsModelFails(t *testing.T) {
 
 // Req: RA-18
 func TestAgent_DegradesWithItsObservations(t *testing.T) {
-	model := scripted.New(look("a"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "The model is down.").Because(errors.New("secret"))))
+	model := scripted.New(lookupReply("a"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "The model is down.").Because(errors.New("secret"))))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, OnFailure: agent.Degrade})
 	var warnings []event.Warning
 	result, messages, err := execute(t.Context(), a, question("What is there?"), func(e event.Event) error {

@@ -20,7 +20,7 @@ func TestAgent_SpansAreChildrenOfTheCallersSpan(t *testing.T) {
 	recorded := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
 	ctx, caller := provider.Tracer("test").Start(t.Context(), "ExecuteStep")
-	a := build(t, agent.Config{Model: scripted.New(look("secret"), scripted.Say("It is secret.")), Tools: []tool.Tool{lookup(t)}})
+	a := build(t, agent.Config{Model: scripted.New(lookupReply("secret"), scripted.Say("It is secret.")), Tools: []tool.Tool{lookup(t)}})
 	_, _, err := execute(ctx, a, question("What is secret?"), quiet)
 	require.NoError(t, err)
 	caller.End()

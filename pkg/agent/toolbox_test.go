@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func named(t *testing.T, names ...string) (all []tool.Tool) {
+func namedTool(t *testing.T, names ...string) (all []tool.Tool) {
 	t.Helper()
 	for _, name := range names {
 		one, err := tool.Func(name, "A tool of the test.", func(context.Context, struct{}) (string, error) { return name, nil })
@@ -26,9 +26,9 @@ func named(t *testing.T, names ...string) (all []tool.Tool) {
 }
 
 // Toolbox lists the capabilities of the tools of an agent and of its children.
-func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
+func TestToolbox_ListsCapabilities(t *testing.T) {
 	child := func(name string, can map[string][]string, tools ...string) *agent.Agent {
-		a, err := agent.New(agent.Config{Name: name, Model: scripted.New(), Tools: named(t, tools...), ToolCapabilities: can})
+		a, err := agent.New(agent.Config{Name: name, Model: scripted.New(), Tools: namedTool(t, tools...), ToolCapabilities: can})
 		require.NoError(t, err)
 		return a
 	}
@@ -42,7 +42,7 @@ func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 		`agent "a" is not valid: ToolCapabilities: there is no tool "serch"; there are search`:                               {"serch": {"web"}},
 		`agent "a" is not valid: ToolCapabilities: search: "Web" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`: {"search": {"Web"}},
 	} {
-		_, err := agent.New(agent.Config{Name: "a", Model: scripted.New(), Tools: named(t, "search"), ToolCapabilities: can})
+		_, err := agent.New(agent.Config{Name: "a", Model: scripted.New(), Tools: namedTool(t, "search"), ToolCapabilities: can})
 		require.Equal(t, wrong, failure.Plain(err))
 	}
 }
@@ -50,12 +50,12 @@ func TestToolbox_ListsWhatToolsCanDo(t *testing.T) {
 // The allowed tools of a step also apply to the agents of a flow, but not to an agent inside a tool.
 func TestAgent_UsesOnlyToolsThatTheStepMayUse(t *testing.T) {
 	inner := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "mail"}), scripted.Say("sent"))
-	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: named(t, "mail")})
+	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: namedTool(t, "mail")})
 	require.NoError(t, err)
 	asking, err := flow.AsTool(postman, flow.AsToolConfig{})
 	require.NoError(t, err)
 	outer := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "postman", Arguments: `{"request":"send it"}`}), scripted.Say("done"))
-	writer, err := agent.New(agent.Config{Name: "writer", Model: outer, Tools: append(named(t, "clock"), asking)})
+	writer, err := agent.New(agent.Config{Name: "writer", Model: outer, Tools: append(namedTool(t, "clock"), asking)})
 	require.NoError(t, err)
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, writer)
 	require.NoError(t, err)

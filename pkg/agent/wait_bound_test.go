@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// guard makes every call wait unless its tool only reads.
-var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+// waitingGuard makes every call wait unless its tool only reads.
+var waitingGuard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read {
 		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
 	}
@@ -29,7 +29,7 @@ var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 // An approval applies to the arguments that the person saw. If a handler then changes the arguments, for example
 // because state changed, the call does not run.
 // Req: AD-32
-func TestSession_AnApprovalIsForTheArgumentsThatWereShown(t *testing.T) {
+func TestSession_ApprovalCoversOnlyTheShownArguments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		to   func(times int) string
 		sent []string
@@ -50,7 +50,7 @@ func TestSession_AnApprovalIsForTheArgumentsThatWereShown(t *testing.T) {
 			times := 0
 			s := agenttest.NewSession(t, build(t, agent.Config{
 				Name: "clerk", Tools: []tool.Tool{send},
-				Handlers: []hook.Handler{guard, hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+				Handlers: []hook.Handler{waitingGuard, hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 					times++
 					c.Arguments = fmt.Sprintf(`{"to": %q}`, tc.to(times))
 					return nil

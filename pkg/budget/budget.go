@@ -41,8 +41,8 @@ type Amounts struct {
 	FanOut     int64 `json:"fanOut,omitempty"`
 }
 
-// at returns the field of a kind.
-func (a *Amounts) at(k Kind) *int64 {
+// field returns the field of a kind.
+func (a *Amounts) field(k Kind) *int64 {
 	switch k {
 	case Iterations:
 		return &a.Iterations
@@ -62,10 +62,10 @@ func (a *Amounts) at(k Kind) *int64 {
 }
 
 // Of returns the amount of a kind.
-func (a Amounts) Of(k Kind) int64 { return *a.at(k) }
+func (a Amounts) Of(k Kind) int64 { return *a.field(k) }
 
-// each combines two amounts kind by kind.
-func (a Amounts) each(b Amounts, of func(a, b int64) int64) (out Amounts) {
+// combine combines two amounts kind by kind.
+func (a Amounts) combine(b Amounts, of func(a, b int64) int64) (out Amounts) {
 	out.Iterations = of(a.Iterations, b.Iterations)
 	out.ModelCalls = of(a.ModelCalls, b.ModelCalls)
 	out.ToolCalls = of(a.ToolCalls, b.ToolCalls)
@@ -77,7 +77,7 @@ func (a Amounts) each(b Amounts, of func(a, b int64) int64) (out Amounts) {
 
 // Add returns the sum. It does not overflow: more than Unlimited is Unlimited.
 func (a Amounts) Add(b Amounts) Amounts {
-	return a.each(b, func(a, b int64) int64 {
+	return a.combine(b, func(a, b int64) int64 {
 		if a >= Unlimited-b {
 			return Unlimited
 		}
@@ -85,9 +85,9 @@ func (a Amounts) Add(b Amounts) Amounts {
 	})
 }
 
-// Less returns the amounts minus others, at least 0. An unlimited amount stays Unlimited.
-func (a Amounts) Less(b Amounts) Amounts {
-	return a.each(b, func(a, b int64) int64 {
+// Subtract returns the amounts minus others, at least 0. An unlimited amount stays Unlimited.
+func (a Amounts) Subtract(b Amounts) Amounts {
+	return a.combine(b, func(a, b int64) int64 {
 		if a == Unlimited {
 			return a
 		}
@@ -95,22 +95,22 @@ func (a Amounts) Less(b Amounts) Amounts {
 	})
 }
 
-// Most returns the larger amount of each kind.
-func (a Amounts) Most(b Amounts) Amounts {
-	return a.each(b, func(a, b int64) int64 { return max(a, b) })
+// Max returns the larger amount of each kind.
+func (a Amounts) Max(b Amounts) Amounts {
+	return a.combine(b, func(a, b int64) int64 { return max(a, b) })
 }
 
-// Least returns the smaller amount of each kind.
-func (a Amounts) Least(b Amounts) Amounts {
-	return a.each(b, func(a, b int64) int64 { return min(a, b) })
+// Min returns the smaller amount of each kind.
+func (a Amounts) Min(b Amounts) Amounts {
+	return a.combine(b, func(a, b int64) int64 { return min(a, b) })
 }
 
-// Parts divides the amounts into n parts, as evenly as whole numbers allow. Together the parts are no more than the whole.
+// Divide divides the amounts into n parts, as evenly as whole numbers allow. Together the parts are no more than the whole.
 // An unlimited amount is Unlimited in each part.
-func (a Amounts) Parts(n int) []Amounts {
+func (a Amounts) Divide(n int) []Amounts {
 	parts := make([]Amounts, n)
 	for i := range parts {
-		parts[i] = a.each(Amounts{}, func(whole, _ int64) int64 {
+		parts[i] = a.combine(Amounts{}, func(whole, _ int64) int64 {
 			if whole == Unlimited {
 				return whole
 			}

@@ -9,14 +9,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/budget"
 )
 
-func TestAmounts_PartsAreNoMoreThanTheWhole(t *testing.T) {
+func TestAmounts_DivideLosesAndAddsNothing(t *testing.T) {
 	for range 500 {
 		whole := budget.Amounts{
 			Iterations: rand.Int64N(10), ModelCalls: rand.Int64N(100), ToolCalls: rand.Int64N(3), Tokens: rand.Int64N(1e6),
 			Cost: budget.Unlimited, FanOut: rand.Int64N(20),
 		}
 		n := 1 + rand.IntN(16)
-		parts := whole.Parts(n)
+		parts := whole.Divide(n)
 		require.Len(t, parts, n)
 		for _, k := range budget.Kinds() {
 			if whole.Of(k) == budget.Unlimited {
@@ -33,16 +33,16 @@ func TestAmounts_PartsAreNoMoreThanTheWhole(t *testing.T) {
 	}
 }
 
-func TestAmounts_LessStopsAtNothing(t *testing.T) {
+func TestAmounts_SubtractStopsAtZero(t *testing.T) {
 	whole := budget.Amounts{Tokens: 5, ToolCalls: 5, Cost: budget.Unlimited}
-	require.Equal(t, budget.Amounts{ToolCalls: 3, Cost: budget.Unlimited}, whole.Less(budget.Amounts{Tokens: 9, ToolCalls: 2, Cost: 7}))
-	require.Equal(t, budget.Amounts{Cost: budget.Unlimited, Tokens: 6}, whole.Less(whole).Add(budget.Amounts{Tokens: 6, Cost: 1}))
+	require.Equal(t, budget.Amounts{ToolCalls: 3, Cost: budget.Unlimited}, whole.Subtract(budget.Amounts{Tokens: 9, ToolCalls: 2, Cost: 7}))
+	require.Equal(t, budget.Amounts{Cost: budget.Unlimited, Tokens: 6}, whole.Subtract(whole).Add(budget.Amounts{Tokens: 6, Cost: 1}))
 }
 
-func TestLimits_AreOnlyEverLowered(t *testing.T) {
+func TestLimits_LowerNeverRaises(t *testing.T) {
 	limits := budget.Default()
-	require.Equal(t, limits, limits.Lower(budget.Open()))
-	asked := budget.Open()
+	require.Equal(t, limits, limits.Lower(budget.Unbounded()))
+	asked := budget.Unbounded()
 	asked.Tokens, asked.ToolCalls, asked.Depth, asked.Policy = 10, 1000, 2, budget.Warn
 	got := limits.Lower(asked)
 	require.EqualValues(t, 10, got.Tokens)
@@ -51,14 +51,14 @@ func TestLimits_AreOnlyEverLowered(t *testing.T) {
 	require.Equal(t, budget.Block, got.Policy, "a caller makes a budget no weaker")
 
 	limits.Policy = budget.Warn
-	require.Equal(t, budget.Warn, limits.Lower(budget.Open()).Policy)
+	require.Equal(t, budget.Warn, limits.Lower(budget.Unbounded()).Policy)
 	asked.Policy = budget.Block
 	require.Equal(t, budget.Block, limits.Lower(asked).Policy)
 }
 
-func TestLimits_TellWhatIsReached(t *testing.T) {
+func TestLimits_ReachedReturnsTheKinds(t *testing.T) {
 	limits := budget.Default()
 	require.Empty(t, limits.Reached(budget.Amounts{ToolCalls: 39, Tokens: 79_999}, 0.8))
 	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.Reached(budget.Amounts{ToolCalls: 40, Tokens: 80_000}, 0.8))
-	require.Empty(t, budget.Open().Reached(budget.Amounts{ToolCalls: 1e9}, 0.8))
+	require.Empty(t, budget.Unbounded().Reached(budget.Amounts{ToolCalls: 1e9}, 0.8))
 }

@@ -12,27 +12,27 @@ import (
 // for concurrent use. A nil Ledger bounds nothing and counts nothing.
 type Ledger struct {
 	limits Limits
-	level  int
+	depth  int
 
-	mu       sync.Mutex
-	used     Amounts
-	reserved Amounts
-	refused  error
-	warned   map[Kind]bool
+	mu        sync.Mutex
+	used      Amounts
+	reserved  Amounts
+	rejection error
+	warned    map[Kind]bool
 }
 
 // New returns the ledger of a turn at a level. Level 0 is a turn that no other turn asked for.
 func New(limits Limits, level int) *Ledger {
-	return &Ledger{limits: limits, level: level, warned: map[Kind]bool{}}
+	return &Ledger{limits: limits, depth: level, warned: map[Kind]bool{}}
 }
 
 // Reservation is an amount reserved for a call.
 type Reservation struct {
-	// Beyond lists the kinds that exceed their limit under the policy Warn. A ledger reports each kind once.
-	Beyond []Kind
+	// Exceeded lists the kinds that exceed their limit under the policy Warn. A ledger reports each kind once.
+	Exceeded []Kind
 
-	ledger *Ledger
-	held   Amounts
+	ledger  *Ledger
+	amounts Amounts
 }
 
 // Reserve reserves amounts for a call; the caller settles the reservation. Mode: policy_budget, with the facts budget,
@@ -44,16 +44,16 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refused != nil {
-		return Reservation{}, l.refused
+	if l.rejection != nil {
+		return Reservation{}, l.rejection
 	}
 	taken := l.used.Add(l.reserved)
-	left := l.limits.Less(taken)
-	r := Reservation{ledger: l, held: asked}
-	if asked != asked.Least(left) {
+	left := l.limits.Subtract(taken)
+	r := Reservation{ledger: l, amounts: asked}
+	if asked != asked.Min(left) {
 		var err error
-		if r.Beyond, err = l.beyond(asked, left, taken); err != nil {
-			l.refused = err
+		if r.Exceeded, err = l.exceededKinds(asked, left, taken); err != nil {
+			l.rejection = err
 			return Reservation{}, err
 		}
 	}
@@ -61,13 +61,14 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	return r, nil
 }
 
-// beyond returns the kinds of which more is asked than left, or the rejection. The caller holds the lock.
-func (l *Ledger) beyond(asked, left, taken Amounts) (first []Kind, err error) {
+// exceededKinds returns the kinds for which the request exceeds the rest, or the earlier rejection. The caller
+// holds the lock.
+func (l *Ledger) exceededKinds(asked, left, taken Amounts) (first []Kind, err error) {
 	for _, k := range Kinds() {
 		switch {
 		case asked.Of(k) <= left.Of(k):
 		case l.limits.Policy != Warn || k == FanOut:
-			return nil, Refuse(k, l.limits.Of(k), taken.Of(k), asked.Of(k))
+			return nil, ExceededError(k, l.limits.Of(k), taken.Of(k), asked.Of(k))
 		case !l.warned[k]:
 			l.warned[k] = true
 			first = append(first, k)
@@ -83,7 +84,7 @@ func (r Reservation) Settle(used Amounts) {
 	}
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
-	r.ledger.reserved = r.ledger.reserved.Less(r.held)
+	r.ledger.reserved = r.ledger.reserved.Subtract(r.amounts)
 	r.ledger.used = r.ledger.used.Add(used)
 }
 
@@ -91,13 +92,13 @@ func (r Reservation) Settle(used Amounts) {
 // is left. It returns the limits of the remote turn; under the policy Warn they bound only its depth. Modes:
 // policy_budget when the turn would nest too deep, when there are too many, or when nothing is left for it.
 func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
-	open := Open()
+	open := Unbounded()
 	if l == nil {
 		return open, Reservation{}, nil
 	}
 	open.Depth, open.Policy = l.limits.Depth, l.limits.Policy
-	if l.level >= l.limits.Depth {
-		return open, Reservation{}, l.refuse(Refuse(Depth, int64(l.limits.Depth), int64(l.level), 1))
+	if l.depth >= l.limits.Depth {
+		return open, Reservation{}, l.reject(ExceededError(Depth, int64(l.limits.Depth), int64(l.depth), 1))
 	}
 	share := Amounts{FanOut: 1}
 	if l.limits.Policy != Warn {
@@ -108,7 +109,7 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 		return open, r, err
 	}
 	// A limit of 0 rejects the first call of that kind. Of the kinds that every turn needs, at least 1 is reserved.
-	open.Amounts = share.each(l.limits.Amounts, func(share, limit int64) int64 {
+	open.Amounts = share.combine(l.limits.Amounts, func(share, limit int64) int64 {
 		if limit == Unlimited {
 			return limit
 		}
@@ -122,35 +123,35 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 func (l *Ledger) share(n int) Amounts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left, unused := l.limits.Less(l.used.Add(l.reserved)), l.limits.Less(l.used)
-	share := left.each(unused, func(left, unused int64) int64 {
+	left, unused := l.limits.Subtract(l.used.Add(l.reserved)), l.limits.Subtract(l.used)
+	share := left.combine(unused, func(left, unused int64) int64 {
 		if left == Unlimited {
 			return 0 // unlimited amounts need no reservation
 		}
 		return min(left, unused/int64(max(1, n)))
 	})
 	least := Amounts{Iterations: 1, ModelCalls: 1, Tokens: 1, Cost: 1}
-	share = share.Most(least)
+	share = share.Max(least)
 	share.FanOut = 1
 	return share
 }
 
-// refuse stores the first rejection and returns it.
-func (l *Ledger) refuse(err error) error {
+// reject stores the first rejection and returns it.
+func (l *Ledger) reject(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refused == nil {
-		l.refused = err
+	if l.rejection == nil {
+		l.rejection = err
 	}
-	return l.refused
+	return l.rejection
 }
 
-// Level returns how deep the turn is nested (0 for a nil Ledger).
-func (l *Ledger) Level() int {
+// Depth returns how deep the turn is nested (0 for a nil Ledger).
+func (l *Ledger) Depth() int {
 	if l == nil {
 		return 0
 	}
-	return l.level
+	return l.depth
 }
 
 // Used returns the settled amounts.
@@ -163,18 +164,18 @@ func (l *Ledger) Used() Amounts {
 	return l.used
 }
 
-// Refusal returns the rejection after which the ledger grants nothing (nil before).
-func (l *Ledger) Refusal() error {
+// Rejection returns the rejection after which the ledger grants nothing (nil before).
+func (l *Ledger) Rejection() error {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.refused
+	return l.rejection
 }
 
-// Refuse returns the error for a reservation that would exceed a limit: the BudgetError of OC-29.
-func Refuse(k Kind, limit, used, asked int64) error {
+// ExceededError returns the error for a reservation that would exceed a limit: the BudgetError of OC-29.
+func ExceededError(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
 		k, k.Text(used), k.Text(limit), k.Text(asked), k)
 	if k == Depth {

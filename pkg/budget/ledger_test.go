@@ -18,14 +18,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // calls returns limits of tool calls only.
 func calls(n int64, policy budget.Policy) budget.Limits {
-	l := budget.Open()
+	l := budget.Unbounded()
 	l.ToolCalls, l.Policy = n, policy
 	return l
 }
 
 // The budget part of OC-29 in numbers. The tests of the loop show that a rejection comes before the call.
 // Req: OC-29
-func TestDefault_IsThatOfTheContract(t *testing.T) {
+func TestDefault_MatchesTheContract(t *testing.T) {
 	limits := budget.Default()
 	require.Equal(t, "100", budget.Cost.Text(limits.Cost), "in US dollars")
 	require.EqualValues(t, 50, limits.ToolCalls)
@@ -59,7 +59,7 @@ func TestDefault_IsThatOfTheContract(t *testing.T) {
 		l = budget.New(warned, 0)
 		r, err = l.Reserve(c.most.Add(c.above))
 		require.NoError(t, err, "a budget that warns refuses nothing")
-		require.Equal(t, []budget.Kind{c.kind}, r.Beyond)
+		require.Equal(t, []budget.Kind{c.kind}, r.Exceeded)
 	}
 }
 
@@ -94,12 +94,12 @@ func TestLedger_NeverGoesAboveItsLimits(t *testing.T) {
 	require.Greater(t, l.Used().ToolCalls, int64(0))
 }
 
-func TestLedger_GrantsNothingBehindARefusal(t *testing.T) {
+func TestLedger_GrantsNothingAfterARejection(t *testing.T) {
 	l := budget.New(calls(2, budget.Block), 0)
 	_, err := l.Reserve(budget.Amounts{ToolCalls: 3})
-	require.ErrorIs(t, l.Refusal(), err)
+	require.ErrorIs(t, l.Rejection(), err)
 	_, err = l.Reserve(budget.Amounts{ModelCalls: 1})
-	require.ErrorIs(t, err, l.Refusal())
+	require.ErrorIs(t, err, l.Rejection())
 	require.Zero(t, l.Used())
 }
 
@@ -108,11 +108,11 @@ func TestLedger_WarnsOnceOfEachKind(t *testing.T) {
 	for i, want := range [][]budget.Kind{nil, {budget.ToolCalls}, nil} {
 		r, err := l.Reserve(budget.Amounts{ToolCalls: 1})
 		require.NoError(t, err)
-		require.Equal(t, want, r.Beyond, "call %d", i+1)
+		require.Equal(t, want, r.Exceeded, "call %d", i+1)
 		r.Settle(budget.Amounts{ToolCalls: 1})
 	}
 	require.EqualValues(t, 3, l.Used().ToolCalls)
-	require.NoError(t, l.Refusal())
+	require.NoError(t, l.Rejection())
 }
 
 func TestLedger_NilBoundsNothing(t *testing.T) {
@@ -122,13 +122,13 @@ func TestLedger_NilBoundsNothing(t *testing.T) {
 	r.Settle(budget.Amounts{Tokens: 1})
 	limits, r, err := l.Child(1)
 	require.NoError(t, err)
-	require.Equal(t, budget.Open(), limits)
+	require.Equal(t, budget.Unbounded(), limits)
 	r.Settle(budget.Amounts{})
 	require.Zero(t, l.Used())
-	require.NoError(t, l.Refusal())
+	require.NoError(t, l.Rejection())
 }
 
-func TestLedger_ChildrenShareWhatIsLeft(t *testing.T) {
+func TestLedger_ChildrenShareTheRest(t *testing.T) {
 	limits := budget.Default()
 	l := budget.New(limits, 1)
 	own, err := l.Reserve(budget.Amounts{Tokens: 10_000})
@@ -154,7 +154,7 @@ func TestLedger_ChildrenShareWhatIsLeft(t *testing.T) {
 	require.EqualValues(t, 15_000, l.Used().Tokens)
 }
 
-func TestLedger_RefusesAChildThatIsTooDeepOrTooMany(t *testing.T) {
+func TestLedger_RejectsChildrenBeyondDepthAndFanOut(t *testing.T) {
 	for name, l := range map[string]*budget.Ledger{
 		"too deep":         budget.New(budget.Default(), budget.DefaultDepth),
 		"too deep, warned": budget.New(budget.Limits{Amounts: budget.Default().Amounts, Depth: 0, Policy: budget.Warn}, 0),
@@ -164,6 +164,6 @@ func TestLedger_RefusesAChildThatIsTooDeepOrTooMany(t *testing.T) {
 	} {
 		_, _, err := l.Child(1)
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err), name)
-		require.ErrorIs(t, l.Refusal(), err, name)
+		require.ErrorIs(t, l.Rejection(), err, name)
 	}
 }

@@ -41,11 +41,11 @@ func Default() Limits {
 	}
 }
 
-// Open returns limits that bound nothing and have no policy.
-func Open() Limits {
+// Unbounded returns limits that bound nothing and have no policy.
+func Unbounded() Limits {
 	var l Limits
 	for _, k := range Kinds() {
-		*l.at(k) = Unlimited
+		*l.field(k) = Unlimited
 	}
 	l.Depth = Unlimited
 	return l
@@ -65,7 +65,7 @@ func (l Limits) Lower(by Limits) Limits {
 	if by.Policy == Block {
 		policy = Block
 	}
-	return Limits{Amounts: l.Least(by.Amounts), Depth: min(l.Depth, by.Depth), Policy: policy}
+	return Limits{Amounts: l.Min(by.Amounts), Depth: min(l.Depth, by.Depth), Policy: policy}
 }
 
 // Reached returns the kinds of which at least the given part is used, such as 0.8.

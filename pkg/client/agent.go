@@ -216,7 +216,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(),
 		}
 		if inv.Step.Budget != nil {
-			req.Parent.Depth = int32(inv.Step.Budget.Level()) + 1
+			req.Parent.Depth = int32(inv.Step.Budget.Depth()) + 1
 		}
 	}
 	if until, ok := ctx.Deadline(); ok {

@@ -2,7 +2,7 @@ package hook
 
 import "github.com/troupe-dev/troupe/pkg/execution"
 
-// callWait says whether a tool call may wait for external input, and which input it has or lacks.
+// callWait holds whether a tool call may wait for external input, and which input it has or lacks.
 type callWait struct {
 	Allowed  bool             // a journal keeps what was done, so another turn can continue
 	Passed   bool             // the call waited or ran in an earlier attempt or turn

@@ -9,7 +9,7 @@ import (
 )
 
 // EmitChanges emits the changes of state and artifacts that no event has carried yet, with a text that belongs to
-// them. Without changes and text it emits nothing (AD-6, AD-7).
+// them. It emits nothing if there are neither changes nor text (AD-6, AD-7).
 func (c *Control) EmitChanges(text string) error {
 	state, artifacts := c.turn.memory.takeDelta()
 	if text == "" && len(state) == 0 && len(artifacts) == 0 {
@@ -18,21 +18,21 @@ func (c *Control) EmitChanges(text string) error {
 	return c.Events.Emit(event.Message{Text: text, State: state, Artifacts: artifacts})
 }
 
-// Absorb makes the changes of a fork of the turn's memory in the turn itself.
+// Absorb applies the changes of a fork of the turn's memory to the turn itself.
 func (c *Control) Absorb(fork *Memory) { c.turn.memory.absorb(fork) }
 
-// TakeUnjournaled returns the changes of state that no journal has yet: the keys that were set, and those that were
-// removed. Each change is returned once.
+// TakeUnjournaled returns the changes of state that are in no journal yet: the keys that were set, and those that
+// were removed. It returns each change once.
 func (c *Control) TakeUnjournaled() (set map[string]json.RawMessage, removed []string) {
 	return splitChanges(c.turn.memory.takeUnjournaled())
 }
 
-// ChangesOf returns what was set and removed in a fork of the turn's memory.
+// ChangesOf returns the keys that were set and removed in a fork of the turn's memory.
 func (c *Control) ChangesOf(fork *Memory) (set map[string]json.RawMessage, removed []string) {
 	return splitChanges(fork.snapshot())
 }
 
-// Reapply makes changes of state again that the journal has.
+// Reapply applies changes of state from the journal again.
 func (c *Control) Reapply(set map[string]json.RawMessage, removed []string) {
 	changes := maps.Clone(set)
 	if len(removed) > 0 && changes == nil {
@@ -47,7 +47,7 @@ func (c *Control) Reapply(set map[string]json.RawMessage, removed []string) {
 	}
 }
 
-// ChangesToStore returns all changes of state that the step stores.
+// ChangesToStore returns all changes of state that must be stored with the step.
 func (c *Control) ChangesToStore() map[string]json.RawMessage { return c.turn.memory.changesToStore() }
 
 // splitChanges separates the keys that were set from those that were removed, which have an empty value.

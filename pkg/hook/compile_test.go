@@ -82,10 +82,10 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
 		{"BeforeEachTool", call, `x.Turn.conversation = nil`, "cannot refer to unexported field"},
 		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
-		// Only the loop knows which calls wait, and their answers.
+		// Only the loop may say which calls wait, and give their answers.
 		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
 		{"BeforeEachTool", call, `x.waiting.Over = true`, "x.waiting undefined"},
-		// Only handlers of their own events see the request and the reply of the model.
+		// Only the handlers of an event see its request and reply.
 		{"AfterTools", round, `x.ToolCalls = nil`, "x.ToolCalls undefined"},
 		{"AfterLLM", reply, `x.Respond("no")`, "x.Respond undefined"},
 		{"BeforeEachTool", call, `x.System = ""`, "x.System undefined"},
@@ -101,7 +101,7 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		// Events cannot be changed.
 		{"AfterUserInput", turn, `x.Usage().InputTokens = 0`, "cannot assign"},
 		{"AfterUserInput", turn, `x.Emit(nil)`, "x.Emit undefined"},
-		// No handler gets from a turn to its Control.
+		// No handler can reach the Control of a turn.
 		{"AfterUserInput", turn, `_ = (*hook.Control)(x)`, "cannot convert"},
 		{"AfterUserInput", turn, `_ = &hook.Control{nil, nil, nil, nil, x}`, "implicit assignment to unexported field"},
 		{"AfterUserInput", turn, `x.Control()`, "x.Control undefined"},

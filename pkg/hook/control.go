@@ -21,7 +21,7 @@ type Control struct {
 	turn *Turn
 }
 
-// The parts of a turn that package loop changes and a Turn shows.
+// These parts of a turn are changed by package loop and shown by a Turn.
 type (
 	conversationState = turnstate.Conversation
 	eventStream       = turnstate.Events
@@ -31,7 +31,7 @@ type (
 // Numbers counts the events of an invocation. Safe for concurrent use.
 type Numbers = turnstate.Numbers
 
-// Start is what a turn begins with. All fields are optional.
+// Start holds the initial data of a turn. All fields are optional.
 type Start struct {
 	Info     Info
 	Handlers *Set
@@ -73,7 +73,7 @@ func New(s Start) *Control {
 	return &Control{Handlers: &runner{t, set}, Conversation: t.conversation, Events: t.events, Progress: t.progress, turn: t}
 }
 
-// Turn returns what handlers are given.
+// Turn returns the view of the turn for handlers.
 func (c *Control) Turn() *Turn { return c.turn }
 
 // EmitLast emits the last message of the conversation.
@@ -81,7 +81,7 @@ func (c *Control) EmitLast() error {
 	return c.Events.Emit(event.Appended{Message: c.Conversation.Last()})
 }
 
-// SetAsk sets what Turn.Ask does.
+// SetAsk sets the function behind Turn.Ask.
 func (c *Control) SetAsk(ask func(context.Context, llm.Request) (conversation.Message, error)) {
 	c.turn.ask = ask
 }
@@ -89,8 +89,8 @@ func (c *Control) SetAsk(ask func(context.Context, llm.Request) (conversation.Me
 // MissingLogin returns the credential that a call lacks, or nil.
 func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.Login }
 
-// SetWait tells a call, before its handlers run, whether it may wait, whether it waited or ran in an earlier attempt
-// or turn, and which answer this turn brought for it.
+// SetWait tells a call, before its handlers run, whether it may wait, whether it waited or ran earlier, and which
+// answer this turn has for it.
 func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
 	call.wait = callWait{Allowed: allowed, Passed: passed, Answer: answer}
 }

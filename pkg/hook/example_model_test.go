@@ -20,7 +20,7 @@ func ExampleBeforeLLM() {
 		req.Tools = slices.DeleteFunc(slices.Clone(req.Tools), func(t llm.ToolSpec) bool { return t.Name == "delete" })
 		return nil
 	})
-	model := say("Tidy up.", careful, scripted.Say("I only look."))
+	model := printTurn("Tidy up.", careful, scripted.Say("I only look."))
 	asked := model.Requests()[0]
 	fmt.Fprintf(os.Stdout, "the model read: %s It got %d tool\n", asked.System, len(asked.Tools))
 	// Output:
@@ -36,8 +36,8 @@ func ExampleAfterLLM() {
 		}
 		return nil
 	})
-	model := say("Look it up.", one, lookUp("a", "b", "c"), scripted.Say("An entry."))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Look it up.", one, lookUp("a", "b", "c"), scripted.Say("An entry."))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// warning: TOO_MANY_CALLS 3 tools were asked for, one runs
 	// answer: An entry.
@@ -51,7 +51,7 @@ func ExampleOnLLMError() {
 		}
 		return nil
 	})
-	say("Hello.", fallback, scripted.Fail(failure.New(failure.ResourceAPI, "model", "down")))
+	printTurn("Hello.", fallback, scripted.Fail(failure.New(failure.ResourceAPI, "model", "down")))
 	// Output:
 	// answer: I cannot think right now. Please try again later.
 }
@@ -65,7 +65,7 @@ func ExampleBeforeTools() {
 		round.Warn("TOOLS", "about to run "+strings.Join(names, ", "))
 		return nil
 	})
-	say("Look it up.", announce, lookUp("a", "b"), scripted.Say("Two entries."))
+	printTurn("Look it up.", announce, lookUp("a", "b"), scripted.Say("Two entries."))
 	// Output:
 	// warning: TOOLS about to run lookup, lookup
 	// answer: Two entries.
@@ -78,8 +78,8 @@ func ExampleBeforeEachTool() {
 		}
 		return nil
 	})
-	model := say("Delete it.", locked, scripted.Call(conversation.ToolCall{Name: "delete"}), scripted.Say("I may not."))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Delete it.", locked, scripted.Call(conversation.ToolCall{Name: "delete"}), scripted.Say("I may not."))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// answer: I may not.
 	// the model read: Nothing is deleted on a Friday.
@@ -90,8 +90,8 @@ func ExampleAfterEachTool() {
 		call.Text = conversation.Brief(call.Text, 20)
 		return nil
 	})
-	model := say("Look it up.", short, lookUp("word"), scripted.Say("An entry."))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Look it up.", short, lookUp("word"), scripted.Say("An entry."))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// answer: An entry.
 	// the model read: an entry of the dic…
@@ -102,8 +102,8 @@ func ExampleOnError() {
 		call.Text += " Check the spelling, or ask the user."
 		return nil
 	})
-	model := say("Look it up.", hint, lookUp("xyzzy"), scripted.Say("How is it spelled?"))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Look it up.", hint, lookUp("xyzzy"), scripted.Say("How is it spelled?"))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// answer: How is it spelled?
 	// the model read: Error: no entry for "xyzzy" Check the spelling, or ask the user.
@@ -118,8 +118,8 @@ func ExampleAfterTools() {
 		round.Add(conversation.Message{Role: conversation.RoleUser, Author: "reflection", Text: said.Text})
 		return nil
 	})
-	model := say("Look it up.", reflect, lookUp("a"), scripted.Say("Yes, answer now."), scripted.Say("An entry."))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Look it up.", reflect, lookUp("a"), scripted.Say("Yes, answer now."), scripted.Say("An entry."))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// answer: An entry.
 	// the model read: Yes, answer now.

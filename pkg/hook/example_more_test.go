@@ -34,7 +34,7 @@ func ExamplePlugin() {
 	// hook.before_llm: agent_logic: the handler before_llm of plugin quota failed; the log of the agent has the cause: no tokens are left
 }
 
-// NewSet finds invalid handlers when they are put together, not when they first run.
+// NewSet reports invalid handlers at once, and not when they first run.
 func ExampleNewSet() {
 	_, err := hook.NewSet(nil, []hook.Handler{hook.AfterTools(nil)})
 	fmt.Fprintln(os.Stdout, err)
@@ -45,7 +45,7 @@ func ExampleNewSet() {
 	// hook.NewSet: agent_validation: plugins: two are named "log"; name one otherwise, or leave it out
 }
 
-// A tool finds the turn that it runs in through its context. Outside of tools there is none.
+// A tool finds its turn through its context. Outside of tools there is none.
 func ExampleInTool() {
 	whoami, err := tool.Func("whoami", "Tells who is asking.", func(ctx context.Context, _ struct{}) (string, error) {
 		running := hook.InTool(ctx)
@@ -81,8 +81,8 @@ func ExampleTurn_Replace() {
 	compact := hook.AfterTools(func(_ context.Context, round *hook.Round) error {
 		return round.Replace([]conversation.Message{{Role: conversation.RoleUser, Author: "compaction", Text: "Two words were looked up."}})
 	})
-	model := say("Look them up.", compact, lookUp("a", "b"), scripted.Say("I did."))
-	fmt.Fprintln(os.Stdout, "the model read", len(model.Requests()[1].Messages), "message:", last(model))
+	model := printTurn("Look them up.", compact, lookUp("a", "b"), scripted.Say("I did."))
+	fmt.Fprintln(os.Stdout, "the model read", len(model.Requests()[1].Messages), "message:", printLastMessage(model))
 	// Output:
 	// answer: I did.
 	// the model read 1 message: Two words were looked up.
@@ -99,14 +99,14 @@ func ExampleMemory() {
 		fmt.Fprintln(os.Stdout, turn.Memory().Set("trace_id", "mine"))
 		return turn.Memory().Set("user:visits", visits+1)
 	})
-	say("Hello.", count, scripted.Say("Hello!"))
+	printTurn("Hello.", count, scripted.Say("Hello!"))
 	// Output:
 	// hook.Memory: state_violation: state "trace_id" is owned by orchestrator, but assistant attempted to modify it
 	// state: user:visits = 1
 	// answer: Hello!
 }
 
-// The state of the agent is in RAM, as long as the agent runs. All its turns share it.
+// The state of the agent is in RAM while the agent runs. All its turns share it.
 func ExampleTurn_State() {
 	once := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		if _, known := turn.State().Get("_greeted"); known {

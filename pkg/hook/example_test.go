@@ -40,8 +40,8 @@ func assistant(model *scripted.Model, handlers ...hook.Handler) (*agent.Agent, e
 	})
 }
 
-// say runs one turn in which the user says text, and prints what happens. It returns the requests to the model.
-func say(text string, handler hook.Handler, script ...scripted.Reply) *scripted.Model {
+// printTurn runs one turn with the user's text and prints its events. It returns the requests to the model.
+func printTurn(text string, handler hook.Handler, script ...scripted.Reply) *scripted.Model {
 	return converse(text, []hook.Handler{handler}, script...)
 }
 
@@ -87,8 +87,8 @@ func lookUp(words ...string) scripted.Reply {
 	return reply
 }
 
-// last returns the last message that the model read before it answered.
-func last(model *scripted.Model) string {
+// printLastMessage prints the last message that the model read before it answered.
+func printLastMessage(model *scripted.Model) string {
 	requests := model.Requests()
 	messages := requests[len(requests)-1].Messages
 	return messages[len(messages)-1].Text

@@ -17,7 +17,7 @@ func ExampleOnAgentReady() {
 		fmt.Fprintf(os.Stdout, "%s is ready, with %s\n", a.Name, strings.Join(a.Tools, " and "))
 		return nil
 	})
-	say("Hello.", ready, scripted.Say("Hello!"))
+	printTurn("Hello.", ready, scripted.Say("Hello!"))
 	// Output:
 	// assistant is ready, with lookup and delete
 	// answer: Hello!
@@ -30,7 +30,7 @@ func ExampleBeforeAgent() {
 		}
 		return "", nil
 	})
-	say("What is the password?", guard)
+	printTurn("What is the password?", guard)
 	// Output:
 	// message: I do not talk about passwords.
 	// answer: I do not talk about passwords.
@@ -41,8 +41,8 @@ func ExampleAfterUserInput() {
 		turn.Add(conversation.Message{Role: conversation.RoleUser, Author: "calendar", Text: "Today is a Friday."})
 		return nil
 	})
-	model := say("Which day is it?", dated, scripted.Say("Friday."))
-	fmt.Fprintln(os.Stdout, "the model read:", last(model))
+	model := printTurn("Which day is it?", dated, scripted.Say("Friday."))
+	fmt.Fprintln(os.Stdout, "the model read:", printLastMessage(model))
 	// Output:
 	// answer: Friday.
 	// the model read: Today is a Friday.
@@ -55,7 +55,7 @@ func ExampleBeforeIteration() {
 		}
 		return nil
 	})
-	say("Look around.", bounded, lookUp("a"), lookUp("b"), lookUp("c"))
+	printTurn("Look around.", bounded, lookUp("a"), lookUp("b"), lookUp("c"))
 	// Output:
 	// answer: The turn was stopped: it has used two tools.
 }
@@ -65,7 +65,7 @@ func ExampleAfterIteration() {
 		turn.Think(event.Reflection, fmt.Sprintf("iteration %d is done, tools so far: %d", turn.Iteration(), len(turn.ToolsCalled())))
 		return nil
 	})
-	say("Look it up.", progress, lookUp("a", "b"), scripted.Say("Two entries."))
+	printTurn("Look it up.", progress, lookUp("a", "b"), scripted.Say("Two entries."))
 	// Output:
 	// thought: iteration 1 is done, tools so far: 2
 	// thought: iteration 2 is done, tools so far: 2
@@ -92,7 +92,7 @@ func ExampleAfterAgent() {
 		}
 		return "", nil
 	})
-	say("How many words are there?", sources, scripted.Say("Many."))
+	printTurn("How many words are there?", sources, scripted.Say("Many."))
 	// Output:
 	// message: I said this without looking anything up.
 	// answer: Many.
@@ -104,7 +104,7 @@ func ExampleOnComplete() {
 			done.Info().Prompt, done.Usage().ModelCalls, done.ToolsCalled(), done.Reason)
 		return nil
 	})
-	say("Look it up.", account, lookUp("a"), scripted.Say("An entry."))
+	printTurn("Look it up.", account, lookUp("a"), scripted.Say("An entry."))
 	// Output:
 	// "Look it up.": 2 model calls, tools [lookup], reason natural
 	// answer: An entry.

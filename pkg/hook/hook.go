@@ -37,7 +37,7 @@ import (
 // Handler is a function for one event. Make one with the function that has the event's name.
 type Handler struct {
 	event   string
-	add     func(*Set, named)
+	add     func(*Set, handlerName)
 	missing bool // it has no function
 }
 
@@ -49,10 +49,10 @@ type Plugin struct {
 	Close func() error
 }
 
-// named says which event and plugin a handler belongs to.
-type named struct{ event, plugin string }
+// handlerName holds the event and the plugin that a handler belongs to.
+type handlerName struct{ event, plugin string }
 
-// The kinds of handlers there are.
+// The kinds of handlers.
 type (
 	turnFunc     = func(context.Context, *Turn) error
 	replyFunc    = func(context.Context, *Turn) (string, error)
@@ -65,9 +65,9 @@ type (
 	readyFunc    = func(Agent) error
 )
 
-// bound is a handler with its event and plugin.
-type bound[F any] struct {
-	named
+// boundHandler is a handler with its event and plugin.
+type boundHandler[F any] struct {
+	handlerName
 	fn F
 }
 
@@ -81,23 +81,23 @@ type Set struct {
 }
 
 type turnHandlers struct {
-	beforeAgent, afterAgent      []bound[replyFunc]
-	afterUserInput, onStopSignal []bound[turnFunc]
-	onComplete                   []bound[completeFunc]
-	onAgentReady                 []bound[readyFunc]
+	beforeAgent, afterAgent      []boundHandler[replyFunc]
+	afterUserInput, onStopSignal []boundHandler[turnFunc]
+	onComplete                   []boundHandler[completeFunc]
+	onAgentReady                 []boundHandler[readyFunc]
 }
 
-type iterationHandlers struct{ before, after []bound[turnFunc] }
+type iterationHandlers struct{ before, after []boundHandler[turnFunc] }
 
 type modelHandlers struct {
-	before  []bound[requestFunc]
-	after   []bound[answerFunc]
-	onError []bound[errorFunc]
+	before  []boundHandler[requestFunc]
+	after   []boundHandler[answerFunc]
+	onError []boundHandler[errorFunc]
 }
 
 type toolHandlers struct {
-	beforeRound, afterRound        []bound[roundFunc]
-	beforeEach, afterEach, onError []bound[callFunc]
+	beforeRound, afterRound        []boundHandler[roundFunc]
+	beforeEach, afterEach, onError []boundHandler[callFunc]
 }
 
 // NewSet returns the handlers of plugins, followed by the agent's own. It fails with agent_validation for a plugin
@@ -117,7 +117,7 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 			if h.missing {
 				return wrong("%s: handler %d, of %s, has no function", of, i+1, h.event)
 			}
-			h.add(s, named{h.event, plugin})
+			h.add(s, handlerName{h.event, plugin})
 		}
 		return nil
 	}
@@ -140,7 +140,7 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 func (s *Set) Plugins() []Plugin { return s.plugins }
 
 // run calls handlers one after the other, until one fails or ends the turn.
-func run[F any](t *Turn, all []bound[F], call func(F) error) error {
+func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 	for _, h := range all {
 		if t.progress.Ended() {
 			return nil
@@ -153,7 +153,7 @@ func run[F any](t *Turn, all []bound[F], call func(F) error) error {
 }
 
 // failed returns the error of a handler with the same mode and facts, and names the handler in it.
-func (n named) failed(err error) error {
+func (n handlerName) failed(err error) error {
 	of := n.event
 	if n.plugin != "" {
 		of += " of plugin " + n.plugin
@@ -169,8 +169,8 @@ func (n named) failed(err error) error {
 	return named
 }
 
-// contained turns a panic of a handler into its error. A panic of the consumer of an event that the handler emitted
-// is not the handler's and is not recovered.
+// contained turns a panic of a handler into its error. It does not recover a panic of the consumer of an event
+// that the handler emitted.
 func (t *Turn) contained(call func() error) (err error) {
 	defer func() {
 		if t.events.Delivering() {

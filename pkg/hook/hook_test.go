@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// noting returns a handler that notes its name, and answers with text.
-func noting(log *[]string, name, text string) hook.Handler {
+// notingHandler returns a handler that records its name, and answers with text.
+func notingHandler(log *[]string, name, text string) hook.Handler {
 	return hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) {
 		*log = append(*log, name)
 		return text, nil
@@ -32,9 +32,9 @@ func start(t *testing.T, plugins []hook.Plugin, own ...hook.Handler) *hook.Contr
 func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 	var log []string
 	c := start(t, []hook.Plugin{
-		{Name: "one", Handlers: []hook.Handler{noting(&log, "one 1", ""), noting(&log, "one 2", "")}},
-		{Name: "two", Handlers: []hook.Handler{noting(&log, "two", "")}},
-	}, noting(&log, "own 1", ""), noting(&log, "own 2", ""))
+		{Name: "one", Handlers: []hook.Handler{notingHandler(&log, "one 1", ""), notingHandler(&log, "one 2", "")}},
+		{Name: "two", Handlers: []hook.Handler{notingHandler(&log, "two", "")}},
+	}, notingHandler(&log, "own 1", ""), notingHandler(&log, "own 2", ""))
 	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, text)
@@ -45,9 +45,9 @@ func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 func TestSet_FirstAnswerWins(t *testing.T) {
 	var log []string
 	c := start(t, []hook.Plugin{
-		{Name: "one", Handlers: []hook.Handler{noting(&log, "one", "")}},
-		{Name: "two", Handlers: []hook.Handler{noting(&log, "two", "from two")}},
-	}, noting(&log, "own", "from own"))
+		{Name: "one", Handlers: []hook.Handler{notingHandler(&log, "one", "")}},
+		{Name: "two", Handlers: []hook.Handler{notingHandler(&log, "two", "from two")}},
+	}, notingHandler(&log, "own", "from own"))
 	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "from two", text)

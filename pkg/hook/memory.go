@@ -17,13 +17,14 @@ import (
 // ErrNoKey is wrapped by the error of Memory.Get for a key that does not exist (AD-17).
 var ErrNoKey = errors.New("no such key")
 
-// temp is the prefix of keys that live as long as the turn (AD-19).
-const temp = "temp:"
+// tempPrefix is the prefix of keys that live as long as the turn (AD-19).
+const tempPrefix = "temp:"
 
-// Store is the MEMORY tier as the agent under way reaches it. All its methods may fail with
-// the modes of package memory.
+// Store is the MEMORY tier as the running agent reaches it. All its methods may fail with the modes of package
+// memory.
 type Store interface {
-	// State returns what the session sees, by key, and the source of untrusted words in it (empty when there are none).
+	// State returns the values that the session sees, by key, and the source of untrusted text in them (empty if
+	// there is none).
 	State(ctx context.Context) (values map[string]json.RawMessage, untrusted string, err error)
 	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs
 	// to the user, and all of the user's sessions share its versions (AD-23).
@@ -47,7 +48,7 @@ type Found struct {
 type Memory struct {
 	store  Store // nil without a memory service
 	actor  string
-	stored *stored
+	stored *storedState
 
 	mu          sync.Mutex
 	base        map[string]json.RawMessage // changes that a fork began with
@@ -58,16 +59,17 @@ type Memory struct {
 	violated    func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// stored is the state as the store has it. A turn reads it once, for its memory and all forks.
-type stored struct {
+// storedState is the state in the store. A turn reads it once, for its memory and all forks.
+type storedState struct {
 	mu        sync.Mutex
 	values    map[string]json.RawMessage // nil until they are read
 	untrusted string                     // source of untrusted words in them
 }
 
-// NewMemory returns what a turn of the agent actor sees of a store (nil is an empty one without artifacts).
+// NewMemory returns the memory of a turn of the agent actor over a store (a nil store is empty and has no
+// artifacts).
 func NewMemory(store Store, actor string) *Memory {
-	return &Memory{store: store, actor: actor, stored: &stored{}}
+	return &Memory{store: store, actor: actor, stored: &storedState{}}
 }
 
 // Fork returns a memory that begins as a copy of this one and changes independently, for an agent that runs
@@ -81,7 +83,7 @@ func (m *Memory) Fork(actor string) *Memory {
 	return &Memory{store: m.store, actor: actor, stored: m.stored, base: base, violated: m.violated}
 }
 
-// Join makes the changes of a fork here, without events for them: the agent that forked has emitted them. When two
+// Join applies the changes of a fork here, without events, because the agent that forked has emitted them. If two
 // forks changed a key, the one that joins last wins.
 func (m *Memory) Join(fork *Memory) {
 	fork.mu.Lock()
@@ -92,7 +94,7 @@ func (m *Memory) Join(fork *Memory) {
 	merge(&m.changes, changes)
 }
 
-// absorb makes the changes of a fork as if they had been made here, with events for them.
+// absorb applies the changes of a fork like changes made here, with events.
 func (m *Memory) absorb(fork *Memory) {
 	fork.mu.Lock()
 	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.artifacts)
@@ -126,7 +128,7 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	if !ok {
 		value, ok = m.base[key]
 	}
-	if !ok && !strings.HasPrefix(key, temp) {
+	if !ok && !strings.HasPrefix(key, tempPrefix) {
 		stored, err := m.load(ctx)
 		if err != nil {
 			return nil, err
@@ -139,15 +141,15 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	return bytes.Clone(value), nil
 }
 
-// Untrusted returns the source of untrusted words in the state, or "" when there are none or the state was not read
-// yet. The state may hold words that concurrent turns read after this one began (S14).
+// Untrusted returns the source of untrusted text in the state, or "" if there is none or the state was not read
+// yet. The state may contain text that concurrent turns read after this one began (S14).
 func (m *Memory) Untrusted() string {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
 	return m.stored.untrusted
 }
 
-// Read is Get that decodes the value.
+// Read is like Get, and decodes the value.
 func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	value, err := m.Get(ctx, key)
 	if err != nil {
@@ -174,7 +176,7 @@ func (m *Memory) Delete(key string) error { return m.change(key, nil) }
 
 // change requests a change. A key without an ownership rule belongs to the session when it is set here (C-18).
 func (m *Memory) change(key string, value json.RawMessage) error {
-	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
+	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, tempPrefix) {
 		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
 	m.apply(map[string]json.RawMessage{key: value})
@@ -201,7 +203,7 @@ func (m *Memory) rejectWrite(err *failure.Error) error {
 	return err
 }
 
-// apply makes changes that are allowed.
+// apply applies changes that are allowed.
 func (m *Memory) apply(changes map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +217,7 @@ func (m *Memory) apply(changes map[string]json.RawMessage) {
 // fails with user_invalid_input; other errors are those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
-		return 0, m.none("artifacts")
+		return 0, m.isMissing("artifacts")
 	}
 	version, err := m.store.SaveArtifact(ctx, name, mediaType, bytes.Clone(content))
 	if err != nil {
@@ -233,7 +235,7 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 // LoadArtifact returns a version of an artifact (0 means the latest).
 func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error) {
 	if m.store == nil {
-		return nil, "", m.none("artifacts")
+		return nil, "", m.isMissing("artifacts")
 	}
 	return m.store.LoadArtifact(ctx, name, version)
 }
@@ -265,7 +267,7 @@ func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	return state, nil
 }
 
-func (m *Memory) none(what string) error {
+func (m *Memory) isMissing(what string) error {
 	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
 }
 
@@ -292,7 +294,7 @@ func (m *Memory) revert(to map[string]json.RawMessage) {
 	m.changes, m.delta, m.unjournaled, m.artifacts = to, nil, nil, nil
 }
 
-// takeUnjournaled returns the changes that no journal has yet, each once.
+// takeUnjournaled returns the changes that are in no journal yet, each once.
 func (m *Memory) takeUnjournaled() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -306,7 +308,7 @@ func (m *Memory) changesToStore() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := maps.Clone(m.changes)
-	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, temp) })
+	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, tempPrefix) })
 	if len(all) == 0 {
 		return nil
 	}

@@ -158,8 +158,7 @@ func TestMemory_ReturnsCopies(t *testing.T) {
 	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
 }
 
-// Once the state was read, all memories of the turn know its untrusted source.
-//
+// Once the state was read, all memories of the turn know the source of its untrusted text.
 // Req: S14
 func TestMemory_ReportsTheUntrustedSourceOfState(t *testing.T) {
 	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")

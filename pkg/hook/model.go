@@ -17,13 +17,13 @@ type LLMRequest struct {
 	Reply *LLMReply // set by Respond
 }
 
-// Respond answers in place of the model, which is then not called (AD-31).
+// Respond answers instead of the model, which is then not called (AD-31).
 func (r *LLMRequest) Respond(text string, calls ...conversation.ToolCall) {
 	r.Reply = &LLMReply{Turn: r.Turn, Text: text, ToolCalls: calls}
 }
 
-// LLMReply is what the model said. The tools in ToolCalls run, as the handlers leave them; without any, the text is the
-// answer.
+// LLMReply is the reply of the model. The tools in ToolCalls run, as the handlers leave them. Without any, the
+// text is the answer.
 type LLMReply struct {
 	*Turn
 	Text      string
@@ -39,7 +39,7 @@ type LLMFailure struct {
 	Reply *LLMReply // set by Respond
 }
 
-// Respond answers in place of the model; the turn continues (AD-31).
+// Respond answers instead of the model; the turn continues (AD-31).
 func (f *LLMFailure) Respond(text string) { f.Reply = &LLMReply{Turn: f.Turn, Text: text} }
 
 // Agent describes an agent to OnAgentReady.

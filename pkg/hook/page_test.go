@@ -16,7 +16,7 @@ import (
 // page is the documentation of this package for authors.
 const page = "../../docs/hooks.md"
 
-var quoted = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
+var quotePattern = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
 
 // Each event has a section on the page that quotes its example literally.
 func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
@@ -24,7 +24,7 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	require.NoError(t, err)
 	examples := sources(t, "example*_test.go")
 	quotes := map[string]bool{}
-	for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
+	for _, found := range quotePattern.FindAllStringSubmatch(string(text), -1) {
 		name, snippet := found[1], found[2]
 		require.False(t, quotes[name], "%s has two parts", name)
 		quotes[name] = true

@@ -14,13 +14,13 @@ type runner struct {
 	set *Set
 }
 
-func (r *runner) turn(ctx context.Context, all []bound[turnFunc]) error {
+func (r *runner) turn(ctx context.Context, all []boundHandler[turnFunc]) error {
 	return r.orEventError(run(r.t, all, func(fn turnFunc) error { return fn(ctx, r.t) }))
 }
 
-// reply runs handlers that may answer. The first text, the first error and Turn.End skip the rest (AD-3). All changes
-// of state that they request are one delta; an error drops it (AD-5a, AD-18).
-func (r *runner) reply(ctx context.Context, all []bound[replyFunc]) (text string, err error) {
+// reply runs handlers that may answer. It stops at the first text, error or Turn.End (AD-3). All changes of state
+// that the handlers request are one delta; an error drops it (AD-5a, AD-18).
+func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
 	before := r.t.memory.snapshot()
 	for _, h := range all {
 		if err := r.t.contained(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
@@ -108,8 +108,9 @@ func (r *runner) AfterTools(ctx context.Context, round *Round) error {
 	return r.orEventError(run(r.t, r.set.tools.afterRound, func(fn roundFunc) error { return fn(ctx, round) }))
 }
 
-// BeforeEachTool runs its handlers until one answers for the tool; one that lets the call wait does not answer. Their
-// error belongs to the tool. An error of the event consumer belongs to the turn: see Control.Events.Err.
+// BeforeEachTool runs its handlers until one answers for the tool. A handler that lets the call wait does not
+// answer. Their error belongs to the tool. An error of the event consumer belongs to the turn: see
+// Control.Events.Err.
 func (r *runner) BeforeEachTool(ctx context.Context, call *Call) error {
 	return run(r.t, r.set.tools.beforeEach, func(fn callFunc) error {
 		if call.Status != "" && call.Status != event.ToolWaiting {

@@ -49,11 +49,11 @@ type Call struct {
 // Answer gives the model a result without running the tool (AD-31).
 func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text }
 
-// Refuse tells the model why the tool does not run; it counts as a failure of the tool.
+// Refuse tells the model why the tool does not run. It counts as a failure of the tool.
 func (c *Call) Refuse(reason string) { c.Status, c.Text = event.ToolError, reason }
 
-// Skip tells the model why the tool does not run. Unlike Refuse it is no failure of the tool, for example when a person
-// does not want it.
+// Skip tells the model why the tool does not run. Unlike Refuse, it is not a failure of the tool, for example if a
+// person does not want the call.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 
 // Completion is a turn that has an answer.
@@ -70,7 +70,7 @@ func (c *Completion) Transcript() (string, error) {
 	return string(text), err
 }
 
-// Running is what a tool knows of the turn that it runs in (CO-51). InTool returns it. It is zero outside of tools and
+// Running describes the turn to a tool that runs in it (CO-51). InTool returns it. It is zero outside of tools and
 // after the end of the call.
 type Running struct {
 	Info      Info
@@ -113,7 +113,7 @@ func (r Running) String() string {
 
 type runningKey struct{}
 
-// InTool returns what the running tool knows of its turn. Each tool call sees only its own turn.
+// InTool returns the turn of the running tool. Each tool call sees only its own turn.
 func InTool(ctx context.Context) Running {
 	cell, _ := ctx.Value(runningKey{}).(*atomic.Pointer[Running])
 	if cell == nil {

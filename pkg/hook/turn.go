@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Info says which turn it is and which agent works in it (AD-15).
+// Info identifies a turn and the agent that works in it (AD-15).
 type Info struct {
 	Agent   string
 	Model   string // full name (empty for an agent without a model)
@@ -29,8 +29,8 @@ type Info struct {
 	Routes  []string // agents that the step chooses between; its text is then no answer
 }
 
-// Turn is what a handler sees of the running turn, and what it may do to it. Use it only while the handler runs, and
-// on its goroutine.
+// Turn is the running turn as a handler sees it, and what the handler may do to it. Use it only while the handler
+// runs, and on its goroutine.
 type Turn struct {
 	info   Info
 	state  *ownership.AgentState
@@ -44,14 +44,14 @@ type Turn struct {
 	ask          func(context.Context, llm.Request) (conversation.Message, error)
 }
 
-// Info says which turn it is.
+// Info identifies the turn.
 func (t *Turn) Info() Info { return t.info }
 
 // Iteration returns the number of the running iteration, from 1 (0 before the first).
 func (t *Turn) Iteration() int { return t.progress.Iteration() }
 
-// Messages returns what the model sees next, oldest first, without the system prompt. Do not change it: use Add and
-// Replace.
+// Messages returns the messages that the model sees next, oldest first, without the system prompt. Do not change
+// them: use Add and Replace.
 func (t *Turn) Messages() []conversation.Message { return t.conversation.Messages() }
 
 // Add adds messages to the conversation as the model sees it. In a tool round, and in AfterLLM when the model has
@@ -70,18 +70,18 @@ func (t *Turn) Replace(messages []conversation.Message) error {
 // tools share it.
 func (t *Turn) State() *ownership.AgentState { return t.state }
 
-// Config returns the agent's configuration (the SHARED tier). All instances share it. Each sees it as it was at its
-// start, with the changes that it made since.
+// Config returns the agent's configuration (the SHARED tier). All instances share it. Each sees it as it was when
+// the instance started, with its own later changes.
 func (t *Turn) Config() *ownership.Config { return t.config }
 
 // Memory returns the session's state, artifacts and history (the MEMORY tier). Reads are direct; changes are
 // requests.
 func (t *Turn) Memory() *Memory { return t.memory }
 
-// Trace returns what the orchestrator shared of the trace (the ORCHESTRATOR tier), read-only.
+// Trace returns the read-only part of the trace that the orchestrator shares (the ORCHESTRATOR tier).
 func (t *Turn) Trace() ownership.TraceView { return t.trace }
 
-// Entries returns what happened in the turn so far, without text deltas (CO-46).
+// Entries returns the events of the turn so far, without text deltas (CO-46).
 func (t *Turn) Entries() []event.Event { return t.events.Entries() }
 
 // Pending returns the tool calls of the current round, also those that ran (CO-17).
@@ -93,11 +93,11 @@ func (t *Turn) PendingTool() *conversation.ToolCall { return t.conversation.Pend
 // ToolsCalled returns the tools that ran so far in the turn, in order.
 func (t *Turn) ToolsCalled() []string { return t.progress.Tools() }
 
-// Usage returns what models consumed so far in the turn.
+// Usage returns the usage of models so far in the turn.
 func (t *Turn) Usage() execution.Usage { return t.progress.Usage() }
 
-// Untrusted returns the first source in what the model has read that neither the user nor the author of the agent
-// wrote, such as "tool http_fetch", or "" (S14).
+// Untrusted returns the first source of text that the model has read and that neither the user nor the author of
+// the agent wrote, such as "tool http_fetch" (empty if there is none, S14).
 func (t *Turn) Untrusted() string { return t.conversation.Untrusted() }
 
 // ContextPercent returns how full the model's context was in its last call (0 before the first) (CO-21).
@@ -124,17 +124,17 @@ func (t *Turn) Warn(reason, message string) {
 	_ = t.events.Emit(event.Warning{Reason: reason, Message: message}) // the code that called the handler finds the error
 }
 
-// Think emits what the agent thinks (CO-48).
+// Think emits a thought of the agent (CO-48).
 func (t *Turn) Think(topic event.Topic, text string) {
 	_ = t.events.Emit(event.Thinking{Topic: topic, Text: text}) // as in Warn
 }
 
-// Stop asks the turn to stop, for a reason that the user may read. It stops before the next model call or tool; each
-// tool of the round that did not run gets a result that says so (CO-63).
+// Stop asks the turn to stop, for a reason that the user may read. The turn stops before the next model call or
+// tool. Each tool of the round that did not run gets a result that says so (CO-63).
 func (t *Turn) Stop(reason string) { t.progress.Stop(reason) }
 
 // End ends the turn at once: neither the agent nor AfterAgent runs after this handler (AD-8, AD-11). The answer is
-// what was said so far.
+// the text so far.
 func (t *Turn) End() { t.progress.End() }
 
 // Escalate stops the nearest enclosing flow made with flow.Repeat after this agent finishes (AD-28). Without one it

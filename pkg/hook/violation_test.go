@@ -11,8 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// A rejected write is emitted before the next event, whatever the agent does with the error.
-//
+// A rejected write is emitted before the next event, even if the agent ignores the error.
 // Req: SO-6
 func TestTurn_EmitsEachRejectedWrite(t *testing.T) {
 	var heard []event.Payload

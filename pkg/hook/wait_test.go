@@ -26,8 +26,8 @@ type callWait struct {
 	answer          execution.Answer
 }
 
-// waiter runs handlers on a call and returns it.
-func waiter(t *testing.T, w callWait, handlers ...hook.Handler) *hook.Call {
+// callAfterHandlers runs handlers on a call and returns the call.
+func callAfterHandlers(t *testing.T, w callWait, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func wait(reason string) hook.Handler {
 // Req: AD-32
 func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 	changeArguments := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := waiter(t, callWait{allowed: true}, wait("one"), changeArguments, wait("second"))
+	call := callAfterHandlers(t, callWait{allowed: true}, wait("one"), changeArguments, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
@@ -61,7 +61,7 @@ func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 func TestCall_AnotherHandlerMayDecideInstead(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
-		call := waiter(t, callWait{allowed: true}, handlers...)
+		call := callAfterHandlers(t, callWait{allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
 	}
@@ -85,7 +85,7 @@ func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
 		"denied":              {answer(execution.Deny, false), event.ToolWaiting},
 		"stopped":             {answer(execution.Stop, false), event.ToolWaiting},
 	} {
-		call := waiter(t, tc.waiting, wait("one"))
+		call := callAfterHandlers(t, tc.waiting, wait("one"))
 		require.Equal(t, tc.want, call.Status, name)
 		a, answered := call.Answered()
 		require.Equal(t, tc.waiting.answer, a, name)
@@ -131,7 +131,7 @@ func invoice(euros string) conversation.ToolCall {
 	return conversation.ToolCall{Name: "pay", Arguments: `{"euros": ` + euros + `}`}
 }
 
-// console takes the place of a *testing.T in an example.
+// console replaces a *testing.T in an example.
 type console struct{}
 
 func (console) Helper()                           {}

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin"
 )
 
-// fillContext answers and fills the context to so many per cent.
+// fillContext returns a reply that fills the context to the given percentage.
 func fillContext(percent float64) scripted.Reply {
 	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
 }

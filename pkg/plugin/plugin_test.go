@@ -26,9 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The plugins are made of handlers only: what they use of this module has no loop and no
-// agent in it.
-//
+// The plugins consist of handlers only: they import neither the loop nor the agent.
 // Req: CO-7
 func TestPlugins_UseHandlersOnly(t *testing.T) {
 	const module = "github.com/troupe-dev/troupe/"

@@ -165,7 +165,7 @@ func TestRateLimit_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// Ten questions a minute and session; the eleventh is rejected.
+// With ten questions a minute for a session, the eleventh is rejected.
 func ExampleNewRateLimit() {
 	limits, err := plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 10}, Wait: time.Second})
 	if err != nil {

@@ -18,7 +18,7 @@ type Reflection struct {
 	Every int // number of tool rounds between two reflections (0 means 1: a reflection after each round)
 }
 
-// How much of a conversation the model thinks about.
+// These limits bound the part of a conversation that the model thinks about.
 const (
 	lastMessages = 10
 	maxText      = 2 << 10 // bytes of each text
@@ -26,9 +26,9 @@ const (
 )
 
 const (
-	planning = "You plan for an assistant that has tools. Write how it should answer the last request of the conversation: " +
+	planInstruction = "You plan for an assistant that has tools. Write how it should answer the last request of the conversation: " +
 		"at most five short lines, what to find out first and what to check. Do not answer the request."
-	reflecting = "You look back for an assistant that just used its tools. Write in at most four short lines what the results " +
+	reflectInstruction = "You look back for an assistant that just used its tools. Write in at most four short lines what the results " +
 		"say about the request, what is still missing or doubtful, and what to do next. Do not answer the request."
 )
 
@@ -58,7 +58,7 @@ func (p reflection) plan(ctx context.Context, t *hook.Turn) error {
 	if len(t.Info().Routes) > 0 {
 		return nil // the agent only chooses a route and does no work of its own
 	}
-	return think(ctx, t, event.Plan, planning, aside.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
+	return think(ctx, t, event.Plan, planInstruction, aside.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
 }
 
 // reflect counts iterations, because a successor of a lost worker has the same numbers.
@@ -66,7 +66,7 @@ func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
 	if r.Iteration()%p.every != 0 {
 		return nil
 	}
-	return think(ctx, r.Turn, event.Reflection, reflecting, struct {
+	return think(ctx, r.Turn, event.Reflection, reflectInstruction, struct {
 		Request string       `json:"request"`
 		Calls   []aside.Call `json:"calls"`
 	}{conversation.Cut(r.Info().Prompt, maxText), aside.Calls(r, maxText)})

@@ -63,8 +63,8 @@ func echoCall(name, word string) conversation.ToolCall {
 	return conversation.ToolCall{Name: name, Arguments: `{"word": "` + word + `"}`}
 }
 
-// timing is what differs between runs.
-var timing = regexp.MustCompile(`(?m)^\S+ |duration=\S+`)
+// timingFields matches the fields that differ between runs.
+var timingFields = regexp.MustCompile(`(?m)^\S+ |duration=\S+`)
 
 // Req: CO-7
 func TestToolLog_WritesALineForEachCall(t *testing.T) {
@@ -93,7 +93,7 @@ func TestToolLog_WritesALineForEachCall(t *testing.T) {
 			warned, err := runLogged(t.Context(), tc.config, calls...)
 			require.NoError(t, err)
 			require.Empty(t, warned)
-			lines := strings.Split(strings.TrimSuffix(timing.ReplaceAllString(out.String(), ""), "\n"), "\n")
+			lines := strings.Split(strings.TrimSuffix(timingFields.ReplaceAllString(out.String(), ""), "\n"), "\n")
 			require.Len(t, lines, 3, "a model cannot make a line of its own")
 			for i, want := range tc.want {
 				require.True(t, strings.HasPrefix(lines[i], want), "%s\n%s", want, lines[i])
@@ -151,6 +151,6 @@ func ExampleNewToolLog() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	fmt.Fprint(os.Stdout, timing.ReplaceAllString(out.String(), ""))
+	fmt.Fprint(os.Stdout, timingFields.ReplaceAllString(out.String(), ""))
 	// Output: agent=parrot session=s1 turn=t1 call=call_1 tool=echo status=success  arguments="{\"word\": \"hello\"}"
 }

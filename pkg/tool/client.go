@@ -48,7 +48,7 @@ type client struct {
 
 func (c *client) Spec() llm.ToolSpec { return c.spec }
 
-// Scope implements Scoper: others may have written what the client has on its screen or in its files.
+// Scope implements Scoper: the client's screen or files may contain text of others.
 func (c *client) Scope() Scope { return Scope{Untrusted: true} }
 
 // Call never runs the tool.
@@ -65,7 +65,7 @@ func AtClient(t Tool) (*Schema, bool) {
 	switch t := t.(type) {
 	case *client:
 		return t.schema, true
-	case *with:
+	case *decorated:
 		return AtClient(t.Tool)
 	default:
 		return nil, false

@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Effector is implemented by tools that say what running them again would do. A tool that does not say counts as
-// execution.AtMostOnce: if its worker is lost while it runs, it is not run again, and the model reads that the
-// outcome is unknown.
+// Effector is implemented by tools that declare what happens if they run again. Other tools count as
+// execution.AtMostOnce: if the worker is lost while such a tool runs, the tool is not run again, and the model
+// reads that the outcome is unknown.
 type Effector interface {
 	// Effect returns the same value each time.
 	Effect() execution.Effect
 }
 
-// EffectOf returns what running the tool again would do.
+// EffectOf returns the effect of a tool.
 func EffectOf(t Tool) execution.Effect {
 	if e, ok := t.(Effector); ok && e.Effect() != "" {
 		return e.Effect()
@@ -28,33 +28,33 @@ func EffectOf(t Tool) execution.Effect {
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
 func With(effect execution.Effect, t Tool) Tool {
-	return wrapped(with{Tool: t, effect: effect}, t)
+	return wrapped(decorated{Tool: t, effect: effect}, t)
 }
 
-func wrapped(w with, t Tool) Tool {
+func wrapped(w decorated, t Tool) Tool {
 	if s, ok := t.(Starter); ok {
 		return &startingWith{w, s}
 	}
 	return &w
 }
 
-type with struct {
+type decorated struct {
 	Tool
 	effect execution.Effect // (empty means the effect of the tool inside)
 	login  *execution.Login // without which it cannot run (nil means the login of the tool inside)
 	scope  *Scope           // (nil means the scope of the tool inside)
 }
 
-func (w *with) Effect() execution.Effect {
+func (w *decorated) Effect() execution.Effect {
 	if w.effect == "" {
 		return EffectOf(w.Tool)
 	}
 	return w.effect
 }
 
-// startingWith keeps the tool a Starter if it was one.
+// startingWith is decorated for a tool that is a Starter.
 type startingWith struct {
-	with
+	decorated
 	Starter
 }
 

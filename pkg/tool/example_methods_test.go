@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// library is what agents may use of a larger type.
+// library is the part of a larger type that agents may use.
 type library struct{}
 
 // Shelf is one of few.

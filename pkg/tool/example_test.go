@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Route is what the tool takes: To is required, From is not.
+// Route holds the arguments of the tool: To is required, From is optional.
 type Route struct {
 	From string `json:"from,omitempty" jsonschema:"where it begins; left out: here"`
 	To   string `json:"to" jsonschema:"where it ends"`
@@ -18,7 +18,7 @@ type Route struct {
 
 func distance(_ context.Context, r Route) (string, error) { return "500 km to " + r.To, nil }
 
-// call runs a tool as an agent does, and shows what the model reads.
+// call runs a tool like an agent, and prints what the model reads.
 func call(ctx context.Context, t tool.Tool, arguments string) {
 	result, err := t.Call(ctx, json.RawMessage(arguments))
 	if err != nil {
@@ -59,8 +59,7 @@ func ExampleFunc_json() {
 	// {"sky":"sunny","celsius":21}
 }
 
-// A tool that only reads may run again when its worker is lost. One that does not say is run
-// once at most.
+// A tool that only reads may run again if its worker is lost. A tool without a declared effect runs at most once.
 func ExampleWith() {
 	far, err := tool.Func("distance", "Tells how far it is.", distance)
 	if err != nil {
@@ -74,8 +73,7 @@ func ExampleWith() {
 	// read
 }
 
-// A tool that is declared idempotent hands its key to the system that it talks to, so that
-// the same call does its work once.
+// An idempotent tool passes its key to the system that it calls, so that a repeated call does its work once.
 func ExampleIdempotencyKey() {
 	pay, err := tool.Func("pay", "Pays.", func(ctx context.Context, _ struct{}) (string, error) {
 		return "paid under " + tool.IdempotencyKey(ctx), nil
@@ -90,7 +88,7 @@ func ExampleIdempotencyKey() {
 	// paid under turn-1/2
 }
 
-// A tool that cannot go on without the user ends the turn with a question.
+// A tool that needs the user ends the turn with a question.
 func ExampleAskUser() {
 	send, err := tool.Func("send", "Sends a letter.", func(context.Context, struct{}) (string, error) {
 		return "", tool.AskUser("To which address?")

@@ -95,7 +95,7 @@ func (t *typed[In, Out]) decode(args json.RawMessage) (In, error) {
 		return in, err
 	}
 	if err := json.Unmarshal(args, &in); err != nil {
-		return in, t.schema.refuse(t.spec.Name, err.Error(), args)
+		return in, t.schema.rejectArguments(t.spec.Name, err.Error(), args)
 	}
 	return in, nil
 }

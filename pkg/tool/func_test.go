@@ -18,8 +18,8 @@ import (
 
 type nothing struct{}
 
-// giving is what the model reads of a tool that returns out.
-func giving[Out any](t *testing.T, out Out) (string, error) {
+// resultText returns the text that the model reads if a tool returns out.
+func resultText[Out any](t *testing.T, out Out) (string, error) {
 	t.Helper()
 	gives, err := tool.Func("give", "Gives.", func(context.Context, nothing) (Out, error) { return out, nil })
 	require.NoError(t, err)
@@ -28,25 +28,25 @@ func giving[Out any](t *testing.T, out Out) (string, error) {
 }
 
 // Req: CO-39
-func TestFunc_GivesTextAsItIsAndAllElseAsJSON(t *testing.T) {
+func TestFunc_ReturnsTextUnchangedAndOtherValuesAsJSON(t *testing.T) {
 	type place struct {
 		Name string    `json:"name"`
 		At   []float64 `json:"at"`
 		Note *string   `json:"note,omitempty"`
 	}
 	for want, got := range map[string]func() (string, error){
-		"a <b> & c":                     func() (string, error) { return giving(t, "a <b> & c") },
-		"":                              func() (string, error) { return giving(t, "") },
-		`"text in an any"`:              func() (string, error) { return giving[*string](t, new("text in an any")) },
-		"text of an any":                func() (string, error) { return giving[any](t, "text of an any") },
-		"42":                            func() (string, error) { return giving(t, 42) },
-		"true":                          func() (string, error) { return giving(t, true) },
-		"null":                          func() (string, error) { return giving[*place](t, nil) },
-		`["<a>","b"]`:                   func() (string, error) { return giving(t, []string{"<a>", "b"}) },
-		`{"name":"Oslo","at":[59.9,1]}`: func() (string, error) { return giving(t, place{Name: "Oslo", At: []float64{59.9, 1}}) },
-		`{"a":1,"b":2}`:                 func() (string, error) { return giving(t, map[string]int{"b": 2, "a": 1}) },
-		`{"raw":1}`:                     func() (string, error) { return giving(t, json.RawMessage(`{"raw": 1}`)) },
-		`"2026-01-02T03:04:05Z"`:        func() (string, error) { return giving(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) },
+		"a <b> & c":                     func() (string, error) { return resultText(t, "a <b> & c") },
+		"":                              func() (string, error) { return resultText(t, "") },
+		`"text in an any"`:              func() (string, error) { return resultText[*string](t, new("text in an any")) },
+		"text of an any":                func() (string, error) { return resultText[any](t, "text of an any") },
+		"42":                            func() (string, error) { return resultText(t, 42) },
+		"true":                          func() (string, error) { return resultText(t, true) },
+		"null":                          func() (string, error) { return resultText[*place](t, nil) },
+		`["<a>","b"]`:                   func() (string, error) { return resultText(t, []string{"<a>", "b"}) },
+		`{"name":"Oslo","at":[59.9,1]}`: func() (string, error) { return resultText(t, place{Name: "Oslo", At: []float64{59.9, 1}}) },
+		`{"a":1,"b":2}`:                 func() (string, error) { return resultText(t, map[string]int{"b": 2, "a": 1}) },
+		`{"raw":1}`:                     func() (string, error) { return resultText(t, json.RawMessage(`{"raw": 1}`)) },
+		`"2026-01-02T03:04:05Z"`:        func() (string, error) { return resultText(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) },
 	} {
 		text, err := got()
 		require.NoError(t, err)
@@ -54,20 +54,20 @@ func TestFunc_GivesTextAsItIsAndAllElseAsJSON(t *testing.T) {
 	}
 }
 
-type ring struct {
-	Next *ring `json:"next"`
+type cyclicValue struct {
+	Next *cyclicValue `json:"next"`
 }
 
 // Req: CO-39
-func TestFunc_SaysWhyAResultIsNoJSON(t *testing.T) {
-	loop := &ring{}
+func TestFunc_ExplainsAResultThatCannotBeJSON(t *testing.T) {
+	loop := &cyclicValue{}
 	loop.Next = loop
 	for want, got := range map[string]func() (string, error){
-		"NaN":         func() (string, error) { return giving(t, math.NaN()) },
-		"+Inf":        func() (string, error) { return giving(t, []float64{math.Inf(1)}) },
-		"cycle":       func() (string, error) { return giving(t, loop) },
-		"chan int":    func() (string, error) { return giving(t, make(chan int)) },
-		"invalid cha": func() (string, error) { return giving(t, json.RawMessage("x")) },
+		"NaN":         func() (string, error) { return resultText(t, math.NaN()) },
+		"+Inf":        func() (string, error) { return resultText(t, []float64{math.Inf(1)}) },
+		"cycle":       func() (string, error) { return resultText(t, loop) },
+		"chan int":    func() (string, error) { return resultText(t, make(chan int)) },
+		"invalid cha": func() (string, error) { return resultText(t, json.RawMessage("x")) },
 	} {
 		text, err := got()
 		require.Empty(t, text)
@@ -78,14 +78,14 @@ func TestFunc_SaysWhyAResultIsNoJSON(t *testing.T) {
 }
 
 func TestFunc_BoundsItsJSON(t *testing.T) {
-	text, err := giving(t, []string{strings.Repeat("ä", tool.MaxResult)})
+	text, err := resultText(t, []string{strings.Repeat("ä", tool.MaxResult)})
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(text), tool.MaxResult)
 	require.True(t, utf8.ValidString(text))
 	require.True(t, strings.HasSuffix(text, "… (cut: it has 524292 bytes)"), text[len(text)-40:])
 }
 
-func TestFunc_KeepsItsErrorWhateverItReturns(t *testing.T) {
+func TestFunc_ReturnsTheErrorDespiteAResult(t *testing.T) {
 	fails, err := tool.Func("fail", "Fails.", func(context.Context, nothing) (float64, error) {
 		return math.NaN(), failure.New(failure.ResourceTool, "test", "the disk is full")
 	})
@@ -108,7 +108,7 @@ type trip struct {
 }
 
 // The model reads the descriptions of the fields of the Go type.
-func TestFunc_TellsWhichFieldsAreOptional(t *testing.T) {
+func TestFunc_SchemaMarksOptionalFields(t *testing.T) {
 	var got trip
 	book, err := tool.Func("book", "Books.", func(_ context.Context, in trip) (bool, error) {
 		got = in

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Any arguments of a model reach the tool as its type has them, or are refused.
+// Any arguments of a model reach the tool in its type, or are rejected.
 func FuzzArguments(f *testing.F) {
 	type in struct {
 		City  string         `json:"city"`

@@ -1,7 +1,8 @@
 package tool
 
-// Guard says what happens to tool calls once a turn has read words that neither its user nor the author of its agent
-// wrote (S14). Such words may try to make the model do harm. It applies to the tools for which Scope.Guarded is true.
+// Guard says what happens to tool calls once a turn has read untrusted text, which neither its user nor the author
+// of its agent wrote (S14). Such text may try to make the model do harm. It applies to the tools for which
+// Scope.Guarded is true.
 type Guard string
 
 // The guards.
@@ -16,18 +17,18 @@ const (
 	GuardOff Guard = "off"
 )
 
-// strengths orders the guards. The empty one leaves the choice to others.
-var strengths = map[Guard]int{"": 0, GuardOff: 1, GuardAsk: 2, GuardStrict: 3}
+// strengthOrder orders the guards. The empty one leaves the choice to others.
+var strengthOrder = map[Guard]int{"": 0, GuardOff: 1, GuardAsk: 2, GuardStrict: 3}
 
 // IsKnown reports whether g is one of the guards, or empty.
 func (g Guard) IsKnown() bool {
-	_, known := strengths[g]
+	_, known := strengthOrder[g]
 	return known
 }
 
 // Stricter returns the stricter of two guards.
 func (g Guard) Stricter(other Guard) Guard {
-	if strengths[other] > strengths[g] {
+	if strengthOrder[other] > strengthOrder[g] {
 		return other
 	}
 	return g

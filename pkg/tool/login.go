@@ -19,17 +19,17 @@ import (
 // Its name has 1 to 64 letters, digits, dots, hyphens and underscores. A tool that its client runs, or that is an
 // agent, cannot have a login.
 func WithLogin(login execution.Login, t Tool) Tool {
-	return wrapped(with{Tool: t, effect: EffectOf(t), login: &login}, t)
+	return wrapped(decorated{Tool: t, effect: EffectOf(t), login: &login}, t)
 }
 
 // LoginOf returns the credential without which a tool cannot run, also inside With.
 func LoginOf(t Tool) (execution.Login, bool) {
-	var w *with
+	var w *decorated
 	switch t := t.(type) {
-	case *with:
+	case *decorated:
 		w = t
 	case *startingWith:
-		w = &t.with
+		w = &t.decorated
 	default:
 		return execution.Login{}, false
 	}
@@ -42,18 +42,17 @@ func LoginOf(t Tool) (execution.Login, bool) {
 // LoginRejected returns the error of a tool whose credential was rejected, for example because it has expired. The
 // model reads why. For the rest of the turn the tool no longer finds the credential, so that its next call waits
 // for another one.
-func LoginRejected(name, why string) error { return &rejected{name, why} }
+func LoginRejected(name, why string) error { return &rejectedLogin{name, why} }
 
-type rejected struct{ name, why string }
+type rejectedLogin struct{ name, why string }
 
-func (r *rejected) Error() string {
+func (r *rejectedLogin) Error() string {
 	return fmt.Sprintf("the credential %s was not taken: %s; call the tool again, and the user is asked for another one", r.name, r.why)
 }
 
-// Rejected returns the name of the credential that a tool could not use, and whether the tool failed for that
-// reason.
+// Rejected returns the name of the credential that was rejected, and whether the tool failed for that reason.
 func Rejected(err error) (string, bool) {
-	if r, ok := errors.AsType[*rejected](err); ok {
+	if r, ok := errors.AsType[*rejectedLogin](err); ok {
 		return r.name, true
 	}
 	return "", false

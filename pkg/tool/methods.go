@@ -68,7 +68,7 @@ func method(v any, name, doc string) (Tool, error) {
 		fn: func(ctx context.Context, args json.RawMessage) (any, error) {
 			decoded := reflect.New(in)
 			if err := json.Unmarshal(args, decoded.Interface()); err != nil {
-				return nil, schema.refuse(snake, err.Error(), args)
+				return nil, schema.rejectArguments(snake, err.Error(), args)
 			}
 			out := fn.Call([]reflect.Value{reflect.ValueOf(ctx), decoded.Elem()})
 			err, _ := reflect.TypeAssert[error](out[1])
@@ -82,12 +82,12 @@ var (
 	errorType   = reflect.TypeFor[error]()
 )
 
-// callable reports whether a method, without its receiver, has the form of a tool.
+// callable reports whether a method, without its receiver, has the signature of a tool.
 func callable(t reflect.Type) bool {
 	return t.NumIn() == 2 && t.In(0) == contextType && t.In(1).Kind() == reflect.Struct && t.NumOut() == 2 && t.Out(1) == errorType
 }
 
-// has lists the methods that docs could mean.
+// has lists the methods with similar names, for an error.
 func has(t reflect.Type) string {
 	var names []string
 	for m := range t.Methods() {

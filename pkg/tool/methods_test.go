@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// shop has methods of all sorts; only some have the form of a tool.
+// shop has methods of all kinds; only some have the signature of a tool.
 type shop struct{ sold []string }
 
 type size string
@@ -86,7 +86,7 @@ func TestMethods_AreToolsWithInferredSchemas(t *testing.T) {
 }
 
 // Req: CO-60
-func TestMethods_RefusesWhatIsNoTool(t *testing.T) {
+func TestMethods_RejectsInvalidMethods(t *testing.T) {
 	for says, c := range map[string]struct {
 		of   any
 		docs map[string]string
@@ -97,7 +97,7 @@ func TestMethods_RefusesWhatIsNoTool(t *testing.T) {
 		"method BuyNow of *tool_test.shop: the description is empty; the model chooses tools by it":                                                              {&shop{}, map[string]string{"BuyNow": " \n"}},
 		"method BuyNow of tool_test.shop: there is none; it has none":                                                                                            {shop{}, map[string]string{"BuyNow": "Buys."}},
 		"method BuyNow of <nil>: there is no value":                                                                                                              {nil, map[string]string{"BuyNow": "Buys."}},
-		"method Wrong of tool_test.wrong: tool_test.empty lists no values in its Enum":                                                                           {wrong{}, map[string]string{"Wrong": "Is wrong."}},
+		"method Wrong of tool_test.wrongEnum: tool_test.emptyEnum lists no values in its Enum":                                                                           {wrongEnum{}, map[string]string{"Wrong": "Is wrong."}},
 	} {
 		_, err := tool.Methods(c.of, c.docs)
 		require.True(t, failure.Is(err, failure.AgentValidation))
@@ -105,10 +105,12 @@ func TestMethods_RefusesWhatIsNoTool(t *testing.T) {
 	}
 }
 
-type empty string
+type emptyEnum string
 
-func (empty) Enum() []any { return nil }
+func (emptyEnum) Enum() []any { return nil }
 
-type wrong struct{}
+type wrongEnum struct{}
 
-func (wrong) Wrong(context.Context, struct{ Of map[string]*empty }) (string, error) { return "", nil }
+func (wrongEnum) Wrong(context.Context, struct{ Of map[string]*emptyEnum }) (string, error) {
+	return "", nil
+}

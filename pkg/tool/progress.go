@@ -10,7 +10,7 @@ import (
 // MaxProgress is how many reports of a call are sent in a second; more are dropped.
 const MaxProgress = 10
 
-// Report says how far a call is.
+// Report describes the progress of a call.
 type Report struct {
 	Message  string
 	Fraction *float64 // done, 0 to 1 (nil if unknown)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func TestProgress_SaysHowMuchIsDone(t *testing.T) {
+func TestProgress_ReportsTheFraction(t *testing.T) {
 	tool.Progress(t.Context(), 1, 2, "without a watcher")
 	synctest.Test(t, func(t *testing.T) {
 		var told []tool.Report

@@ -116,16 +116,16 @@ func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, erro
 	}
 	var object map[string]any
 	if err := json.Unmarshal(args, &object); err != nil {
-		return nil, s.refuse(tool, "they are not a JSON object", nil).Because(err)
+		return nil, s.rejectArguments(tool, "they are not a JSON object", nil).Because(err)
 	}
 	if err := s.resolved.Validate(object); err != nil {
-		return nil, s.refuse(tool, err.Error(), args)
+		return nil, s.rejectArguments(tool, err.Error(), args)
 	}
 	return args, nil
 }
 
-// refuse says what was wrong, and what the schema wants.
-func (s *Schema) refuse(tool, why string, args json.RawMessage) *failure.Error {
+// rejectArguments returns the error for invalid arguments, with the required form.
+func (s *Schema) rejectArguments(tool, why string, args json.RawMessage) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "tool.Call", "the arguments of %s do not fit: %s %s", tool, why, s.Hint(args))
 }
 

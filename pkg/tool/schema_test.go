@@ -31,8 +31,8 @@ func TestSchema_ChecksArgumentsWithAHint(t *testing.T) {
 	}
 }
 
-// A check against each of these would take the stack, or for ever.
-func TestNewSchema_RefusesWhatHasNoEnd(t *testing.T) {
+// A check against each of these schemas would overflow the stack or never end.
+func TestNewSchema_RejectsEndlessSchemas(t *testing.T) {
 	var doubling strings.Builder
 	for i := range 40 {
 		fmt.Fprintf(&doubling, `"d%d": {"allOf": [{"$ref": "#/$defs/d%d"}, {"$ref": "#/$defs/d%d"}]},`, i, i+1, i+1)
@@ -52,7 +52,7 @@ func TestNewSchema_RefusesWhatHasNoEnd(t *testing.T) {
 	}
 }
 
-func TestBounded_MarksWhatItCuts(t *testing.T) {
+func TestBounded_MarksACutResult(t *testing.T) {
 	require.Equal(t, "short", tool.Bounded("short"))
 	cut := tool.Bounded(strings.Repeat("ä", tool.MaxResult))
 	require.LessOrEqual(t, len(cut), tool.MaxResult)

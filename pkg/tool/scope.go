@@ -5,9 +5,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Scope says to whom a tool opens a turn, other than the user and the author of the agent (guarantees S14). A tool
-// with the zero Scope opens it to no one else: its results are words of these two, and its arguments reach only
-// them.
+// Scope says whose text a tool may return and who may see its arguments, other than the user and the author of the
+// agent (guarantees S14). With the zero Scope, the results contain only text of these two, and the arguments reach
+// only them.
 type Scope struct {
 	// Untrusted means that its results hold what others wrote, such as pages, mails or tickets. Such words may try
 	// to make a model do something.
@@ -35,7 +35,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 		return s.Scope(), true
 	}
 	switch t := t.(type) {
-	case *with:
+	case *decorated:
 		return t.within()
 	case *startingWith:
 		return t.within()
@@ -44,7 +44,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 	}
 }
 
-func (w *with) within() (Scope, bool) {
+func (w *decorated) within() (Scope, bool) {
 	if w.scope != nil {
 		return *w.scope, true
 	}
@@ -55,7 +55,7 @@ func (w *with) within() (Scope, bool) {
 //
 //	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
 func Within(scope Scope, t Tool) Tool {
-	return wrapped(with{Tool: t, scope: &scope}, t)
+	return wrapped(decorated{Tool: t, scope: &scope}, t)
 }
 
 // Guarded reports whether the guard applies to a tool once its turn has read what others wrote: the tool does

@@ -19,7 +19,7 @@ func Reserve(ledger *budget.Ledger, events *turnstate.Events, amounts budget.Amo
 	if err != nil {
 		return reserved, err
 	}
-	for _, k := range reserved.Beyond {
+	for _, k := range reserved.Exceeded {
 		warning := event.Warning{Reason: ReasonBudgetExceeded, Message: fmt.Sprintf(
 			"limits.%s: more is used than the budget allows; its policy is to warn, so the step goes on", k)}
 		if err := events.Emit(warning); err != nil {

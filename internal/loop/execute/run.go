@@ -73,7 +73,7 @@ func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Resu
 		return c.Tool.Call(ctx, args)
 	}
 	result, err = c.Tool.(nested.Tool).CallIn(ctx, args, c.Nested)
-	if failure.IsSuperseded(err) || err != nil && e.Budget.Refusal() != nil {
+	if failure.IsSuperseded(err) || err != nil && e.Budget.Rejection() != nil {
 		c.Fatal = err
 	}
 	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop is stronger than calls that wait

@@ -107,7 +107,7 @@ func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LL
 	if err == nil {
 		return &hook.LLMReply{Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed}, nil
 	}
-	if errors.Is(err, stop.ErrStopped) || errors.Is(err, stop.ErrConsumerGone) || ctx.Err() != nil || c.Budget.Refusal() != nil {
+	if errors.Is(err, stop.ErrStopped) || errors.Is(err, stop.ErrConsumerGone) || ctx.Err() != nil || c.Budget.Rejection() != nil {
 		return nil, err
 	}
 	if c.Control.Handlers.HandlesLLMError() && !a.replayed {

@@ -146,30 +146,30 @@ func TestSession_ContinuesWithAnswers(t *testing.T) {
 
 func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
 	a, _ := keeper(t, scripted.Say("Hi."))
-	require.Contains(t, failing(t, func(f agenttest.T) {
+	require.Contains(t, failureOf(t, func(f agenttest.T) {
 		s := agenttest.NewSession(f, a)
 		s.Say("Hello.")
 		s.Approve()
 	}), "answers: there is none; waiting: none")
 }
 
-// fake is a T that records failures.
-type fake struct {
+// fakeT is a T that records failures.
+type fakeT struct {
 	*testing.T
 	failed string
 }
 
 var errFailed = errors.New("the test failed")
 
-func (f *fake) Fatalf(format string, args ...any) {
+func (f *fakeT) Fatalf(format string, args ...any) {
 	f.failed = fmt.Sprintf(format, args...)
 	panic(errFailed) // Fatalf of a test does not return either
 }
 
-// failing returns the failure of a test.
-func failing(t *testing.T, test func(agenttest.T)) string {
+// failureOf returns the failure of a test.
+func failureOf(t *testing.T, test func(agenttest.T)) string {
 	t.Helper()
-	f := &fake{T: t}
+	f := &fakeT{T: t}
 	func() {
 		defer func() { require.Equal(t, any(errFailed), recover()) }()
 		test(f)
@@ -179,10 +179,10 @@ func failing(t *testing.T, test func(agenttest.T)) string {
 
 func TestRun_FailsTheTestIfTheTurnFails(t *testing.T) {
 	a, _ := keeper(t, scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Hi."))
-	require.Equal(t, "agent keeper, turn 1: test: resource_api: down", failing(t, func(f agenttest.T) { agenttest.Run(f, a, "hi") }))
-	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).Artifact("none") }), "load artifact none: "))
-	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).Set("trace_id", "x") }), "set trace_id: "))
-	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).History() }), "load history: "))
+	require.Equal(t, "agent keeper, turn 1: test: resource_api: down", failureOf(t, func(f agenttest.T) { agenttest.Run(f, a, "hi") }))
+	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).Artifact("none") }), "load artifact none: "))
+	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).Set("trace_id", "x") }), "set trace_id: "))
+	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).History() }), "load history: "))
 }
 
 // resource is a tool that records when it is started and closed.
@@ -219,5 +219,5 @@ func TestSession_StartsAndClosesItsAgent(t *testing.T) {
 	require.Equal(t, []string{"start", "close"}, log)
 
 	files.fail = errors.New("no such folder")
-	require.Contains(t, failing(t, func(f agenttest.T) { agenttest.NewSession(f, a) }), "start agent a: ")
+	require.Contains(t, failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a) }), "start agent a: ")
 }

@@ -77,8 +77,8 @@ func newFlow(
 	})
 }
 
-// series holds children that run one after the other.
-type series struct {
+// childSequence holds children that run one after the other.
+type childSequence struct {
 	inv            agent.Invocation
 	yield          func(event.Event, error) bool
 	prior          int              // results of the steps before the flow
@@ -86,12 +86,12 @@ type series struct {
 	last           event.TurnResult // of the child before
 }
 
-func newSeries(inv agent.Invocation, yield func(event.Event, error) bool) *series {
-	return &series{inv: inv, yield: yield, prior: len(inv.Step.Prior)}
+func newSeries(inv agent.Invocation, yield func(event.Event, error) bool) *childSequence {
+	return &childSequence{inv: inv, yield: yield, prior: len(inv.Step.Prior)}
 }
 
 // run runs a child, and reports whether the next one may follow.
-func (s *series) run(ctx context.Context, child *agent.Agent) bool {
+func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 	switch {
 	case ctx.Err() != nil:
 		return s.yield(event.Event{}, ctx.Err()) && false
@@ -113,7 +113,7 @@ func (s *series) run(ctx context.Context, child *agent.Agent) bool {
 }
 
 // addPrior hands a result to the children that follow. They get the last result of each agent.
-func (s *series) addPrior(result execution.Result) {
+func (s *childSequence) addPrior(result execution.Result) {
 	before := s.inv.Step.Prior[:s.prior]
 	own := slices.DeleteFunc(slices.Clone(s.inv.Step.Prior[s.prior:]), func(r execution.Result) bool { return r.Agent == result.Agent })
 	s.inv.Step.Prior = slices.Concat(before, own, []execution.Result{result})

@@ -23,8 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// says returns an agent that replies with the texts in order, each for 10 tokens, and its model.
-func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
+// sayingAgent returns an agent that replies with the texts in order, each for 10 tokens, and its model.
+func sayingAgent(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	var script []scripted.Reply
 	for _, text := range texts {
@@ -34,8 +34,8 @@ func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.M
 	return build(t, agent.Config{Name: name, Model: model}), model
 }
 
-// flowOf returns a flow, which must be valid.
-func flowOf(t *testing.T) func(*agent.Agent, error) *agent.Agent {
+// mustBuildFlow returns a flow, which must be valid.
+func mustBuildFlow(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	return func(a *agent.Agent, err error) *agent.Agent {
 		t.Helper()
 		require.NoError(t, err)
@@ -63,12 +63,12 @@ func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events 
 // Req: AD-9, AD-28
 func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 	finder := build(t, agent.Config{
-		Name: "finder", Model: scripted.New(look("a"), scripted.Reply{Deltas: []string{"I found a."}, Usage: execution.Usage{OutputTokens: 10}}),
+		Name: "finder", Model: scripted.New(lookupReply("a"), scripted.Reply{Deltas: []string{"I found a."}, Usage: execution.Usage{OutputTokens: 10}}),
 		Tools: []tool.Tool{lookup(t)}, OutputKey: "finding",
 	})
 	model := scripted.New(scripted.Reply{Deltas: []string{"A it is."}, Usage: execution.Usage{OutputTokens: 10}})
 	writer := build(t, agent.Config{Name: "writer", Model: model, Instructions: "Write about {finding}"})
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, finder, writer))
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, finder, writer))
 
 	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("What is there?")})
 	require.NoError(t, err)
@@ -96,11 +96,11 @@ func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 
 // Req: AD-28
 func TestSequence_StopsAtAnError(t *testing.T) {
-	first, _ := says(t, "first", "One.")
+	first, _ := sayingAgent(t, "first", "One.")
 	broken := failure.New(failure.ResourceAPI, "test", "down")
 	second := build(t, agent.Config{Name: "second", Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 5}, Err: broken})})
-	third, never := says(t, "third")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second, third))
+	third, never := sayingAgent(t, "third")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second, third))
 	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
 	require.ErrorIs(t, err, broken)
 	require.Empty(t, never.Requests())
@@ -112,8 +112,8 @@ func TestSequence_StopsAtAnError(t *testing.T) {
 
 func TestSequence_ContinuesAfterAChildThatDegrades(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(), OnFailure: agent.Degrade})
-	second, _ := says(t, "second", "Two.")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	second, _ := sayingAgent(t, "second", "Two.")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "Two.", done.Result.Text)
@@ -122,8 +122,8 @@ func TestSequence_ContinuesAfterAChildThatDegrades(t *testing.T) {
 
 func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
-	second, never := says(t, "second")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	second, never := sayingAgent(t, "second")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("it")})
 	require.NoError(t, err)
 	require.Empty(t, never.Requests())
@@ -133,9 +133,9 @@ func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 }
 
 func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
-	first, before := says(t, "first", "It is about money.")
-	second, model := says(t, "second", "billing")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	first, before := sayingAgent(t, "first", "It is about money.")
+	second, model := sayingAgent(t, "second", "billing")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	step := question("hi")
 	step.Routes = []string{"billing", "support"}
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: step})
@@ -147,7 +147,7 @@ func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
 }
 
 // A handler that ends a turn ends one agent; a stop stops all agents of the flow.
-func TestSequence_EndEndsOneAgentAndStopAll(t *testing.T) {
+func TestSequence_EndEndsOneAgentAndStopEndsAll(t *testing.T) {
 	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
 	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
 	stops := hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Stop("enough"); return nil })
@@ -162,9 +162,9 @@ func TestSequence_EndEndsOneAgentAndStopAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{tc.handler}})
-			second, model := says(t, "second", "Two.")
+			second, model := sayingAgent(t, "second", "Two.")
 			completed := 0
-			team := flowOf(t)(flow.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
+			team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
 				hook.OnComplete(func(context.Context, *hook.Completion) error { completed++; return nil }),
 			}}, first, second))
 			_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
@@ -183,8 +183,8 @@ func TestSequence_IsStoppedFromOutside(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{
 		hook.OnComplete(func(context.Context, *hook.Completion) error { now(); return nil }),
 	}})
-	second, never := says(t, "second")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	second, never := sayingAgent(t, "second")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
@@ -197,8 +197,8 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{
 		hook.OnComplete(func(context.Context, *hook.Completion) error { cancel(); return nil }),
 	}})
-	second, never := says(t, "second")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	second, never := sayingAgent(t, "second")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	_, done, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, event.Interrupted, done.Reason)
@@ -207,9 +207,9 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 
 // Req: AD-10
 func TestSequence_EndsWhenTheReaderStops(t *testing.T) {
-	first, _ := says(t, "first", "One.")
-	second, never := says(t, "second")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
+	first, _ := sayingAgent(t, "first", "One.")
+	second, never := sayingAgent(t, "second")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	broken := errors.New("the stream is gone")
 	_, _, err := execute(t.Context(), team, question("hi"), func(e event.Event) error {
 		if e.Kind() == "llm_call" {
@@ -223,9 +223,9 @@ func TestSequence_EndsWhenTheReaderStops(t *testing.T) {
 
 // Req: AD-28
 func TestRepeat_EndsOnCount(t *testing.T) {
-	writer, model := says(t, "writer", "Draft 1.", "Draft 2.", "Draft 3.")
-	critic, _ := says(t, "critic", "Shorter.", "Still shorter.", "Fine.")
-	team := flowOf(t)(flow.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
+	writer, model := sayingAgent(t, "writer", "Draft 1.", "Draft 2.", "Draft 3.")
+	critic, _ := sayingAgent(t, "critic", "Shorter.", "Still shorter.", "Fine.")
+	team := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Write.")})
 	require.NoError(t, err)
 	require.Equal(t, "Fine.", done.Result.Text)
@@ -266,13 +266,13 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 		}()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			writer, model := says(t, "writer", "Draft 1.", "Draft 2.")
+			writer, model := sayingAgent(t, "writer", "Draft 1.", "Draft 2.")
 			critic.Name = "critic"
-			after, never := says(t, "after", "Next.")
+			after, never := sayingAgent(t, "after", "Next.")
 			// A sequence passes the escalation on, and still runs to its end.
-			inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
-			rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
-			outer := flowOf(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
+			inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
+			rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
+			outer := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
 			_, done, err := observe(t.Context(), outer, agent.Invocation{Step: question("Write.")})
 			require.NoError(t, err)
 			require.Equal(t, "Fine.", done.Result.Text)
@@ -294,7 +294,7 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 			yield(event.Event{Payload: event.Message{Text: "again"}}, nil)
 		}
 	}})
-	team := flowOf(t)(flow.Repeat(agent.Config{Name: "team"}, 0, child))
+	team := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "team"}, 0, child))
 	_, _, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, 100, rounds)
@@ -303,10 +303,10 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 // An author's own function runs other agents as a flow does.
 //
 // Req: AD-9, AD-16
-func TestRun_AFunctionCanRunAgents(t *testing.T) {
-	plan, _ := says(t, "plan", "big")
-	big, _ := says(t, "big", "A big answer.")
-	small, _ := says(t, "small")
+func TestRun_FunctionRunsAgents(t *testing.T) {
+	plan, _ := sayingAgent(t, "plan", "big")
+	big, _ := sayingAgent(t, "big", "A big answer.")
+	small, _ := sayingAgent(t, "small")
 	chooser := build(t, agent.Config{Name: "chooser", Agents: []*agent.Agent{plan, big, small}, Run: func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			next := plan
@@ -335,7 +335,7 @@ func TestRun_AFunctionCanRunAgents(t *testing.T) {
 }
 
 func TestFlow_ReportsAnInvalidConfig(t *testing.T) {
-	child, _ := says(t, "child")
+	child, _ := sayingAgent(t, "child")
 	run := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }
 	for want, flow := range map[string]func() (*agent.Agent, error){
 		"needs one at least": func() (*agent.Agent, error) { return flow.Sequence(agent.Config{Name: "team"}) },

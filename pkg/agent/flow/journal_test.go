@@ -62,24 +62,24 @@ func (j *journal) replies() (n int) {
 	return n
 }
 
-// world counts the calls of models and tools in all attempts.
-type world struct {
+// callCounts counts the calls of models and tools in all attempts.
+type callCounts struct {
 	mu    sync.Mutex
 	asked int            // models
 	did   map[string]int // tool calls by effect, argument and idempotency key
 	hooks []hook.Handler // of all agents that have tools
 }
 
-// brain is a model that makes its calls in its first round, and then repeats the results, so that its text depends
+// callingModel is a model that makes its calls in its first round, and then repeats the results, so that its text depends
 // on them.
-type brain struct {
-	world *world
+type callingModel struct {
+	world *callCounts
 	calls []conversation.ToolCall
 }
 
-func (brain) Name() string { return "test/brain" }
+func (callingModel) Name() string { return "test/brain" }
 
-func (b brain) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (b callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		var read []string
 		for _, m := range req.Messages {
@@ -98,8 +98,8 @@ func (b brain) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	}
 }
 
-// act returns a tool that records its call in the world and in the state.
-func (w *world) act(t *testing.T, effect execution.Effect) tool.Tool {
+// recordingTool returns a tool that records its call in the world and in the state.
+func (w *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
 		What string `json:"what"`
@@ -118,34 +118,34 @@ func call(name, argument, value string) conversation.ToolCall {
 	return conversation.ToolCall{ID: name + value, Name: name, Arguments: fmt.Sprintf(`{%q: %q}`, argument, value)}
 }
 
-// worker returns an agent that calls a tool of each effect once.
-func (w *world) worker(t *testing.T, name string) *agent.Agent {
+// workerAgent returns an agent that calls a tool of each effect once.
+func (w *callCounts) workerAgent(t *testing.T, name string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
 		Name: name, Handlers: w.hooks,
-		Tools: []tool.Tool{w.act(t, execution.Read), w.act(t, execution.Idempotent)},
-		Model: brain{w, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
+		Tools: []tool.Tool{w.recordingTool(t, execution.Read), w.recordingTool(t, execution.Idempotent)},
+		Model: callingModel{w, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
 	})
 }
 
-// boss returns an agent that asks two agents in parallel, and then one that is a sequence.
-func (w *world) boss(t *testing.T) *agent.Agent {
+// bossAgent returns an agent that asks two agents in parallel, and then one that is a sequence.
+func (w *callCounts) bossAgent(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
 	calls := []conversation.ToolCall{call("idempotent", "what", "boss i")}
-	pair := flowOf(t)(flow.Sequence(agent.Config{Name: "pair"}, w.worker(t, "one"), w.worker(t, "two")))
-	for _, a := range []*agent.Agent{w.worker(t, "aide"), pair} {
+	pair := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "pair"}, w.workerAgent(t, "one"), w.workerAgent(t, "two")))
+	for _, a := range []*agent.Agent{w.workerAgent(t, "aide"), pair} {
 		inner, err := flow.AsTool(a, flow.AsToolConfig{})
 		require.NoError(t, err)
 		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
 	}
 	return build(t, agent.Config{
-		Name: "boss", Handlers: w.hooks, Parallel: true, Tools: append(tools, w.act(t, execution.Idempotent)), Model: brain{w, calls},
+		Name: "boss", Handlers: w.hooks, Parallel: true, Tools: append(tools, w.recordingTool(t, execution.Idempotent)), Model: callingModel{w, calls},
 	})
 }
 
-// counting returns a flow that repeats until a tool ends the second round.
-func (w *world) counting(t *testing.T) *agent.Agent {
+// repeatingFlow returns a flow that repeats until a tool ends the second round.
+func (w *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 	t.Helper()
 	type none struct{}
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ none) (string, error) {
@@ -161,20 +161,20 @@ func (w *world) counting(t *testing.T) *agent.Agent {
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
+	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{w, []conversation.ToolCall{{Name: "count"}}}})
 }
 
-// flow returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
-func (w *world) flow(t *testing.T) *agent.Agent {
+// flowOfEveryKind returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
+func (w *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 	t.Helper()
-	inner := flowOf(t)(flow.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
-	deep := flowOf(t)(flow.Parallel(agent.Config{Name: "deep"}, w.worker(t, "e"), w.worker(t, "f")))
-	beside := flowOf(t)(flow.Parallel(agent.Config{Name: "beside"}, w.worker(t, "b"), inner, deep, w.boss(t)))
-	rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 5, w.counting(t)))
-	return flowOf(t)(flow.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.worker(t, "a"), beside, rounds, w.worker(t, "z")))
+	inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, w.workerAgent(t, "c"), w.workerAgent(t, "d")))
+	deep := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "deep"}, w.workerAgent(t, "e"), w.workerAgent(t, "f")))
+	beside := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "beside"}, w.workerAgent(t, "b"), inner, deep, w.bossAgent(t)))
+	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 5, w.repeatingFlow(t)))
+	return mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.workerAgent(t, "a"), beside, rounds, w.workerAgent(t, "z")))
 }
 
-func (w *world) invocation(j *journal) agent.Invocation {
+func (w *callCounts) invocation(j *journal) agent.Invocation {
 	step := question("Do it.")
 	step.TurnID, step.Journal, step.Attempt = "turn-1", j, 1
 	return agent.Invocation{Step: step}
@@ -183,15 +183,15 @@ func (w *world) invocation(j *journal) agent.Invocation {
 // A turn that continues a failed turn calls its tools under the keys of the failed turn.
 //
 // Req: OC-27
-func TestFlow_KeysAreTheFailedTurnsKeys(t *testing.T) {
-	w := &world{did: map[string]int{}}
-	_, _, err := observe(t.Context(), w.flow(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
+func TestFlow_ResumeUsesTheKeysOfTheFailedTurn(t *testing.T) {
+	w := &callCounts{did: map[string]int{}}
+	_, _, err := observe(t.Context(), w.flowOfEveryKind(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
 	before := slices.Sorted(maps.Keys(w.did))
 	w.did = map[string]int{}
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.TurnID, inv.Step.Origin = "turn-2", "turn-1"
-	_, _, err = observe(t.Context(), w.flow(t), inv)
+	_, _, err = observe(t.Context(), w.flowOfEveryKind(t), inv)
 	require.NoError(t, err)
 	require.Equal(t, before, slices.Sorted(maps.Keys(w.did)))
 }
@@ -202,8 +202,8 @@ func TestFlow_KeysAreTheFailedTurnsKeys(t *testing.T) {
 // Req: AD-28, AD-29
 func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	w := &world{did: map[string]int{}}
-	flow := w.flow(t)
+	w := &callCounts{did: map[string]int{}}
+	flow := w.flowOfEveryKind(t)
 	j := &journal{entries: map[string]execution.Entry{}}
 	_, want, err := observe(t.Context(), flow, w.invocation(j))
 	require.NoError(t, err)
@@ -246,16 +246,16 @@ func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 }
 
 // A tool's changes of state are applied when its result comes from the journal.
-func TestAgent_ANewAttemptHasTheStateThatToolsChanged(t *testing.T) {
-	w := &world{did: map[string]int{}}
+func TestAgent_NewAttemptKeepsChangesOfState(t *testing.T) {
+	w := &callCounts{did: map[string]int{}}
 	j := &journal{entries: map[string]execution.Entry{}}
-	for e, err := range w.worker(t, "a").Run(t.Context(), w.invocation(j)) {
+	for e, err := range w.workerAgent(t, "a").Run(t.Context(), w.invocation(j)) {
 		require.NoError(t, err)
 		if done, ok := e.Payload.(event.ToolFinished); ok && done.Tool == "idempotent" {
 			break
 		}
 	}
-	_, done, err := observe(t.Context(), w.worker(t, "a"), w.invocation(j))
+	_, done, err := observe(t.Context(), w.workerAgent(t, "a"), w.invocation(j))
 	require.NoError(t, err)
 	require.Len(t, w.did, 2)
 	require.Equal(t, []string{"did a i", "did a r"}, slices.Sorted(maps.Keys(done.State)))
@@ -264,17 +264,17 @@ func TestAgent_ANewAttemptHasTheStateThatToolsChanged(t *testing.T) {
 // A tool that may run at most once runs once, also in a flow.
 func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	for after := 0; ; after++ {
-		w := &world{did: map[string]int{}}
+		w := &callCounts{did: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
 		once := func(name string) *agent.Agent {
-			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
+			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
 		}
 		team := func() *agent.Agent {
 			aide, err := flow.AsTool(once("aide"), flow.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
-			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: brain{w, []conversation.ToolCall{call("aide", "request", "help")}}})
-			return flowOf(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
+			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request", "help")}}})
+			return mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
 		lost, left := false, after
 		for _, err := range team().Run(t.Context(), w.invocation(j)) {
@@ -300,9 +300,9 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	var before []string
 	for range 5 {
-		w := &world{did: map[string]int{}}
+		w := &callCounts{did: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
-		_, _, err := observe(t.Context(), w.flow(t), w.invocation(j))
+		_, _, err := observe(t.Context(), w.flowOfEveryKind(t), w.invocation(j))
 		require.NoError(t, err)
 		require.Empty(t, j.clashes)
 		var now []string
@@ -319,9 +319,9 @@ func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 
 // An event of a child has its branch in the flow.
 func TestFlow_BranchesNest(t *testing.T) {
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	branches := map[string]bool{}
-	for e, err := range w.flow(t).Run(t.Context(), agent.Invocation{Step: question("Do it.")}) {
+	for e, err := range w.flowOfEveryKind(t).Run(t.Context(), agent.Invocation{Step: question("Do it.")}) {
 		require.NoError(t, err)
 		if e.Kind() != (event.UserInput{}).Kind() {
 			branches[e.Author+" "+e.Branch] = true

@@ -16,7 +16,7 @@ import (
 
 // If parallel agents end differently, a failure takes precedence, then a question to the user, then an answer,
 // whichever came first.
-func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T) {
+func TestParallel_FailureWinsOverQuestionAndAnswer(t *testing.T) {
 	children := map[string]func() *agent.Agent{
 		"answers": func() *agent.Agent {
 			return build(t, agent.Config{Name: "answers", Model: scripted.New(scripted.Say("It is red."))})
@@ -45,7 +45,7 @@ func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T
 		for _, name := range tc.names {
 			beside = append(beside, children[name]())
 		}
-		team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, beside...))
+		team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team"}, beside...))
 		_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Where is it?")})
 		require.Equal(t, tc.reason, done.Reason, "%v: %v", tc.names, err)
 		require.Equal(t, tc.reason == event.Failed, err != nil, "%v", tc.names)

@@ -25,7 +25,7 @@ import (
 // Run and Agents of c must be empty. Modes: as for Sequence.
 func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 	return newFlow(c, children, func(ctx context.Context, inv agent.Invocation, yield func(event.Event, error) bool) {
-		p := &parallel{inv: inv, scope: scope.RunFrom(ctx).Scope, children: children, yield: yield, messages: make(chan message), unread: make(chan struct{})}
+		p := &parallelRun{inv: inv, scope: scope.RunFrom(ctx).Scope, children: children, yield: yield, messages: make(chan childEvent), unread: make(chan struct{})}
 		p.run(ctx)
 	})
 }
@@ -33,19 +33,19 @@ func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 // errUnread says that the reader of the events has stopped.
 var errUnread = errors.New("the reader of the events has stopped")
 
-// parallel holds children that run concurrently.
-type parallel struct {
+// parallelRun holds children that run concurrently.
+type parallelRun struct {
 	inv      agent.Invocation
 	scope    scope.Scope // each child runs in a fork of it
 	children []*agent.Agent
 	yield    func(event.Event, error) bool
 
-	messages chan message
+	messages chan childEvent
 	unread   chan struct{} // closed when the reader has stopped
 }
 
-// message is an event of a child, or its error. The child continues after the event was taken.
-type message struct {
+// childEvent is an event of a child, or its error. The child continues after the event was taken.
+type childEvent struct {
 	child int
 	event event.Event
 	err   error
@@ -53,7 +53,7 @@ type message struct {
 }
 
 // run runs all children. It returns when the last one has ended, also when the reader panics.
-func (p *parallel) run(ctx context.Context) {
+func (p *parallelRun) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	signal := p.inv.Stop
 	if signal == nil {
@@ -101,11 +101,11 @@ func (p *parallel) run(ctx context.Context) {
 }
 
 // runChild sends the events of a child.
-func (p *parallel) runChild(ctx context.Context, child int, inv agent.Invocation) {
+func (p *parallelRun) runChild(ctx context.Context, child int, inv agent.Invocation) {
 	taken := make(chan struct{})
 	for e, err := range p.children[child].Run(ctx, inv) {
 		select {
-		case p.messages <- message{child, e, err, taken}:
+		case p.messages <- childEvent{child, e, err, taken}:
 		case <-p.unread:
 			return
 		}
@@ -119,7 +119,7 @@ func (p *parallel) runChild(ctx context.Context, child int, inv agent.Invocation
 
 // emitEvents emits the events of the children until all have ended, and returns their results and the first error. After
 // an error it emits no event.
-func (p *parallel) emitEvents(cancel, stopAll func()) ([]event.TurnResult, error) {
+func (p *parallelRun) emitEvents(cancel, stopAll func()) ([]event.TurnResult, error) {
 	results := make([]event.TurnResult, len(p.children))
 	var failed error
 	for m := range p.messages {
@@ -142,7 +142,7 @@ func (p *parallel) emitEvents(cancel, stopAll func()) ([]event.TurnResult, error
 }
 
 // emitAnswer emits one answer of all children.
-func (p *parallel) emitAnswer(results []event.TurnResult) {
+func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 	var texts []string
 	var waiting []execution.Pending
 	reasons := map[event.Reason]bool{}

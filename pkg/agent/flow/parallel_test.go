@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// remembers returns an agent that waits for a gate, sets keys of state, and repeats the state that it saw before.
-func remembers(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
+// rememberingAgent returns an agent that waits for a gate, sets keys of state, and repeats the state that it saw before.
+func rememberingAgent(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Model: scripted.New(scripted.Reply{Deltas: []string{name + " says."}, Wait: gate}), Handlers: []hook.Handler{
 		hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
@@ -47,12 +47,12 @@ func remembers(t *testing.T, name string, gate <-chan struct{}, set map[string]s
 func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
-	left := remembers(t, "left", gates[0], map[string]string{"shared": "left", "left": "1", "temp:left": "1"})
-	right := remembers(t, "right", gates[1], map[string]string{"shared": "right"})
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
+	left := rememberingAgent(t, "left", gates[0], map[string]string{"shared": "left", "left": "1", "temp:left": "1"})
+	right := rememberingAgent(t, "right", gates[1], map[string]string{"shared": "right"})
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	after := build(t, agent.Config{Name: "after", Model: scripted.New(scripted.Say("Done.")), Instructions: "{shared} {left} {temp:left}"})
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("before")), OutputKey: "shared"})
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, first, both, after))
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, both, after))
 
 	close(gates[1]) // the second child ends first
 	var order, branches []string
@@ -81,12 +81,12 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 }
 
 func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
-	left, _ := says(t, "left", "One.")
+	left, _ := sayingAgent(t, "left", "One.")
 	middle := build(t, agent.Config{Name: "middle", Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil }),
 	}})
-	right, _ := says(t, "right", "Two.")
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, middle, right))
+	right, _ := sayingAgent(t, "right", "Two.")
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, middle, right))
 	_, done, err := observe(t.Context(), both, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "left:\nOne.\n\nright:\nTwo.", done.Result.Text)
@@ -94,8 +94,8 @@ func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
 	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)
 }
 
-// yields returns an agent whose function emits numbered thoughts, and records when each was taken.
-func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
+// yieldingAgent returns an agent whose function emits numbered thoughts, and records when each was taken.
+func yieldingAgent(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -112,9 +112,9 @@ func yields(t *testing.T, name string, many int, seen *notes) *agent.Agent {
 }
 
 // Req: AD-28
-func TestParallel_AChildContinuesAfterItsEventWasTaken(t *testing.T) {
+func TestParallel_ChildWaitsUntilItsEventIsTaken(t *testing.T) {
 	var seen notes
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 20, &seen), yields(t, "right", 20, &seen)))
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, yieldingAgent(t, "left", 20, &seen), yieldingAgent(t, "right", 20, &seen)))
 	next := map[string]int{}
 	_, err := both.Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 		if p, ok := e.Payload.(event.Thinking); ok {
@@ -154,7 +154,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 			started := make(chan struct{})
 			config := bad(started)
 			config.Name = "bad"
-			both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right"), build(t, config)))
+			both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right"), build(t, config)))
 			rounds := 0
 			done, err := both.Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 				if e.Kind() == "tool_execution" {
@@ -171,7 +171,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 	}
 
 	t.Run("the reader stops", func(t *testing.T) {
-		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 			require.NoError(t, err)
 			if e.Kind() == "text_delta" {
@@ -180,7 +180,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 		}
 	})
 	t.Run("the reader panics", func(t *testing.T) {
-		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		require.PanicsWithValue(t, "mine", func() {
 			for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 				if err == nil && e.Kind() == "text_delta" {
@@ -191,7 +191,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 	})
 	t.Run("its context ends", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
+		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		_, err := both.Execute(ctx, agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 			if e.Kind() == "text_delta" {
 				cancel()
@@ -208,19 +208,19 @@ func TestParallel_StopsAllWhenOneIsStopped(t *testing.T) {
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Stop("enough"); return nil }),
 	}})
 	right := build(t, agent.Config{Name: "right", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	_, done, err := observe(t.Context(), both, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 	require.Equal(t, "left:\nThe turn was stopped: enough\n\nright:\nThe turn was stopped.", done.Result.Text)
 }
 
-func TestParallel_AsksTheUserIfAChildDoes(t *testing.T) {
+func TestParallel_PassesOnTheQuestionOfAChild(t *testing.T) {
 	left := build(t, agent.Config{Name: "left", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
-	right, _ := says(t, "right", "Two.")
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
-	after, never := says(t, "after")
-	team := flowOf(t)(flow.Sequence(agent.Config{Name: "team"}, both, after))
+	right, _ := sayingAgent(t, "right", "Two.")
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
+	after, never := sayingAgent(t, "after")
+	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, both, after))
 	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("it")})
 	require.NoError(t, err)
 	require.True(t, done.Result.InputRequired)
@@ -231,7 +231,7 @@ func TestParallel_AsksTheUserIfAChildDoes(t *testing.T) {
 // Events are numbered within the invocation, whichever child emits them.
 func TestParallel_EveryEventHasANumberOfItsOwn(t *testing.T) {
 	var seen notes
-	both := flowOf(t)(flow.Parallel(agent.Config{Name: "both"}, yields(t, "left", 50, &seen), yields(t, "right", 50, &seen)))
+	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, yieldingAgent(t, "left", 50, &seen), yieldingAgent(t, "right", 50, &seen)))
 	ids := map[int]bool{}
 	for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
 		require.NoError(t, err)

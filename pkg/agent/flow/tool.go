@@ -133,7 +133,7 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 		return agent.Invocation{Step: execution.Step{History: []conversation.Message{said}}}, scope.Scope{}
 	}
 	in := parent.Scope
-	in.Memory, in.Numbers, in.Aside = in.Memory.Fork(t.agent.Name()), nil, true
+	in.Memory, in.Numbers, in.IsSilent = in.Memory.Fork(t.agent.Name()), nil, true
 	s := parent.Step
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
 	s.Assignment = execution.Assignment{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}

@@ -15,23 +15,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// parent returns an agent that asks child, and then calls a tool itself.
-func (w *world) parent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
+// parentAgent returns an agent that asks child, and then calls a tool itself.
+func (w *callCounts) parentAgent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{toolOf(t, child), w.act(t, execution.Read)},
-		Model: brain{w, []conversation.ToolCall{call(child.Name(), "request", "help"), call("read", "what", name)}},
+		Name: name, Tools: []tool.Tool{mustBuildTool(t, child), w.recordingTool(t, execution.Read)},
+		Model: callingModel{w, []conversation.ToolCall{call(child.Name(), "request", "help"), call("read", "what", name)}},
 	})
 }
 
-// stopped runs an agent until a nested call waits, and returns the turn that stops it.
-func (w *world) stopped(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
+// stoppedTurn runs an agent until a nested call waits, and returns the turn that stops it.
+func (w *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
 	t.Helper()
 	inv := w.invocation(j)
 	_, done, err := observe(t.Context(), boss, inv)
 	require.NoError(t, err)
 	require.Len(t, done.Result.Pending, 1)
-	return next(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"})
+	return continuingTurn(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"})
 }
 
 // A person who stops a call stops the turn, however deep the agent is that made it: no later tool runs. Wherever the
@@ -39,22 +39,22 @@ func (w *world) stopped(t *testing.T, boss *agent.Agent, j *journal) agent.Invoc
 //
 // Req: AD-29, AD-32, CO-63
 func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
-	for name, child := range map[string]func(*world) *agent.Agent{
-		"a child": func(w *world) *agent.Agent { return w.once(t, "aide") },
-		"in a flow": func(w *world) *agent.Agent {
-			return flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, w.once(t, "aide")))
+	for name, child := range map[string]func(*callCounts) *agent.Agent{
+		"a child": func(w *callCounts) *agent.Agent { return w.onceAgent(t, "aide") },
+		"in a flow": func(w *callCounts) *agent.Agent {
+			return mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "flow"}, w.onceAgent(t, "aide")))
 		},
-		"in branches": func(w *world) *agent.Agent {
-			return flowOf(t)(flow.Parallel(agent.Config{Name: "flow"}, w.once(t, "aide")))
+		"in branches": func(w *callCounts) *agent.Agent {
+			return mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "flow"}, w.onceAgent(t, "aide")))
 		},
-		"a grandchild": func(w *world) *agent.Agent { return w.parent(t, "middle", w.once(t, "aide")) },
+		"a grandchild": func(w *callCounts) *agent.Agent { return w.parentAgent(t, "middle", w.onceAgent(t, "aide")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := 0
 			for lost := true; lost; after++ {
-				w := &world{did: map[string]int{}}
-				boss, j := w.parent(t, "boss", child(w)), &journal{entries: map[string]execution.Entry{}}
-				inv := w.stopped(t, boss, j)
+				w := &callCounts{did: map[string]int{}}
+				boss, j := w.parentAgent(t, "boss", child(w)), &journal{entries: map[string]execution.Entry{}}
+				inv := w.stoppedTurn(t, boss, j)
 				left := after
 				lost = false
 				for _, err := range boss.Run(t.Context(), inv) {
@@ -82,9 +82,9 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 //
 // Req: AD-29, CO-63
 func TestAsTool_AHandlerStopsOnlyItsOwnAgent(t *testing.T) {
-	w := &world{did: map[string]int{}}
-	aide := w.once(t, "aide", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough."); return nil }))
-	_, done, err := observe(t.Context(), w.parent(t, "boss", aide), w.invocation(&journal{entries: map[string]execution.Entry{}}))
+	w := &callCounts{did: map[string]int{}}
+	aide := w.onceAgent(t, "aide", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough."); return nil }))
+	_, done, err := observe(t.Context(), w.parentAgent(t, "boss", aide), w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
 	require.Equal(t, event.Natural, done.Reason)
 	require.Equal(t, "read [The turn was stopped: enough.|did boss]", done.Result.Text)

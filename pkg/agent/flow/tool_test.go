@@ -20,16 +20,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// toolOf returns an agent as a tool, which must be valid.
-func toolOf(t *testing.T, a *agent.Agent) tool.Tool {
+// mustBuildTool returns an agent as a tool, which must be valid.
+func mustBuildTool(t *testing.T, a *agent.Agent) tool.Tool {
 	t.Helper()
 	made, err := flow.AsTool(a, flow.AsToolConfig{})
 	require.NoError(t, err)
 	return made
 }
 
-// bossOf returns an agent that calls its tool once, and then says the result.
-func bossOf(t *testing.T, asked tool.Tool, handlers ...hook.Handler) *agent.Agent {
+// agentThatCallsTool returns an agent that calls its tool once, and then says the result.
+func agentThatCallsTool(t *testing.T, asked tool.Tool, handlers ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
 		Name: "boss", Tools: []tool.Tool{asked}, Handlers: handlers, OutputKey: "answer",
@@ -41,9 +41,9 @@ func bossOf(t *testing.T, asked tool.Tool, handlers ...hook.Handler) *agent.Agen
 }
 
 // Req: AD-29
-func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
+func TestAsTool_HasItsOwnSession(t *testing.T) {
 	var info hook.Info
-	model := scripted.New(look("a"), scripted.Reply{Deltas: []string{"Found a."}, Usage: execution.Usage{OutputTokens: 5}})
+	model := scripted.New(lookupReply("a"), scripted.Reply{Deltas: []string{"Found a."}, Usage: execution.Usage{OutputTokens: 5}})
 	finder := build(t, agent.Config{
 		Name: "finder", Description: "Finds things.", Model: model, Tools: []tool.Tool{lookup(t)}, OutputKey: "finding",
 		Instructions: "{color} {finding?}", Handlers: []hook.Handler{
@@ -56,7 +56,7 @@ func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
 	})
 	var result string
 	var spent execution.Usage
-	boss := bossOf(t, toolOf(t, finder),
+	boss := agentThatCallsTool(t, mustBuildTool(t, finder),
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { return turn.Memory().Set("color", "blue") }),
 		hook.AfterEachTool(func(_ context.Context, c *hook.Call) error {
 			result, spent = c.Text, c.Usage()
@@ -86,8 +86,8 @@ func TestAsTool_IsASessionOfItsOwn(t *testing.T) {
 }
 
 func TestAsTool_DescribesItselfToTheModel(t *testing.T) {
-	child, _ := says(t, "child")
-	made := toolOf(t, child)
+	child, _ := sayingAgent(t, "child")
+	made := mustBuildTool(t, child)
 	require.Equal(t, "child", made.Spec().Name)
 	require.Equal(t, "Asks the agent child.", made.Spec().Description)
 	named, err := flow.AsTool(child, flow.AsToolConfig{Name: "ask_child", Description: "Knows it all."})
@@ -107,18 +107,18 @@ func TestAsTool_HasTheStrictestEffect(t *testing.T) {
 	reads, writes := tool.With(execution.Read, lookup(t)), tool.With(execution.Idempotent, lookup(t))
 	for want, a := range map[execution.Effect][]*agent.Agent{
 		execution.Read:       {with("none"), with("reads", reads)},
-		execution.Idempotent: {with("writes", writes), flowOf(t)(flow.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
-		execution.AtMostOnce: {with("undeclared", lookup(t)), with("nested", toolOf(t, with("inner", lookup(t))))},
+		execution.Idempotent: {with("writes", writes), mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
+		execution.AtMostOnce: {with("undeclared", lookup(t)), with("nested", mustBuildTool(t, with("inner", lookup(t))))},
 	} {
 		for _, one := range a {
-			require.Equal(t, want, tool.EffectOf(toolOf(t, one)), one.Name())
+			require.Equal(t, want, tool.EffectOf(mustBuildTool(t, one)), one.Name())
 		}
 	}
 	own := build(t, agent.Config{Name: "own", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }})
-	require.Equal(t, execution.Idempotent, tool.EffectOf(toolOf(t, own)))
+	require.Equal(t, execution.Idempotent, tool.EffectOf(mustBuildTool(t, own)))
 }
 
-func TestAsTool_ReturnsHowTheAgentEnded(t *testing.T) {
+func TestAsTool_ReturnsTheOutcomeOfTheAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		child  agent.Config
 		status event.ToolStatus
@@ -131,7 +131,7 @@ func TestAsTool_ReturnsHowTheAgentEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.child.Name = "child"
 			var told event.ToolFinished
-			done, err := bossOf(t, toolOf(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
+			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
 				if p, ok := e.Payload.(event.ToolFinished); ok {
 					told = p
 				}
@@ -150,7 +150,7 @@ func TestAsTool_EscalatesForItsParent(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Say("Enough.")), Handlers: []hook.Handler{
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Escalate(); return nil }),
 	}})
-	rounds := flowOf(t)(flow.Repeat(agent.Config{Name: "rounds"}, 3, bossOf(t, toolOf(t, child))))
+	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 3, agentThatCallsTool(t, mustBuildTool(t, child))))
 	_, done, err := observe(t.Context(), rounds, agent.Invocation{Step: question("hi")})
 	require.NoError(t, err)
 	require.Equal(t, 2, done.Result.Iterations, "one round")
@@ -162,13 +162,13 @@ func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})}), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { now(); return nil }),
 	}})
-	_, done, err := observe(t.Context(), bossOf(t, toolOf(t, child)), agent.Invocation{Step: question("hi"), Stop: stop})
+	_, done, err := observe(t.Context(), agentThatCallsTool(t, mustBuildTool(t, child)), agent.Invocation{Step: question("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 }
 
 // An agent that can call itself does so until MaxDepth is exceeded.
-func TestAsTool_HasALimitOfDepth(t *testing.T) {
+func TestAsTool_LimitsItsDepth(t *testing.T) {
 	type in struct {
 		Request string `json:"request"`
 	}
@@ -178,9 +178,9 @@ func TestAsTool_HasALimitOfDepth(t *testing.T) {
 		return text.Text, err
 	})
 	require.NoError(t, err)
-	w := &world{did: map[string]int{}}
-	child := build(t, agent.Config{Name: "child", Model: brain{w, []conversation.ToolCall{call("again", "request", "more")}}, Tools: []tool.Tool{again}})
-	self = toolOf(t, child)
+	w := &callCounts{did: map[string]int{}}
+	child := build(t, agent.Config{Name: "child", Model: callingModel{w, []conversation.ToolCall{call("again", "request", "more")}}, Tools: []tool.Tool{again}})
+	self = mustBuildTool(t, child)
 	result, err := self.Call(t.Context(), json.RawMessage(`{"request": "begin"}`))
 	require.NoError(t, err)
 	require.Contains(t, result.Text, "at most 4 agents may be tools inside each other")
@@ -190,8 +190,8 @@ func TestAsTool_HasALimitOfDepth(t *testing.T) {
 // Inside another tool an agent runs without a journal, and its keys begin with the key of the call.
 func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 	keys := func() []string {
-		w := &world{did: map[string]int{}}
-		boss := bossOf(t, tool.With(execution.Idempotent, toolOf(t, w.worker(t, "aide"))))
+		w := &callCounts{did: map[string]int{}}
+		boss := agentThatCallsTool(t, tool.With(execution.Idempotent, mustBuildTool(t, w.workerAgent(t, "aide"))))
 		j := &journal{entries: map[string]execution.Entry{}}
 		_, _, err := observe(t.Context(), boss, w.invocation(j))
 		require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 func TestAsTool_StartsAndClosesItsAgent(t *testing.T) {
 	var log []string
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(), Tools: []tool.Tool{&resource{name: "one", log: &log}}})
-	boss := bossOf(t, toolOf(t, child))
+	boss := agentThatCallsTool(t, mustBuildTool(t, child))
 	require.NoError(t, boss.Start(t.Context()))
 	require.NoError(t, boss.Close())
 	require.Equal(t, []string{"start one", "close one"}, log)

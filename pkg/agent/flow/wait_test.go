@@ -26,16 +26,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// guard makes every call wait unless its tool only reads.
-var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+// waitingGuard makes every call wait unless its tool only reads.
+var waitingGuard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read {
 		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
 	}
 	return nil
 })
 
-// approve approves the calls that wait, or those that are chosen.
-func approve(waiting []execution.Pending, chosen func(int) bool) []execution.Answer {
+// approveCalls approves the calls that wait, or those that are chosen.
+func approveCalls(waiting []execution.Pending, chosen func(int) bool) []execution.Answer {
 	var all []execution.Answer
 	for i, p := range waiting {
 		if chosen == nil || chosen(i) {
@@ -45,8 +45,8 @@ func approve(waiting []execution.Pending, chosen func(int) bool) []execution.Ans
 	return all
 }
 
-// next returns the turn that continues with answers. It has the journal of the turn before.
-func next(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
+// continuingTurn returns the turn that continues with answers. It has the journal of the turn before.
+func continuingTurn(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
 	inv.Step.TurnID += "+"
 	inv.Step.Turn++
 	inv.Step.Attempt++
@@ -54,18 +54,18 @@ func next(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
 	return inv
 }
 
-// once returns an agent that calls an at-most-once tool, which needs an approval.
-func (w *world) once(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
+// onceAgent returns an agent that calls an at-most-once tool, which needs an approval.
+func (w *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Handlers: append(more, guard), OutputKey: "answer",
-		Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}},
+		Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Handlers: append(more, waitingGuard), OutputKey: "answer",
+		Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}},
 	})
 }
 
 // Req: LP-16, LP-32, AD-32
 func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	var hooks []string
 	note := func(name string) func(context.Context, *hook.Turn) (string, error) {
 		return func(_ context.Context, turn *hook.Turn) (string, error) {
@@ -73,7 +73,7 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 			return "", turn.Memory().Set(name, true)
 		}
 	}
-	a := w.once(t, "clerk", hook.BeforeAgent(note("before")), hook.AfterAgent(note("after")), hook.OnComplete(func(context.Context, *hook.Completion) error {
+	a := w.onceAgent(t, "clerk", hook.BeforeAgent(note("before")), hook.AfterAgent(note("after")), hook.OnComplete(func(context.Context, *hook.Completion) error {
 		hooks = append(hooks, "complete")
 		return nil
 	}))
@@ -96,7 +96,7 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 	require.Equal(t, []string{"clerk tool_pending", "clerk turn_result"}, events[len(events)-2:])
 	require.Empty(t, w.did)
 
-	_, done, err = observe(t.Context(), a, next(inv, approve(done.Result.Pending, nil)...))
+	_, done, err = observe(t.Context(), a, continuingTurn(inv, approveCalls(done.Result.Pending, nil)...))
 	require.NoError(t, err)
 	require.Equal(t, "read [did clerk]", done.Result.Text)
 	require.Equal(t, event.Natural, done.Reason)
@@ -111,13 +111,13 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 //
 // Req: LP-32, AD-28, AD-29, AD-32
 func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
-	free := &world{did: map[string]int{}}
-	_, want, err := observe(t.Context(), free.flow(t), free.invocation(&journal{entries: map[string]execution.Entry{}}))
+	free := &callCounts{did: map[string]int{}}
+	_, want, err := observe(t.Context(), free.flowOfEveryKind(t), free.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
 
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{did: map[string]int{}, hooks: []hook.Handler{guard}}
-		flow, j := w.flow(t), &journal{entries: map[string]execution.Entry{}}
+		w := &callCounts{did: map[string]int{}, hooks: []hook.Handler{waitingGuard}}
+		flow, j := w.flowOfEveryKind(t), &journal{entries: map[string]execution.Entry{}}
 		inv, allowed := w.invocation(j), map[string]bool{}
 		for turns := 0; ; turns++ {
 			require.Less(rt, turns, 200)
@@ -151,11 +151,11 @@ func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
 			}
 			require.Empty(rt, got.State)
 			require.Equal(rt, got.Result.Text, got.Messages[0].Text)
-			answers := approve(waiting, func(i int) bool { return i == turns%len(waiting) || rapid.Bool().Draw(rt, "approved") })
+			answers := approveCalls(waiting, func(i int) bool { return i == turns%len(waiting) || rapid.Bool().Draw(rt, "approved") })
 			for _, a := range answers {
 				allowed[a.ID] = true
 			}
-			inv = next(inv, answers...)
+			inv = continuingTurn(inv, answers...)
 		}
 		calls := map[string]int{}
 		for did, times := range w.did {
@@ -170,9 +170,9 @@ func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
 
 // Req: LP-16, AD-28
 func TestParallel_CollectsWaitingCalls(t *testing.T) {
-	w := &world{did: map[string]int{}}
-	free, _ := says(t, "free", "I am free.")
-	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), free, w.once(t, "b")))
+	w := &callCounts{did: map[string]int{}}
+	free, _ := sayingAgent(t, "free", "I am free.")
+	team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team"}, w.onceAgent(t, "a"), free, w.onceAgent(t, "b")))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	_, done, err := observe(t.Context(), team, inv)
 	require.NoError(t, err)
@@ -182,34 +182,34 @@ func TestParallel_CollectsWaitingCalls(t *testing.T) {
 
 	// A denial applies to one call, a stop to all.
 	denied := execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Deny}
-	inv = next(inv, denied)
+	inv = continuingTurn(inv, denied)
 	_, done, err = observe(t.Context(), team, inv)
 	require.NoError(t, err)
 	require.Len(t, done.Result.Pending, 1)
-	_, stopped, err := observe(t.Context(), team, next(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"}))
+	_, stopped, err := observe(t.Context(), team, continuingTurn(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"}))
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, stopped.Reason)
 	require.True(t, stopped.Result.Stopped)
 	require.Empty(t, stopped.Result.Pending)
 	require.Empty(t, w.did)
 
-	_, done, err = observe(t.Context(), team, next(inv, approve(done.Result.Pending, nil)...))
+	_, done, err = observe(t.Context(), team, continuingTurn(inv, approveCalls(done.Result.Pending, nil)...))
 	require.NoError(t, err)
 	require.Equal(t, "a:\nread [Not run: the user does not allow at_most_once.]\n\nfree:\nI am free.\n\nb:\nread [did b]", done.Result.Text)
 }
 
 // Stopping one of two calls ends the turn, although the other still waits.
-func TestParallel_AStopIsStrongerThanWaitingCalls(t *testing.T) {
-	w, waits := &world{did: map[string]int{}}, make(chan struct{})
+func TestParallel_StopWinsOverWaitingCalls(t *testing.T) {
+	w, waits := &callCounts{did: map[string]int{}}, make(chan struct{})
 	behind := hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { <-waits; return "", nil })
-	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), w.once(t, "b", behind)))
+	team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team"}, w.onceAgent(t, "a"), w.onceAgent(t, "b", behind)))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	close(waits)
 	_, done, err := observe(t.Context(), team, inv)
 	require.NoError(t, err)
 
 	waits = make(chan struct{})
-	inv = next(inv, execution.Answer{ID: done.Result.Pending[1].ID, Verdict: execution.Stop})
+	inv = continuingTurn(inv, execution.Answer{ID: done.Result.Pending[1].ID, Verdict: execution.Stop})
 	done, err = team.Execute(t.Context(), inv, func(e event.Event) error {
 		if _, ok := e.Payload.(event.ToolPending); ok {
 			close(waits)
@@ -225,10 +225,10 @@ func TestParallel_AStopIsStrongerThanWaitingCalls(t *testing.T) {
 //
 // Req: AD-29, AD-32
 func TestAsTool_WaitsWithItsCalls(t *testing.T) {
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	boss := build(t, agent.Config{
-		Name: "boss", Tools: []tool.Tool{toolOf(t, w.once(t, "aide"))}, Handlers: []hook.Handler{guard},
-		Model: brain{w, []conversation.ToolCall{call("aide", "request", "help")}},
+		Name: "boss", Tools: []tool.Tool{mustBuildTool(t, w.onceAgent(t, "aide"))}, Handlers: []hook.Handler{waitingGuard},
+		Model: callingModel{w, []conversation.ToolCall{call("aide", "request", "help")}},
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	var reasons []string
@@ -242,7 +242,7 @@ func TestAsTool_WaitsWithItsCalls(t *testing.T) {
 		require.Len(t, done.Result.Pending, 1)
 		require.Contains(t, events, "boss tool_pending")
 		reasons = append(reasons, done.Result.Pending[0].Reason)
-		inv = next(inv, approve(done.Result.Pending, nil)...)
+		inv = continuingTurn(inv, approveCalls(done.Result.Pending, nil)...)
 	}
 	require.Equal(t, []string{"May boss do it?", "May aide do it?"}, reasons)
 	require.Len(t, w.did, 1)
@@ -251,14 +251,14 @@ func TestAsTool_WaitsWithItsCalls(t *testing.T) {
 func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	guarded := build(t, agent.Config{
-		Name: "clerk", Tools: []tool.Tool{w.act(t, execution.Idempotent), screen}, Handlers: []hook.Handler{guard}, MaxFailures: 5,
-		Model: brain{w, []conversation.ToolCall{call("idempotent", "what", "it"), call("screen", "all", "yes")}},
+		Name: "clerk", Tools: []tool.Tool{w.recordingTool(t, execution.Idempotent), screen}, Handlers: []hook.Handler{waitingGuard}, MaxFailures: 5,
+		Model: callingModel{w, []conversation.ToolCall{call("idempotent", "what", "it"), call("screen", "all", "yes")}},
 	})
 	inside := build(t, agent.Config{
-		Name: "boss", Model: brain{w, []conversation.ToolCall{call("clerk", "request", "help")}},
-		Tools: []tool.Tool{tool.With(execution.Idempotent, toolOf(t, guarded))},
+		Name: "boss", Model: callingModel{w, []conversation.ToolCall{call("clerk", "request", "help")}},
+		Tools: []tool.Tool{tool.With(execution.Idempotent, mustBuildTool(t, guarded))},
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call of its parent
@@ -276,15 +276,15 @@ func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 }
 
 func TestFlow_LimitsTheCallsThatWait(t *testing.T) {
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	many := func(name string, n int) *agent.Agent {
 		var calls []conversation.ToolCall
 		for i := range n {
 			calls = append(calls, call("idempotent", "what", fmt.Sprint(i)))
 		}
-		return build(t, agent.Config{Name: name, Parallel: true, Tools: []tool.Tool{w.act(t, execution.Idempotent)}, Handlers: []hook.Handler{guard}, Model: brain{w, calls}})
+		return build(t, agent.Config{Name: name, Parallel: true, Tools: []tool.Tool{w.recordingTool(t, execution.Idempotent)}, Handlers: []hook.Handler{waitingGuard}, Model: callingModel{w, calls}})
 	}
-	team := flowOf(t)(flow.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
+	team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
 	_, _, err := observe(t.Context(), team, w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	require.ErrorContains(t, err, "65 tool calls would wait at once, and a turn may leave 64")
@@ -292,15 +292,15 @@ func TestFlow_LimitsTheCallsThatWait(t *testing.T) {
 
 // A step that chooses a route waits like any other.
 func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
-	w := &world{did: map[string]int{}}
-	router, _ := says(t, "router", "billing")
-	flow := flowOf(t)(flow.Sequence(agent.Config{Name: "front"}, w.once(t, "clerk"), router))
+	w := &callCounts{did: map[string]int{}}
+	router, _ := sayingAgent(t, "router", "billing")
+	flow := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "front"}, w.onceAgent(t, "clerk"), router))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.Routes = []string{"billing", "sales"}
 	_, done, err := observe(t.Context(), flow, inv)
 	require.NoError(t, err)
 	require.True(t, done.Result.InputRequired)
-	_, done, err = observe(t.Context(), flow, next(inv, approve(done.Result.Pending, nil)...))
+	_, done, err = observe(t.Context(), flow, continuingTurn(inv, approveCalls(done.Result.Pending, nil)...))
 	require.NoError(t, err)
 	require.Equal(t, "billing", done.Result.NextAgent)
 }
@@ -309,7 +309,7 @@ func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 //
 // Req: LP-32
 func TestInvocation_KeepsItsKeyInTheTurnThatContinues(t *testing.T) {
-	w := &world{did: map[string]int{}}
+	w := &callCounts{did: map[string]int{}}
 	var keys []string
 	remote := build(t, agent.Config{Name: "remote", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -317,11 +317,11 @@ func TestInvocation_KeepsItsKeyInTheTurnThatContinues(t *testing.T) {
 			yield(event.Event{Payload: event.Message{Text: "done"}}, nil)
 		}
 	}})
-	flow := flowOf(t)(flow.Sequence(agent.Config{Name: "all"}, remote, w.once(t, "clerk")))
+	flow := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "all"}, remote, w.onceAgent(t, "clerk")))
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	_, done, err := observe(t.Context(), flow, inv)
 	require.NoError(t, err)
-	_, _, err = observe(t.Context(), flow, next(inv, approve(done.Result.Pending, nil)...))
+	_, _, err = observe(t.Context(), flow, continuingTurn(inv, approveCalls(done.Result.Pending, nil)...))
 	require.NoError(t, err)
 	require.Len(t, keys, 4)
 	require.Len(t, slices.Compact(keys), 1)

@@ -21,18 +21,18 @@ import (
 )
 
 // guardedOverConnection returns a guarded session over a connection that can be cut, with a call that waits.
-func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *cut, store memory.Store, ran *[]string, model *scripted.Model) {
+func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string, model *scripted.Model) {
 	t.Helper()
-	wires, store = &cut{}, inmem.New(inmem.Config{})
-	_, s, ran, model = guarded(t, &connection{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
-	return s, waiting(t, s, "Weather?"), wires, store, ran, model
+	wires, store = &lostMethods{}, inmem.New(inmem.Config{})
+	_, s, ran, model = openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
+	return s, runUntilWaiting(t, s, "Weather?"), wires, store, ran, model
 }
 
 // Whichever call of a turn with answers is lost, the same answers, or Continue, continue the turn, and the tool
 // runs once.
 // Req: LP-32
-func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
-	for name, wires := range map[string]cut{
+func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
+	for name, wires := range map[string]lostMethods{
 		"it began":                        {answers: []string{"BeginTurn"}},
 		"it did not begin":                {calls: []string{"BeginTurn"}},
 		"the session was not read":        {calls: []string{"GetSession"}},
@@ -50,7 +50,7 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, p, now, store, ran, _ := guardedOverConnection(t)
-					in := say(p, execution.Approve, "")
+					in := answerTo(p, execution.Approve, "")
 					*now = wires
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
@@ -61,14 +61,14 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 						in = local.Input{Continue: true}
 					}
 					began := time.Now()
-					done := answer(t, s, in)
+					done := runAnswers(t, s, in)
 					require.Less(t, time.Since(began), local.DefaultLease)
 					require.Equal(t, 2, done.Turn)
 					require.Equal(t, "Sunny.", done.Result.Text)
 					require.Equal(t, []string{"oslo"}, *ran)
 					require.Equal(t, session.Ready, s.State())
 					require.Empty(t, s.Pending())
-					said, info := stored(t, store, s)
+					said, info := storedMessages(t, store, s)
 					require.Equal(t, []string{"user: Weather?", "ai: lookup waits for an approval.", "ai: → lookup", "tool: found oslo", "ai: Sunny."}, said)
 					require.Equal(t, []int{2, 2}, []int{info.Turns, s.Info().Turns})
 					require.Empty(t, info.WaitingTurn)
@@ -79,17 +79,17 @@ func TestSession_AnAnswerInDoubtIsGivenOnce(t *testing.T) {
 }
 
 // Different answers, while it is unknown whether the turn began, run no tool.
-func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
+func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
 			s, p, wires, store, ran, _ := guardedOverConnection(t)
-			*wires = cut{calls: []string{"BeginTurn"}}
+			*wires = lostMethods{calls: []string{"BeginTurn"}}
 			if began {
-				*wires = cut{answers: []string{"BeginTurn"}}
+				*wires = lostMethods{answers: []string{"BeginTurn"}}
 			}
-			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
+			runToError(t, s, answerTo(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
-			_, err := runTurn(t, s, say(p, execution.Deny, "No."))
+			_, err := runTurn(t, s, answerTo(p, execution.Deny, "No."))
 			if began {
 				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "the first answer was taken")
 			} else {
@@ -97,7 +97,7 @@ func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
 			}
 			require.Empty(t, *ran)
 			require.Empty(t, s.Pending())
-			_, info := stored(t, store, s)
+			_, info := storedMessages(t, store, s)
 			require.NotEqual(t, session.Busy, info.State)
 			require.Equal(t, info.State, s.State())
 		}
@@ -105,23 +105,23 @@ func TestSession_ADifferentAnswerDoesNotContinueTheFirst(t *testing.T) {
 }
 
 // Another process has answered in the meantime.
-func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
+func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(execution.Pending) local.Input{
-			func(p execution.Pending) local.Input { return say(p, execution.Approve, "") },
+			func(p execution.Pending) local.Input { return answerTo(p, execution.Approve, "") },
 			func(execution.Pending) local.Input { return local.Input{Continue: true} },
 		} {
 			s, p, wires, store, ran, model := guardedOverConnection(t)
-			*wires = cut{calls: []string{"BeginTurn"}}
-			failed(t, s, say(p, execution.Approve, ""), failure.SystemNetwork)
+			*wires = lostMethods{calls: []string{"BeginTurn"}}
+			runToError(t, s, answerTo(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
-			a, _, _, _ := guarded(t, store, agent.Config{}, scripted.Say("Then not."))
-			require.Equal(t, "Then not.", answer(t, openSession(t, a, local.Config{Store: store, ID: s.ID()}), say(p, execution.Deny, "")).Result.Text)
+			a, _, _, _ := openGuarded(t, store, agent.Config{}, scripted.Say("Then not."))
+			require.Equal(t, "Then not.", runAnswers(t, openSession(t, a, local.Config{Store: store, ID: s.ID()}), answerTo(p, execution.Deny, "")).Result.Text)
 			_, err := runTurn(t, s, next(p))
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no call waits")
 			require.Empty(t, *ran)
-			require.Equal(t, "Sunny.", answer(t, s, local.Input{Continue: true}).Result.Text)
+			require.Equal(t, "Sunny.", runAnswers(t, s, local.Input{Continue: true}).Result.Text)
 			require.Len(t, model.Requests(), 2)
 		}
 	})
@@ -130,18 +130,18 @@ func TestSession_AnAnswerInDoubtComesTooLate(t *testing.T) {
 // It is unknown whether the turn with the pending call was stored. Continue returns its calls. A caller that has
 // seen them may answer at once.
 // Req: LP-8, LP-16
-func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
+func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stored := range []bool{true, false} {
 			for _, tells := range []bool{true, false} {
 				if !stored && !tells {
 					continue
 				}
-				wires, store := &cut{}, inmem.New(inmem.Config{})
-				_, s, ran, model := guarded(t, &connection{store, wires.lost}, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
-				*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
+				wires, store := &lostMethods{}, inmem.New(inmem.Config{})
+				_, s, ran, model := openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+				*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 				if !stored {
-					*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+					*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 				}
 				var delivered execution.Pending
 				for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
@@ -155,14 +155,14 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 				require.Equal(t, session.Failed, s.State())
 				wires.heal()
 				if tells {
-					done := answer(t, s, local.Input{Continue: true})
+					done := runAnswers(t, s, local.Input{Continue: true})
 					require.Equal(t, []int{1, 1}, []int{done.Turn, len(done.Messages)})
 					require.Equal(t, event.InputRequired, done.Reason)
 					require.Equal(t, []execution.Pending{delivered}, done.Result.Pending)
 					require.Equal(t, session.InputRequired, s.State())
 					require.Equal(t, []execution.Pending{delivered}, s.Pending())
 				}
-				require.Equal(t, "Sunny.", answer(t, s, say(delivered, execution.Approve, "")).Result.Text)
+				require.Equal(t, "Sunny.", runAnswers(t, s, answerTo(delivered, execution.Approve, "")).Result.Text)
 				require.Equal(t, []string{"oslo"}, *ran)
 				require.Len(t, model.Requests(), 2)
 			}
@@ -173,16 +173,16 @@ func TestSession_AWaitingCallThatWasNotDeliveredIsFound(t *testing.T) {
 // A process that continues with a call keeps other processes from doing so. If it is lost, the process that takes
 // over has its answers.
 // Req: LP-10a, LP-32
-func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
+func TestSession_LostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p, wires, store, ran, _ := guardedOverConnection(t)
-		in := say(p, execution.Approve, "")
-		*wires = cut{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
+		in := answerTo(p, execution.Approve, "")
+		*wires = lostMethods{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
 		_, err := runTurn(t, s, in)
 		require.Error(t, err)
-		a, _, ranThere, model := guarded(t, store, agent.Config{}, scripted.Say("Sunny."))
+		a, _, ranThere, model := openGuarded(t, store, agent.Config{}, scripted.Say("Sunny."))
 		other := openSession(t, a, local.Config{Store: store, ID: s.ID()})
-		_, info := stored(t, store, s)
+		_, info := storedMessages(t, store, s)
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
 			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1,
@@ -195,7 +195,7 @@ func TestSession_ALostTurnKeepsItsAnswers(t *testing.T) {
 		_, err = runTurn(t, other, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 		require.ErrorContains(t, err, "Set Continue")
-		done := answer(t, other, local.Input{Continue: true})
+		done := runAnswers(t, other, local.Input{Continue: true})
 		require.Equal(t, []any{2, "Sunny."}, []any{done.Turn, done.Result.Text})
 		require.Empty(t, *ran)
 		require.Equal(t, []string{"oslo"}, *ranThere)

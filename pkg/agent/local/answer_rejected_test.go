@@ -19,10 +19,10 @@ import (
 
 // Req: LP-32
 func answerIsChecked(t *testing.T, store memory.Store) {
-	_, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
+	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	_, err := runTurn(t, s, local.Input{Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "nothing waits yet")
-	p := waiting(t, s, "Weather?")
+	p := runUntilWaiting(t, s, "Weather?")
 	yes := execution.Answer{ID: p.ID, Verdict: execution.Approve}
 	for name, in := range map[string]local.Input{
 		"with a text":       {Text: "a", Answers: []execution.Answer{yes}},
@@ -40,10 +40,10 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 		require.Equal(t, session.InputRequired, s.State(), name)
 		require.Equal(t, []execution.Pending{p}, s.Pending(), name)
 	}
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, 1, info.Turns)
 	require.Empty(t, *ran)
-	require.Equal(t, "Sunny.", answer(t, s, local.Input{Answers: []execution.Answer{yes}}).Result.Text)
+	require.Equal(t, "Sunny.", runAnswers(t, s, local.Input{Answers: []execution.Answer{yes}}).Result.Text)
 	_, err = runTurn(t, s, local.Input{Answers: []execution.Answer{yes}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "it was answered")
 	require.Len(t, *ran, 1)
@@ -51,8 +51,8 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 
 // Of two processes that answer at once one continues with the call, which runs once.
 func answerFirstOneWins(t *testing.T, store memory.Store) {
-	a, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
-	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
+	a, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	ended := make(chan error)
 	for range 4 {
 		again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
@@ -72,19 +72,19 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 	}
 	require.Equal(t, 1, won)
 	require.Equal(t, []string{"oslo"}, *ran)
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, 2, info.Turns)
 }
 
 // Only the agent whose calls wait can continue with them, and only the mesh can end what it began.
 func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
-	_, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
-	in := say(waiting(t, s, "Weather?"), execution.Approve, "")
+	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	other, _ := scriptedAgent(t, agent.Config{Name: "other"}, scripted.Say("What?"))
 	_, err := runTurn(t, openSession(t, other, local.Config{Store: store, ID: s.ID()}), in)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "of agent research")
-	require.Equal(t, "Sunny.", answer(t, s, in).Result.Text)
+	require.Equal(t, "Sunny.", runAnswers(t, s, in).Result.Text)
 	require.Len(t, *ran, 1)
 
 	mesh := openSession(t, other, local.Config{Store: store})
@@ -99,31 +99,31 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 		Result: execution.Result{Step: 1, Agent: "other", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-2", Tool: "x", Needs: execution.NeedApproval}}},
 	})
 	require.NoError(t, err)
-	_, err = runTurn(t, mesh, say(execution.Pending{ID: "1-1-2"}, execution.Approve, ""))
+	_, err = runTurn(t, mesh, answerTo(execution.Pending{ID: "1-1-2"}, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "in the mesh")
 }
 
 // Without a journal no process could continue, so no call waits for an approval.
 func answerNeedsAJournal(t *testing.T, store memory.Store) {
-	a, waits, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), look("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
-	p := waiting(t, waits, "Weather?")
+	a, waits, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), lookupReply("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
+	p := runUntilWaiting(t, waits, "Weather?")
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.Equal(t, "I may not.", ask(t, s, "Weather?").Result.Text)
 	require.Empty(t, *ran)
-	_, err := runTurn(t, s, say(p, execution.Approve, ""))
+	_, err := runTurn(t, s, answerTo(p, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 
 	same := openSession(t, a, local.Config{Store: store, ID: waits.ID(), NoAutoSave: true})
 	require.Equal(t, session.InputRequired, same.State())
 	require.Equal(t, []execution.Pending{p}, same.Pending())
-	for _, in := range []local.Input{say(p, execution.Approve, ""), {Continue: true}} {
+	for _, in := range []local.Input{answerTo(p, execution.Approve, ""), {Continue: true}} {
 		_, err = runTurn(t, same, in)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	}
 	ask(t, same, "Leave it.")
 	require.Empty(t, same.Pending())
 	require.NoError(t, same.Save(t.Context()))
-	_, info := stored(t, store, waits)
+	_, info := storedMessages(t, store, waits)
 	require.Empty(t, info.WaitingTurn)
 }

@@ -46,8 +46,8 @@ func answerTests() sessionTests {
 	}
 }
 
-// guards makes the tool lookup wait for an approval, up to a time.
-func guards(until time.Time) hook.Handler {
+// approvalGuard makes the tool lookup wait for an approval, up to a time.
+func approvalGuard(until time.Time) hook.Handler {
 	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "lookup" {
 			c.Wait("May it look this up?", until)
@@ -56,9 +56,9 @@ func guards(until time.Time) hook.Handler {
 	})
 }
 
-// guarded opens a session with an agent whose tool needs an approval. It returns the words that the tool looked
+// openGuarded opens a session with an agent whose tool needs an approval. It returns the words that the tool looked
 // up, and the model.
-func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
+func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
 	t.Helper()
 	ran := &[]string{}
 	found, err := tool.Func("lookup", "Looks something up.", func(_ context.Context, in topic) (string, error) {
@@ -68,27 +68,27 @@ func guarded(t *testing.T, store memory.Store, c agent.Config, replies ...script
 	require.NoError(t, err)
 	c.Tools = append(c.Tools, tool.With(execution.AtMostOnce, found))
 	if c.Handlers == nil {
-		c.Handlers = []hook.Handler{guards(time.Time{})}
+		c.Handlers = []hook.Handler{approvalGuard(time.Time{})}
 	}
 	a, model := scriptedAgent(t, c, replies...)
 	return a, openSession(t, a, local.Config{Store: store}), ran, model
 }
 
-// say returns an answer to a pending call.
-func say(p execution.Pending, v execution.Verdict, text string) local.Input {
+// answerTo returns an answer to a pending call.
+func answerTo(p execution.Pending, v execution.Verdict, text string) local.Input {
 	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
 }
 
-// answer runs a turn with answers to its end.
-func answer(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
+// runAnswers runs a turn with answers to its end.
+func runAnswers(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
 	require.NoError(t, err)
 	return resultOf(all)
 }
 
-// waiting runs a turn until it waits for a call, and returns the call.
-func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
+// runUntilWaiting runs a turn until it waits for a call, and returns the call.
+func runUntilWaiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	t.Helper()
 	done := ask(t, s, text)
 	require.Equal(t, event.InputRequired, done.Reason)
@@ -101,14 +101,14 @@ func waiting(t *testing.T, s *local.Session, text string) execution.Pending {
 // The pending call is in the store. An answer through another Session runs it, once.
 // Req: LP-16, LP-32, LP-10a, AD-32
 func answerApproves(t *testing.T, store memory.Store) {
-	a, s, ran, model := guarded(t, store, agent.Config{OutputKey: "said"}, look("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
+	a, s, ran, model := openGuarded(t, store, agent.Config{OutputKey: "said"}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
 	done := ask(t, s, "Weather?")
 	p := s.Pending()[0]
 	require.Equal(t, []string{"lookup", `{"query": "oslo"}`, "May it look this up?"}, []string{p.Tool, p.Arguments, p.Reason})
 	require.Equal(t, execution.NeedApproval, p.Needs)
 	require.Equal(t, []string{"ai: " + done.Result.Text}, transcript(done.Messages), "the messages come again")
 	require.Empty(t, *ran)
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text}, said)
 	require.Equal(t, session.InputRequired, info.State)
 	require.Equal(t, info.WaitingTurn, s.Info().WaitingTurn)
@@ -116,7 +116,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.InputRequired, again.State())
 	require.Equal(t, []execution.Pending{p}, again.Pending())
-	in := say(p, execution.Approve, "")
+	in := answerTo(p, execution.Approve, "")
 	in.Auth = execution.Auth{Actor: "ann"}
 	all, err := runTurn(t, again, in)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Len(t, model.Requests(), 2, "the model call is not repeated")
 	require.Equal(t, session.Ready, again.State())
 	require.Empty(t, again.Pending())
-	said, info = stored(t, store, s)
+	said, info = storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: " + done.Result.Text, "ai: → lookup", "tool: found oslo", "ai: Sunny."}, said)
 	require.Equal(t, []int{2, 2}, []int{info.Turns, again.Info().Turns})
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
@@ -136,14 +136,14 @@ func answerApproves(t *testing.T, store memory.Store) {
 
 	// A Session that did not see the answer learns of it from the store.
 	require.Len(t, s.Pending(), 1)
-	require.Equal(t, "Yes.", answer(t, s, local.Input{Continue: true}).Result.Text)
+	require.Equal(t, "Yes.", runAnswers(t, s, local.Input{Continue: true}).Result.Text)
 	require.Empty(t, s.Pending())
 }
 
 // Req: LP-32, AD-32
 func answerDenies(t *testing.T, store memory.Store) {
-	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Then not."))
-	done := answer(t, s, say(waiting(t, s, "Weather?"), execution.Deny, "It is secret."))
+	_, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Then not."))
+	done := runAnswers(t, s, answerTo(runUntilWaiting(t, s, "Weather?"), execution.Deny, "It is secret."))
 	require.Equal(t, "Then not.", done.Result.Text)
 	require.Empty(t, *ran)
 	delivered := model.Requests()[1].Messages
@@ -153,8 +153,8 @@ func answerDenies(t *testing.T, store memory.Store) {
 
 // Req: LP-32
 func answerStops(t *testing.T, store memory.Store) {
-	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo", "bergen"), scripted.Say("Fine."))
-	done := answer(t, s, say(waiting(t, s, "Weather?"), execution.Stop, ""))
+	_, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo", "bergen"), scripted.Say("Fine."))
+	done := runAnswers(t, s, answerTo(runUntilWaiting(t, s, "Weather?"), execution.Stop, ""))
 	require.Equal(t, event.Stopped, done.Reason)
 	require.True(t, done.Result.Stopped)
 	require.Empty(t, *ran)
@@ -168,14 +168,14 @@ func answerStops(t *testing.T, store memory.Store) {
 
 // Req: OC-33
 func answerThatIsLate(t *testing.T, store memory.Store) {
-	c := agent.Config{Handlers: []hook.Handler{guards(time.Now().Add(-time.Second))}}
-	_, s, ran, model := guarded(t, store, c, look("oslo"), scripted.Say("Too bad."))
-	p := waiting(t, s, "Weather?")
+	c := agent.Config{Handlers: []hook.Handler{approvalGuard(time.Now().Add(-time.Second))}}
+	_, s, ran, model := openGuarded(t, store, c, lookupReply("oslo"), scripted.Say("Too bad."))
+	p := runUntilWaiting(t, s, "Weather?")
 	require.False(t, p.Until.IsZero())
-	all, err := runTurn(t, s, say(p, execution.Approve, ""))
+	all, err := runTurn(t, s, answerTo(p, execution.Approve, ""))
 	require.NoError(t, err)
 	require.Equal(t, "Too bad.", resultOf(all).Result.Text)
-	require.NotEmpty(t, warned(all))
+	require.NotEmpty(t, warningReasons(all))
 	require.Empty(t, *ran)
 	require.Len(t, model.Requests(), 2)
 }
@@ -186,10 +186,10 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 		screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 		require.NoError(t, err)
 		reads := scripted.Call(conversation.ToolCall{Name: "screen", Arguments: "{}"})
-		_, s, _, model := guarded(t, store, agent.Config{Tools: []tool.Tool{screen}}, reads, scripted.Say("I see."))
-		p := waiting(t, s, "What do you see?")
+		_, s, _, model := openGuarded(t, store, agent.Config{Tools: []tool.Tool{screen}}, reads, scripted.Say("I see."))
+		p := runUntilWaiting(t, s, "What do you see?")
 		require.Equal(t, execution.NeedResult, p.Needs)
-		require.Equal(t, "I see.", answer(t, s, say(p, verdict, "blue")).Result.Text)
+		require.Equal(t, "I see.", runAnswers(t, s, answerTo(p, verdict, "blue")).Result.Text)
 		delivered := transcript(model.Requests()[1].Messages)
 		require.Equal(t, want, delivered[len(delivered)-1])
 	}
@@ -198,8 +198,8 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 // After an approval the next call waits, for an approval of its own.
 // Req: LP-32, AD-32
 func answerOneAfterTheOther(t *testing.T, store memory.Store) {
-	a, s, ran, model := guarded(t, store, agent.Config{}, look("oslo", "bergen"), look("bodø"), scripted.Say("Done."))
-	p := waiting(t, s, "Weather?")
+	a, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo", "bergen"), lookupReply("bodø"), scripted.Say("Done."))
+	p := runUntilWaiting(t, s, "Weather?")
 	seen := map[string]bool{}
 	for i, query := range []string{"oslo", "bergen", "bodø"} {
 		require.Contains(t, p.Arguments, query)
@@ -207,7 +207,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 		seen[p.ID] = true
 		require.Len(t, *ran, i)
 		s = openSession(t, a, local.Config{Store: store, ID: s.ID()})
-		done := answer(t, s, say(p, execution.Approve, ""))
+		done := runAnswers(t, s, answerTo(p, execution.Approve, ""))
 		require.Equal(t, i+2, done.Turn)
 		if i == 2 {
 			require.Equal(t, "Done.", done.Result.Text)
@@ -228,31 +228,31 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 // Parallel calls without an answer stay pending.
 // Req: LP-32
 func answerSomeOfThem(t *testing.T, store memory.Store) {
-	_, s, ran, model := guarded(t, store, agent.Config{Parallel: true}, look("oslo", "bergen"), scripted.Say("Done."))
+	_, s, ran, model := openGuarded(t, store, agent.Config{Parallel: true}, lookupReply("oslo", "bergen"), scripted.Say("Done."))
 	ask(t, s, "Weather?")
 	both := s.Pending()
 	require.Len(t, both, 2)
-	require.Equal(t, event.InputRequired, answer(t, s, say(both[1], execution.Approve, "")).Reason)
+	require.Equal(t, event.InputRequired, runAnswers(t, s, answerTo(both[1], execution.Approve, "")).Reason)
 	require.Equal(t, []string{"bergen"}, *ran)
 	left := s.Pending()
 	require.Len(t, left, 1)
 	require.Equal(t, both[0].Arguments, left[0].Arguments)
 	require.Equal(t, pendingcall.ID(2, 1, 2), left[0].ID, "its id is of the new turn, so that an answer to the old call is not an answer to it")
-	require.Equal(t, "Done.", answer(t, s, say(left[0], execution.Deny, "")).Result.Text)
+	require.Equal(t, "Done.", runAnswers(t, s, answerTo(left[0], execution.Deny, "")).Result.Text)
 	require.Equal(t, []string{"bergen"}, *ran)
 	require.Len(t, model.Requests(), 2)
 }
 
 // Req: LP-32
 func answerATextLeavesTheCalls(t *testing.T, store memory.Store) {
-	_, s, ran, model := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Never mind."), scripted.Say("Fine."))
-	p := waiting(t, s, "Weather?")
+	_, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Never mind."), scripted.Say("Fine."))
+	p := runUntilWaiting(t, s, "Weather?")
 	done := ask(t, s, "Leave it.")
 	require.Equal(t, "Never mind.", done.Result.Text)
 	require.Empty(t, s.Pending())
 	require.Equal(t, session.Ready, s.State())
 	require.NoError(t, conversation.CheckRounds(model.Requests()[1].Messages))
-	_, err := runTurn(t, s, say(p, execution.Approve, ""))
+	_, err := runTurn(t, s, answerTo(p, execution.Approve, ""))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "no call waits")
 	require.Equal(t, session.Ready, s.State())
@@ -266,12 +266,12 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 		"save": (*local.Session).Save, "pause": (*local.Session).Pause, "close": (*local.Session).Close, "clear": (*local.Session).Clear,
 		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
 	} {
-		a, s, ran, _ := guarded(t, store, agent.Config{}, look("oslo"), scripted.Say("Sunny."))
-		p := waiting(t, s, "Weather?")
+		a, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+		p := runUntilWaiting(t, s, "Weather?")
 		require.NoError(t, do(s, t.Context()), name)
 		if name == "clear" {
 			require.Empty(t, s.Pending())
-			_, err := runTurn(t, s, say(p, execution.Approve, ""))
+			_, err := runTurn(t, s, answerTo(p, execution.Approve, ""))
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 			continue
 		}
@@ -279,7 +279,7 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 		require.Equal(t, session.InputRequired, again.State(), name)
 		require.Equal(t, []execution.Pending{p}, again.Pending(), name)
 		require.NoError(t, s.Start(t.Context()))
-		require.Equal(t, "Sunny.", answer(t, s, say(p, execution.Approve, "")).Result.Text, name)
+		require.Equal(t, "Sunny.", runAnswers(t, s, answerTo(p, execution.Approve, "")).Result.Text, name)
 		require.Len(t, *ran, 1)
 	}
 }
@@ -299,7 +299,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	counts := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set("began", fmt.Sprint(len(turn.Messages())))
 	})
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, guards(time.Time{})}}, look("x"), scripted.Say("You."))
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, approvalGuard(time.Time{})}}, lookupReply("x"), scripted.Say("You."))
 	s := openSession(t, a, local.Config{Store: store})
 	_, err = s.Execute(t.Context(), local.Input{Text: "Who?", Auth: execution.Auth{Actor: "ann"}}, nil)
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.Empty(t, state.Values, "nothing of the turn is stored yet")
 	waits := s.Info().WaitingTurn
 	call := s.Pending()[0]
-	in := say(call, execution.Approve, "")
+	in := answerTo(call, execution.Approve, "")
 	in.Auth.Actor = "bob"
 	var open session.Turn
 	for e, err := range s.Turn(t.Context(), in) {
@@ -318,7 +318,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 			continue
 		}
 		require.Empty(t, s.Pending())
-		_, info := stored(t, store, s)
+		_, info := storedMessages(t, store, s)
 		found, err := store.BeginTurn(t.Context(), memory.Begin{
 			Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
 			Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
@@ -342,17 +342,17 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 // Req: LP-32
 func answerInAFlow(t *testing.T, store memory.Store) {
 	first, asked := scriptedAgent(t, agent.Config{Name: "first"}, scripted.Say("One."))
-	second, _, ran, guardedModel := guarded(t, store, agent.Config{Name: "second"}, look("oslo"), scripted.Say("Two."))
+	second, _, ran, guardedModel := openGuarded(t, store, agent.Config{Name: "second"}, lookupReply("oslo"), scripted.Say("Two."))
 	third, last := scriptedAgent(t, agent.Config{Name: "third"}, scripted.Say("Three."))
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, first, second, third)
 	require.NoError(t, err)
 	s := openSession(t, flow, local.Config{Store: store})
-	p := waiting(t, s, "Count")
+	p := runUntilWaiting(t, s, "Count")
 	require.Empty(t, last.Requests())
 	s = openSession(t, flow, local.Config{Store: store, ID: s.ID()})
-	require.Equal(t, "Three.", answer(t, s, say(p, execution.Approve, "")).Result.Text)
+	require.Equal(t, "Three.", runAnswers(t, s, answerTo(p, execution.Approve, "")).Result.Text)
 	require.Equal(t, []string{"oslo"}, *ran)
 	require.Equal(t, []int{1, 2, 1}, []int{len(asked.Requests()), len(guardedModel.Requests()), len(last.Requests())})
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Count", "ai: lookup waits for an approval.", "ai: Three."}, said)
 }

@@ -41,7 +41,7 @@ func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input)
 	number := s.Info().Turns + 1
 	b := &openTurn{
 		record: &storage.Turn{
-			ID: session.TurnID(s.storage.Ref, fmt.Sprintf("%d|%s", number, rand.Text())), Trace: storage.NewTrace(), Number: number, Said: in.message(),
+			ID: session.TurnID(s.storage.Ref, fmt.Sprintf("%d|%s", number, rand.Text())), Trace: storage.NewTrace(), Number: number, UserMessage: in.message(),
 		},
 		step: execution.Step{
 			SessionID: s.cfg.ID, User: s.cfg.User, Number: 1, Attempt: 1, Agent: s.agent.Name(), Broker: s.agent.CredentialBroker(s.cfg.ID),

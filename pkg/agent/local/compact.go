@@ -55,13 +55,13 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if keep <= 0 {
 		keep = s.cfg.MaxMessages / 2
 	}
-	done, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
+	done, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
 		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.storage.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
 	})
 	if err != nil {
 		return done, err
 	}
-	info := s.status.Compacted(done)
+	info := s.status.RecordCompaction(done)
 	if !s.cfg.NoAutoSave {
 		return done, nil
 	}

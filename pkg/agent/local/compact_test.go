@@ -25,7 +25,7 @@ func compactTests() sessionTests {
 	}
 }
 
-func warned(all []event.Event) (reasons []string) {
+func warningReasons(all []event.Event) (reasons []string) {
 	for _, e := range all {
 		if w, ok := e.Payload.(event.Warning); ok {
 			reasons = append(reasons, w.Reason)
@@ -37,13 +37,13 @@ func warned(all []event.Event) (reasons []string) {
 // Req: LP-21, C-20
 func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
-		a := build(t, agent.Config{Model: echo{}})
+		a := build(t, agent.Config{Model: echoModel{}})
 		s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, NoAutoSave: noAutoSave})
 		var warnings [][]string
 		turn := func(text string) {
 			all, err := runTurn(t, s, local.Input{Text: text})
 			require.NoError(t, err)
-			warnings = append(warnings, warned(all))
+			warnings = append(warnings, warningReasons(all))
 			for i, e := range all[1:] {
 				require.Greater(t, e.Sequence, all[i].Sequence, "each event has its number")
 			}
@@ -65,14 +65,14 @@ func compactWarnsOncePerCrossing(t *testing.T, store memory.Store) {
 
 // Req: LP-21, LP-26, C-20
 func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
-	a := build(t, agent.Config{Model: echo{}})
+	a := build(t, agent.Config{Model: echoModel{}})
 	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	for i := range 3 {
 		all, err := runTurn(t, s, local.Input{Text: fmt.Sprint(i)})
 		require.NoError(t, err)
-		require.Empty(t, warned(all))
+		require.Empty(t, warningReasons(all))
 	}
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
 	require.EqualValues(t, 2, info.Size.Messages)
 	require.EqualValues(t, 2, s.Info().Size.Messages)
@@ -80,25 +80,25 @@ func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Contains(t, messages[0].Text, "echo 1")
 	ask(t, s, "3")
-	said, _ = stored(t, store, s)
+	said, _ = storedMessages(t, store, s)
 	require.Len(t, said, 5)
 }
 
 func compactRunsAtSave(t *testing.T, store memory.Store) {
-	a := build(t, agent.Config{Model: echo{}})
+	a := build(t, agent.Config{Model: echoModel{}})
 	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true, NoAutoSave: true})
 	for i := range 3 {
 		ask(t, s, fmt.Sprint(i))
 	}
 	require.EqualValues(t, 6, s.Info().Size.Messages, "nothing is written")
 	require.NoError(t, s.Pause(t.Context()))
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"summary", "user: 2", "ai: echo 2"}, said)
 	require.EqualValues(t, 2, s.Info().Size.Messages)
 }
 
 func compactSplitsNoRound(t *testing.T, store memory.Store) {
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("a", "b"), scripted.Say("AB"))
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("a", "b"), scripted.Say("AB"))
 	s := openSession(t, a, local.Config{Store: store, MaxMessages: 4, AutoCompact: true})
 	ask(t, s, "x")
 	messages, err := s.Messages(t.Context(), 0)
@@ -107,15 +107,15 @@ func compactSplitsNoRound(t *testing.T, store memory.Store) {
 }
 
 func compactWarnsOnceOverAllSessions(t *testing.T, store memory.Store) {
-	a := build(t, agent.Config{Model: echo{}})
+	a := build(t, agent.Config{Model: echoModel{}})
 	c := local.Config{Store: store, MaxMessages: 2}
 	s := openSession(t, a, c)
 	ask(t, s, "a")
 	all, err := runTurn(t, s, local.Input{Text: "b"})
 	require.NoError(t, err)
-	require.Equal(t, []string{local.ReasonSessionLong}, warned(all))
+	require.Equal(t, []string{local.ReasonSessionLong}, warningReasons(all))
 	c.ID = s.ID()
 	all, err = runTurn(t, openSession(t, a, c), local.Input{Text: "c"})
 	require.NoError(t, err)
-	require.Empty(t, warned(all))
+	require.Empty(t, warningReasons(all))
 }

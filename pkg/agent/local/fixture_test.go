@@ -43,8 +43,8 @@ func lookup(t *testing.T) tool.Tool {
 	return found
 }
 
-// look returns a reply that calls lookup.
-func look(queries ...string) scripted.Reply {
+// lookupReply returns a reply that calls lookup.
+func lookupReply(queries ...string) scripted.Reply {
 	var r scripted.Reply
 	for _, q := range queries {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "lookup", Arguments: `{"query": "` + q + `"}`})

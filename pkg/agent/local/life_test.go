@@ -43,9 +43,9 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 		require.NoError(t, s.Close(t.Context()))
 		require.NoError(t, s.Close(t.Context()))
 		require.Equal(t, session.Closed, s.State())
-		_, info := stored(t, store, s)
+		_, info := storedMessages(t, store, s)
 		require.Equal(t, session.Closed, info.State)
-		rejected(t, s, failure.SessionClosed)
+		requireRejected(t, s, failure.SessionClosed)
 		for name, op := range map[string]func(context.Context) error{"Save": s.Save, "Pause": s.Pause, "Clear": s.Clear} {
 			require.Equal(t, failure.SessionClosed, failure.ModeOf(op(t.Context())), name)
 		}
@@ -53,7 +53,7 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 		require.Equal(t, session.Ready, s.State())
 		require.Equal(t, 2, ask(t, s, "b").Turn)
 		require.NoError(t, s.Save(t.Context()))
-		said, _ := stored(t, store, s)
+		said, _ := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1", "user: b", "ai: 2"}, said)
 	}
 }
@@ -61,7 +61,7 @@ func lifeStartCloseStart(t *testing.T, store memory.Store) {
 // Req: LP-9, LP-10, LP-12, C-4
 func lifeAnotherSessionContinues(t *testing.T, store memory.Store) {
 	for _, end := range []func(*local.Session, context.Context) error{(*local.Session).Pause, (*local.Session).Close, (*local.Session).Save} {
-		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("x"), scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("x"), scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		first := openSession(t, a, local.Config{Store: store})
 		ask(t, first, "a")
 		ask(t, first, "b")
@@ -79,19 +79,19 @@ func lifeAnotherSessionContinues(t *testing.T, store memory.Store) {
 func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, User: "alice"})
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, session.Created, info.State)
 	require.Equal(t, "alice", info.User)
 	ask(t, s, "a")
-	_, info = stored(t, store, s)
+	_, info = storedMessages(t, store, s)
 	require.Equal(t, session.Ready, info.State)
 	require.NoError(t, s.Pause(t.Context()))
 	require.Equal(t, session.Paused, s.State())
-	_, info = stored(t, store, s)
+	_, info = storedMessages(t, store, s)
 	require.Equal(t, session.Paused, info.State)
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID(), User: "alice"})
 	require.Equal(t, session.Ready, again.State(), "a stored pause does not bind a new Session")
-	_, info = stored(t, store, s)
+	_, info = storedMessages(t, store, s)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, info.Turns, again.Info().Turns)
 	require.Equal(t, info.Created, again.Info().Created)
@@ -100,7 +100,7 @@ func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 	done, err := s.Compact(t.Context(), 1, "They talked.")
 	require.NoError(t, err)
 	require.EqualValues(t, 3, done.Messages)
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"summary", "ai: 2"}, said)
 }
 
@@ -116,8 +116,8 @@ func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	}
 }
 
-// making returns a handler that saves the user's text as an artifact in each turn.
-func making() hook.Handler {
+// artifactMaker returns a handler that saves the user's text as an artifact in each turn.
+func artifactMaker() hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))
 		return "", errors.Join(err, turn.Memory().Set("last", turn.Info().Prompt))
@@ -155,7 +155,7 @@ func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
 func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		for _, saved := range []bool{false, true} {
-			a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+			a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 			s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 			ask(t, s, "a")
 			if saved {
@@ -178,7 +178,7 @@ func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
 			ask(t, s, "c")
 			require.Equal(t, []string{"user: c"}, transcript(model.Requests()[2].Messages))
 			require.NoError(t, s.Save(t.Context()))
-			said, info := stored(t, store, s)
+			said, info := storedMessages(t, store, s)
 			require.Equal(t, []string{"user: c", "ai: 3"}, said)
 			require.Equal(t, info.Turns, s.Info().Turns)
 			require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
@@ -195,20 +195,20 @@ func lifeAnotherIDBeginsAtTurnOne(t *testing.T, store memory.Store) {
 	require.Equal(t, "Be brief.", model.Requests()[1].System)
 }
 
-// lazy is a tool that must be started.
-type lazy struct {
+// lazyTool is a tool that must be started.
+type lazyTool struct {
 	tool.Tool
 	started, closed int
 	fails           error
 }
 
-func (l *lazy) Start(context.Context) error { l.started++; return l.fails }
+func (l *lazyTool) Start(context.Context) error { l.started++; return l.fails }
 
-func (l *lazy) Close() error { l.closed++; return nil }
+func (l *lazyTool) Close() error { l.closed++; return nil }
 
 func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
-	l := &lazy{Tool: lookup(t)}
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}}, look("x"), scripted.Say("1"))
+	l := &lazyTool{Tool: lookup(t)}
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}}, lookupReply("x"), scripted.Say("1"))
 	s := openSession(t, a, local.Config{Store: store})
 	openSession(t, a, local.Config{Store: store})
 	ask(t, s, "a")
@@ -220,12 +220,12 @@ func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
 
 // Req: LP-6
 func lifeAFailedStartOpensNothing(t *testing.T, store memory.Store) {
-	l := &lazy{Tool: lookup(t), fails: errors.New("no")}
+	l := &lazyTool{Tool: lookup(t), fails: errors.New("no")}
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}})
 	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: "x"})
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	require.Equal(t, session.Created, s.State())
-	rejected(t, s, failure.SessionClosed)
+	requireRejected(t, s, failure.SessionClosed)
 	l.fails = nil
 	require.NoError(t, s.Start(t.Context()))
 	require.Equal(t, session.Ready, s.State())

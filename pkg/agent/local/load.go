@@ -28,10 +28,10 @@ func (s *Session) Start(ctx context.Context) error {
 		state, err = s.load(ctx)
 	}
 	if err != nil {
-		s.status.Started(before, false)
+		s.status.RecordStart(before, false)
 		return err
 	}
-	s.status.Started(state, true)
+	s.status.RecordStart(state, true)
 	return nil
 }
 
@@ -101,29 +101,29 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 	return session.Ready, nil
 }
 
-// recent holds the conversation that turns get while nothing is stored.
-type recent struct {
+// recentMessages holds the conversation that turns get while nothing is stored.
+type recentMessages struct {
 	limit    int
 	messages []conversation.Message // the latest
 	source   string                 // of untrusted words that the store remembered at the load
 }
 
 // set replaces the messages.
-func (r *recent) set(messages []conversation.Message) { r.messages = r.window(messages) }
+func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.window(messages) }
 
 // add appends the messages of a turn.
-func (r *recent) add(messages []conversation.Message) {
+func (r *recentMessages) add(messages []conversation.Message) {
 	r.messages = r.window(append(r.messages, messages...))
 }
 
 // with returns the conversation of a turn that begins with these messages.
-func (r *recent) with(messages []conversation.Message) []conversation.Message {
+func (r *recentMessages) with(messages []conversation.Message) []conversation.Message {
 	return r.window(append(slices.Clip(r.messages), messages...))
 }
 
 // window returns the latest messages. The source of untrusted text is kept even if its message is no longer among
 // them.
-func (r *recent) window(messages []conversation.Message) []conversation.Message {
+func (r *recentMessages) window(messages []conversation.Message) []conversation.Message {
 	source := conversation.GravestSource(r.source, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }

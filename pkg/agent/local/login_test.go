@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// sealed returns an answer with a credential for a call that waits.
-func sealed(t *testing.T, s *local.Session, p execution.Pending, credential string) local.Input {
+// sealedAnswer returns an answer with a credential for a call that waits.
+func sealedAnswer(t *testing.T, s *local.Session, p execution.Pending, credential string) local.Input {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
 	text, err := broker.Seal(p.Auth.ID, s.ID(), p.Auth.Key, secret.New(credential))
 	require.NoError(t, err)
-	in := say(p, execution.Approve, "")
+	in := answerTo(p, execution.Approve, "")
 	in.Answers[0].Sealed = string(text)
 	return in
 }
@@ -51,33 +51,33 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 		return a
 	}
 	calls := scripted.Call(conversation.ToolCall{ID: "call-1", Name: "aide", Arguments: `{"request": "weather"}`})
-	looks := []scripted.Reply{look("oslo")}
+	looks := []scripted.Reply{lookupReply("oslo")}
 	s := openSession(t, made(looks, calls), local.Config{Store: store})
 	ask(t, s, "Weather?")
 	require.Equal(t, session.AuthRequired, s.State())
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, session.AuthRequired, info.State)
 	first := s.Pending()[0]
 
 	// It was sealed for another session.
 	other := openSession(t, made(looks, calls), local.Config{Store: store})
 	ask(t, other, "Weather?")
-	replayed := sealed(t, s, first, "secret")
+	replayed := sealedAnswer(t, s, first, "secret")
 	replayed.Answers[0].ID = other.Pending()[0].ID
-	answer(t, other, replayed)
+	runAnswers(t, other, replayed)
 	require.Equal(t, session.AuthRequired, other.State())
 	require.Contains(t, other.Pending()[0].Reason, "it was not sealed to the key of this call")
 	require.Empty(t, ran)
 
 	// It was sealed for another process.
 	elsewhere := openSession(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
-	answer(t, elsewhere, sealed(t, s, first, "secret"))
+	runAnswers(t, elsewhere, sealedAnswer(t, s, first, "secret"))
 	require.Equal(t, session.AuthRequired, elsewhere.State())
 	again := elsewhere.Pending()[0]
 	require.Contains(t, again.Reason, "the key that it was sealed to is gone")
 	require.Empty(t, ran)
 
-	done := answer(t, elsewhere, sealed(t, elsewhere, again, "secret"))
+	done := runAnswers(t, elsewhere, sealedAnswer(t, elsewhere, again, "secret"))
 	require.Equal(t, []string{"oslo secret"}, ran)
 	require.Equal(t, session.Ready, elsewhere.State())
 	require.Equal(t, "It is sunny.", done.Result.Text)

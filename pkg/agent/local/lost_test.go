@@ -32,8 +32,8 @@ func lostTests() sessionTests {
 	}
 }
 
-// lose leaves the traces of a process that was killed during its second model call: an open turn and its journal.
-func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
+// loseProcess leaves the traces of a process that was killed during its second model call: an open turn and its journal.
+func loseProcess(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -54,8 +54,8 @@ func lose(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	return lease
 }
 
-// opened returns a session without turns, and an agent that counts the runs of its tool.
-func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
+// openCounted returns a session without turns, and an agent that counts the runs of its tool.
+func openCounted(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
 	t.Helper()
 	ran := new(int)
 	found, err := tool.Func("lookup", "Looks something up.", func(context.Context, topic) (string, error) { *ran++; return "sun", nil })
@@ -68,8 +68,8 @@ func opened(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent
 //
 // Req: LP-8, LP-10a, LP-31
 func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
-	a, model, s, ran := opened(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
-	lease := lose(t, store, s)
+	a, model, s, ran := openCounted(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
+	lease := loseProcess(t, store, s)
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Ready, again.State())
@@ -80,7 +80,7 @@ func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, resultOf(all).Result.Usage.ModelCalls)
 	require.Zero(t, *ran)
 	require.Len(t, model.Requests(), 1)
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: I look it up. → lookup", "tool: rain", "ai: It rains."}, said)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, 1, info.Turns)
@@ -89,12 +89,12 @@ func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 
 // Req: LP-10a, LP-17
 func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
-	a, model, s, _ := opened(t, store, scripted.Say("Hi."))
-	require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
+	a, model, s, _ := openCounted(t, store, scripted.Say("Hi."))
+	require.NoError(t, store.ReleaseTurn(t.Context(), loseProcess(t, store, s)))
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, 2, ask(t, again, "Hello?").Turn)
 	require.Equal(t, []string{"user: Weather?", "ai: I look it up. (partial)", "user: Hello?"}, transcript(model.Requests()[0].Messages))
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Len(t, said, 4)
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 }
@@ -102,8 +102,8 @@ func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 // Other processes cannot know that the process is lost until its lease ends.
 // Req: LP-7, C-21
 func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
-	a, _, s, _ := opened(t, store, scripted.Say("It rains."))
-	lease := lose(t, store, s)
+	a, _, s, _ := openCounted(t, store, scripted.Say("It rains."))
+	lease := loseProcess(t, store, s)
 	for _, noAutoSave := range []bool{false, true} {
 		again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 		require.Equal(t, session.Busy, again.State())
@@ -120,7 +120,7 @@ func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 		left, err := time.ParseDuration(why.Facts["lease_left"])
 		require.NoError(t, err)
 		require.Greater(t, left, 30*time.Second)
-		require.Equal(t, rejected(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
+		require.Equal(t, requireRejected(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
 		require.NoError(t, again.Close(t.Context()), "it continues elsewhere")
 		require.Equal(t, session.Closed, again.State())
 		require.NoError(t, again.Start(t.Context()))
@@ -131,7 +131,7 @@ func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 			_, err = again.Execute(t.Context(), local.Input{Continue: true}, nil)
 		}
 		require.NoError(t, err)
-		lose(t, storeWithoutTurn{store, "lost-2"}, s)
+		loseProcess(t, storeWithoutTurn{store, "lost-2"}, s)
 	}
 }
 
@@ -153,8 +153,8 @@ func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, 
 
 // The stored part of the turn stays, and the next turn comes after it.
 func lostWhileTheTurnWasStored(t *testing.T, store memory.Store) {
-	a, model, s, _ := opened(t, store, scripted.Say("It rains."))
-	lease := lose(t, store, s)
+	a, model, s, _ := openCounted(t, store, scripted.Say("It rains."))
+	lease := loseProcess(t, store, s)
 	half := conversation.Assistant("research", "")
 	half.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}, {ID: "c2", Name: "lookup", Arguments: "{}"}}
 	_, err := store.CommitStep(t.Context(), memory.Commit{
@@ -180,11 +180,11 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
 	} {
 		for _, noAutoSave := range []bool{false, true} {
-			a, _, s, _ := opened(t, store, scripted.Say("Hi."))
-			require.NoError(t, store.ReleaseTurn(t.Context(), lose(t, store, s)))
+			a, _, s, _ := openCounted(t, store, scripted.Say("Hi."))
+			require.NoError(t, store.ReleaseTurn(t.Context(), loseProcess(t, store, s)))
 			again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 			require.NoError(t, do(again, t.Context()), name)
-			_, info := stored(t, store, s)
+			_, info := storedMessages(t, store, s)
 			require.NotEqual(t, session.Busy, info.State)
 			require.Empty(t, info.OpenTurn)
 			require.NoError(t, again.Start(t.Context()))
@@ -195,7 +195,7 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 
 // The conversation is shared with a mesh, whose turn a local session cannot take over.
 func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
-	a, _, s, _ := opened(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
+	a, _, s, _ := openCounted(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
 	begin := func(id string) memory.Lease {
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -207,7 +207,7 @@ func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 	}
 	lease := begin("t1")
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
-	rejected(t, again, failure.SessionBusy)
+	requireRejected(t, again, failure.SessionBusy)
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(again.Pause(t.Context())))
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	all, err := runTurn(t, again, local.Input{Continue: true})
@@ -231,7 +231,7 @@ func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
 		switch p := e.Payload.(type) {
 		case event.UserInput:
 			ref := session.Ref{Tenant: local.DefaultTenant, Session: slow.ID()}
-			_, info := stored(t, store, slow)
+			_, info := storedMessages(t, store, slow)
 			found, err := store.BeginTurn(t.Context(), memory.Begin{
 				Ref: ref, TurnID: info.OpenTurn, TraceID: "0af7651916cd43dd8448eb211c80319c",
 				Fingerprint: info.OpenTurn, LeaseTTL: time.Minute, Window: 1, LookupOnly: true,
@@ -248,6 +248,6 @@ func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
 	require.Equal(t, event.Failed, done.Reason)
 	require.Equal(t, session.Failed, slow.State())
 	require.Equal(t, 3, ask(t, slow, "Again").Turn)
-	said, _ := stored(t, store, slow)
+	said, _ := storedMessages(t, store, slow)
 	require.Equal(t, []string{"user: Hello", "user: Anybody?", "ai: Mine.", "user: Again", "ai: Fine."}, said)
 }

@@ -96,27 +96,27 @@ func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.A
 	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
-// cut loses the calls of some methods, or their responses.
-type cut struct{ calls, answers []string }
+// lostMethods loses the calls of some methods, or their responses.
+type lostMethods struct{ calls, answers []string }
 
-func (c *cut) lost(method string) (call, answer bool) {
+func (c *lostMethods) lost(method string) (call, answer bool) {
 	return slices.Contains(c.calls, method), slices.Contains(c.answers, method)
 }
 
-func (c *cut) heal() { *c = cut{} }
+func (c *lostMethods) heal() { *c = lostMethods{} }
 
-func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *cut, memory.Store) {
+func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods, memory.Store) {
 	t.Helper()
 	a, model := scriptedAgent(t, c, replies...)
-	wires, store := &cut{}, inmem.New(inmem.Config{})
+	wires, store := &lostMethods{}, inmem.New(inmem.Config{})
 	config.Store = &connection{store, wires.lost}
 	s, err := local.Open(t.Context(), a, config)
 	require.NoError(t, err)
 	return s, model, wires, store
 }
 
-// failed runs a turn to its error.
-func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
+// runToError runs a turn to its error.
+func runToError(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
 	require.Equal(t, mode, failure.ModeOf(err), "%v", err)
@@ -128,7 +128,7 @@ func failed(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) e
 // next turn.
 //
 // Req: LP-17
-func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
+func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(*local.Session) error{
 			func(s *local.Session) error { return s.Save(t.Context()) },
@@ -140,16 +140,16 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 			func(s *local.Session) error { return s.Close(t.Context()) },
 		} {
 			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
-			*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 			began := time.Now()
-			failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 			require.Less(t, time.Since(began), local.DefaultLease)
 			require.Equal(t, session.Failed, s.State())
 			require.Error(t, s.Save(t.Context()))
 			require.Error(t, s.Close(t.Context()), "it stays open until the turn is closed")
 			wires.heal()
 			require.NoError(t, next(s))
-			said, info := stored(t, store, s)
+			said, info := storedMessages(t, store, s)
 			require.Equal(t, []string{"user: a", "ai: 1 (partial)"}, said[:2])
 			require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 			require.Equal(t, info.Turns, s.Info().Turns)
@@ -159,11 +159,11 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 }
 
 // If a turn needs several commits, the rest is stored once the store is back.
-func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
+func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []scripted.Reply
 		for i := range 34 {
-			replies = append(replies, look(fmt.Sprint(i), fmt.Sprint(-i)))
+			replies = append(replies, lookupReply(fmt.Sprint(i), fmt.Sprint(-i)))
 		}
 		c := agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 60}
 		a, _ := scriptedAgent(t, c, append(replies, scripted.Say("Done."))...)
@@ -181,12 +181,12 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 			}
 		}}})
 		require.NoError(t, err)
-		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
-		half, _ := stored(t, store, s)
+		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		half, _ := storedMessages(t, store, s)
 		require.Len(t, half, 1+63, "a round stays together")
 		down = false
 		require.NoError(t, s.Save(t.Context()))
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.Len(t, said, 1+102+1)
 		require.Equal(t, "ai: Done. (partial)", said[103])
 		require.Equal(t, session.Failed, info.State)
@@ -208,9 +208,9 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 		})
 		c := agent.Config{Handlers: []hook.Handler{counts}}
 		c.Tools = append(c.Tools, lookup(t))
-		s, model, wires, store := outage(t, c, local.Config{}, look("x"), scripted.Say("1"), scripted.Say("1"))
-		*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
-		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		s, model, wires, store := outage(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("1"))
+		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
+		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
 		began := time.Now()
 		all, err := runTurn(t, s, local.Input{Continue: true})
@@ -219,25 +219,25 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 		require.Equal(t, 1, resultOf(all).Turn)
 		require.Equal(t, 1, calls)
 		require.Len(t, model.Requests(), 3)
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: → lookup", "tool: found x", "ai: 1"}, said)
 		require.Equal(t, 1, info.Turns)
 	})
 }
 
 // The response to a begin is lost, so it is unknown whether the turn began.
-func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
+func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, wires := range map[string]cut{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
+		for name, wires := range map[string]lostMethods{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
 			for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
 				s, _, now, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 				*now = wires
-				failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+				runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 				require.Equal(t, session.Ready, s.State(), "nothing ran")
 				now.heal()
 				_, err := runTurn(t, s, next)
 				require.NoError(t, err, name)
-				said, info := stored(t, store, s)
+				said, info := storedMessages(t, store, s)
 				require.Equal(t, session.Ready, info.State)
 				require.Equal(t, "ai: 1", said[len(said)-1])
 				require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
@@ -248,40 +248,40 @@ func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 }
 
 // The response to a takeover is lost, so it is unknown whether this process has the turn.
-func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
+func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
 			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
-			*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
-			failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
-			*wires = cut{answers: []string{"BeginTurn"}}
-			failed(t, s, local.Input{Continue: true}, failure.SystemNetwork)
+			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
+			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+			*wires = lostMethods{answers: []string{"BeginTurn"}}
+			runToError(t, s, local.Input{Continue: true}, failure.SystemNetwork)
 			wires.heal()
 			began := time.Now()
 			all, err := runTurn(t, s, next)
 			require.NoError(t, err)
 			require.Equal(t, "2", resultOf(all).Result.Text)
 			require.Zero(t, time.Since(began))
-			_, info := stored(t, store, s)
+			_, info := storedMessages(t, store, s)
 			require.Equal(t, session.Ready, info.State)
 		}
 	})
 }
 
 // The journal of a turn that is taken over cannot be read.
-func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
+func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
-		*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
-		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
-		*wires = cut{calls: []string{"LoadJournal"}}
+		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
+		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		*wires = lostMethods{calls: []string{"LoadJournal"}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := runTurnUnder(ctx, t, s, local.Input{Continue: true})
 		require.Error(t, err)
 		wires.heal()
 		ask(t, s, "b")
-		said, _ := stored(t, store, s)
+		said, _ := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "user: b", "ai: 2"}, said)
 	})
 }
@@ -289,18 +289,18 @@ func TestSession_AJournalThatCannotBeReadLeavesTheTurn(t *testing.T) {
 // A compaction that fails is a warning, and the answer stays.
 //
 // Req: LP-21
-func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
+func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		ask(t, s, "a")
-		*wires = cut{calls: []string{"CompactSession"}}
+		*wires = lostMethods{calls: []string{"CompactSession"}}
 		all, err := runTurn(t, s, local.Input{Text: "b"})
 		require.NoError(t, err)
-		require.Equal(t, []string{local.ReasonNotCompacted}, warned(all))
+		require.Equal(t, []string{local.ReasonNotCompacted}, warningReasons(all))
 		require.Equal(t, session.Ready, s.State())
 		wires.heal()
 		ask(t, s, "c")
-		said, _ := stored(t, store, s)
+		said, _ := storedMessages(t, store, s)
 		require.Equal(t, []string{"summary", "ai: 3"}, said)
 	})
 }
@@ -308,16 +308,16 @@ func TestSession_ACompactionThatFailsIsAWarning(t *testing.T) {
 // Turns that could not be saved are saved later, once.
 //
 // Req: LP-12, LP-23
-func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
+func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 	for _, method := range []string{"BeginTurn", "CommitStep", "FailTurn", "UpdateSession", "GetSession", "PutArtifact"} {
 		for _, answers := range []bool{false, true} {
 			t.Run(method, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					down := failure.New(failure.ResourceAPI, "test", "down")
-					s, _, wires, store := outage(t, agent.Config{Handlers: []hook.Handler{making()}}, local.Config{NoAutoSave: true},
+					s, _, wires, store := outage(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}}, local.Config{NoAutoSave: true},
 						scripted.Say("1"), scripted.Fail(down), scripted.Say("3"))
 					ask(t, s, "a")
-					failed(t, s, local.Input{Text: "b"}, failure.ResourceAPI)
+					runToError(t, s, local.Input{Text: "b"}, failure.ResourceAPI)
 					ask(t, s, "c")
 					if answers {
 						wires.answers = []string{method}
@@ -330,10 +330,10 @@ func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
 					require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Save(t.Context())))
 					wires.heal()
 					require.NoError(t, s.Save(t.Context()))
-					said, info := stored(t, store, s)
+					said, info := storedMessages(t, store, s)
 					require.Equal(t, []string{"user: a", "ai: 1", "user: b", "user: c", "ai: 3"}, said)
 					require.Equal(t, 3, info.Turns)
-					require.Equal(t, info, withoutClock(s.Info(), info))
+					require.Equal(t, info, withTimesOf(s.Info(), info))
 					artifacts, err := s.Artifacts(t.Context())
 					require.NoError(t, err)
 					require.Len(t, artifacts, 3)

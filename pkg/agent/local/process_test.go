@@ -30,13 +30,13 @@ const (
 	envSession = "TROUPE_TEST_SESSION"
 )
 
-// careful returns an agent whose tool needs an approval.
-func careful(t *testing.T, work func()) *agent.Agent {
+// carefulAgent returns an agent whose tool needs an approval.
+func carefulAgent(t *testing.T, work func()) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
 	require.NoError(t, err)
 	return build(t, agent.Config{
-		Model: obedient{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{guards(time.Time{})},
+		Model: obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{approvalGuard(time.Time{})},
 	})
 }
 
@@ -50,7 +50,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	never := make(chan struct{})
-	a := careful(t, func() {
+	a := carefulAgent(t, func() {
 		fmt.Fprintln(os.Stdout, "working")
 		<-never
 	})
@@ -58,7 +58,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	in := local.Input{Text: "allow it"}
 	if waits := s.Pending(); len(waits) > 0 {
-		in = say(waits[0], execution.Approve, "")
+		in = answerTo(waits[0], execution.Approve, "")
 	}
 	done, err := s.Execute(t.Context(), in, nil)
 	require.NoError(t, err)
@@ -66,8 +66,8 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	<-never
 }
 
-// killed runs a child process, and kills it once it has printed a line.
-func killed(t *testing.T, address, id string) string {
+// runUntilLineAndKill runs a child process, and kills it once it has printed a line.
+func runUntilLineAndKill(t *testing.T, address, id string) string {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -87,14 +87,14 @@ func killed(t *testing.T, address, id string) string {
 // The process that made the call is killed, and so is the one that got the answer, while the approved tool runs. A
 // third one continues with all finished work, and the tool does not run twice.
 // Req: LP-10a, LP-16, LP-32
-func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
+func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	address, store := servedMemory(t)
 	const id = "waits"
-	require.Equal(t, "lookup waits for an approval.", killed(t, address, id))
-	require.Equal(t, "working", killed(t, address, id))
+	require.Equal(t, "lookup waits for an approval.", runUntilLineAndKill(t, address, id))
+	require.Equal(t, "working", runUntilLineAndKill(t, address, id))
 
 	ran := 0
-	s := openSession(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: id})
+	s := openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: id})
 	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
 	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has ended
 		<-time.After(50 * time.Millisecond)
@@ -115,9 +115,9 @@ func TestSession_ACallThatWaitsOutlivesItsProcesses(t *testing.T) {
 
 	// Another process may approve the call, long after the first has ended.
 	const again = "waits-again"
-	killed(t, address, again)
-	s = openSession(t, careful(t, func() { ran++ }), local.Config{Store: store, ID: again})
+	runUntilLineAndKill(t, address, again)
+	s = openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})
 	require.Equal(t, session.InputRequired, s.State())
-	require.Equal(t, "I found it.", answer(t, s, say(s.Pending()[0], execution.Approve, "")).Result.Text)
+	require.Equal(t, "I found it.", runAnswers(t, s, answerTo(s.Pending()[0], execution.Approve, "")).Result.Text)
 	require.Equal(t, 1, ran)
 }

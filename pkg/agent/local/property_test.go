@@ -29,17 +29,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// obedient is a model that follows the user's words "tool", "fail", "toolfail", "ask" and "allow", and repeats any
+// obedientModel is a model that follows the user's words "tool", "fail", "toolfail", "ask" and "allow", and repeats any
 // other text. Its reply depends on the conversation alone.
-type obedient struct{}
+type obedientModel struct{}
 
-func (obedient) Name() string { return "test/obedient" }
+func (obedientModel) Name() string { return "test/obedient" }
 
-func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	text, query, fails := speak(req.Messages)
+func (obedientModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	text, query, fails := obedientReply(req.Messages)
 	reply := scripted.Say(text)
 	if query != "" {
-		reply.ToolCalls = look(query).ToolCalls
+		reply.ToolCalls = lookupReply(query).ToolCalls
 	}
 	if fails {
 		reply = scripted.Fail(failure.New(failure.ResourceAPI, "test", "the model is down"))
@@ -47,8 +47,8 @@ func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	return scripted.New(reply).Generate(ctx, req)
 }
 
-// speak returns the reply of the model: a text, a tool call or an error.
-func speak(messages []conversation.Message) (text, query string, fails bool) {
+// obedientReply returns the reply of the model: a text, a tool call or an error.
+func obedientReply(messages []conversation.Message) (text, query string, fails bool) {
 	if len(messages) == 0 {
 		return "Welcome.", "", false
 	}
@@ -90,11 +90,11 @@ func obedientAgent(t *testing.T) *agent.Agent {
 		}
 		return nil
 	})
-	return build(t, agent.Config{Model: obedient{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
+	return build(t, agent.Config{Model: obedientModel{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
 }
 
-// reference is the expected state of a session. It is simple enough to be obviously correct.
-type reference struct {
+// expectedSession is the expected state of a session. It is simple enough to be obviously correct.
+type expectedSession struct {
 	noAutoSave  bool
 	state       session.State
 	storedState session.State // (empty when it is not stored)
@@ -105,7 +105,7 @@ type reference struct {
 }
 
 // addAnswer adds the messages of a turn with an answer.
-func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
+func (w *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
 	w.turns++
 	w.waits, w.state = false, session.Ready
 	said := conversation.Assistant("research", "I look.")
@@ -113,7 +113,7 @@ func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
 		said.Partial = true
 		w.all = append(w.all, said)
 	} else {
-		said.ToolCalls = look("allow").ToolCalls
+		said.ToolCalls = lookupReply("allow").ToolCalls
 		result := "found allow"
 		if verdict == execution.Deny {
 			result = notRun
@@ -126,8 +126,8 @@ func (w *reference) addAnswer(verdict execution.Verdict, breaks bool) {
 // notRun begins every reason why a tool did not run.
 const notRun = "Not run"
 
-// outlined returns a short form of a conversation, without the reasons why tools did not run.
-func outlined(messages []conversation.Message) []string {
+// outline returns a short form of a conversation, without the reasons why tools did not run.
+func outline(messages []conversation.Message) []string {
 	all := transcript(messages)
 	for i, text := range all {
 		if strings.HasPrefix(text, "tool: "+notRun) {
@@ -138,12 +138,12 @@ func outlined(messages []conversation.Message) []string {
 }
 
 // rejects reports whether a turn with the input is rejected.
-func (w *reference) rejects(in local.Input) bool {
+func (w *expectedSession) rejects(in local.Input) bool {
 	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
 }
 
 // turn adds the messages of a turn, and sets the resulting state.
-func (w *reference) turn(in local.Input, breaks bool) {
+func (w *expectedSession) turn(in local.Input, breaks bool) {
 	if w.rejects(in) {
 		return
 	}
@@ -160,7 +160,7 @@ func (w *reference) turn(in local.Input, breaks bool) {
 	w.turns++
 	w.state = session.Ready
 	for !breaks {
-		text, query, fails := speak(w.all)
+		text, query, fails := obedientReply(w.all)
 		if fails {
 			w.state = session.Failed
 			for i := from; i < len(w.all); i++ {
@@ -185,7 +185,7 @@ func (w *reference) turn(in local.Input, breaks bool) {
 		if query == "ask" {
 			result = "The user was asked: Which one?"
 		}
-		w.all[len(w.all)-1].ToolCalls = look(query).ToolCalls
+		w.all[len(w.all)-1].ToolCalls = lookupReply(query).ToolCalls
 		w.all = append(w.all, conversation.Message{Role: conversation.RoleTool, Text: result})
 		if query == "ask" {
 			w.all = append(w.all, conversation.Assistant("research", "Which one?"))
@@ -199,12 +199,12 @@ func (w *reference) turn(in local.Input, breaks bool) {
 }
 
 // store records that everything is saved, in the given state.
-func (w *reference) store(state session.State) {
+func (w *expectedSession) store(state session.State) {
 	w.saved, w.savedTurns, w.storedState = slices.Clone(w.all), w.turns, state
 }
 
 // save mirrors Save. The last turn that is written decides the state.
-func (w *reference) save() {
+func (w *expectedSession) save() {
 	switch {
 	case w.savedTurns < w.turns:
 		w.store(w.state)
@@ -213,8 +213,8 @@ func (w *reference) save() {
 	}
 }
 
-// loaded sets the state after a start.
-func (w *reference) loaded() {
+// start sets the state after a start.
+func (w *expectedSession) start() {
 	w.all, w.turns, w.state = slices.Clone(w.saved), w.savedTurns, session.Ready
 	if w.storedState == session.Failed || w.storedState == session.InputRequired {
 		w.state = w.storedState
@@ -242,8 +242,8 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 	s, err := local.Open(t.Context(), a, c)
 	require.NoError(t, err)
 	c.ID = s.ID()
-	w := &reference{noAutoSave: noAutoSave}
-	w.loaded()
+	w := &expectedSession{noAutoSave: noAutoSave}
+	w.start()
 	var story []string
 	for step := range steps {
 		closed := w.state == session.Closed
@@ -260,7 +260,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 				if all := s.Pending(); len(all) > 0 {
 					p = all[0]
 				}
-				in = say(p, []execution.Verdict{execution.Approve, execution.Deny}[random.IntN(2)], "")
+				in = answerTo(p, []execution.Verdict{execution.Approve, execution.Deny}[random.IntN(2)], "")
 			}
 			breaks := random.IntN(6) == 0
 			op = fmt.Sprintf("turn %+v, broken off: %v", in, breaks)
@@ -300,13 +300,13 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 		case n < 15:
 			op, err = "start", s.Start(t.Context())
 			if closed {
-				w.loaded()
+				w.start()
 			}
 			closed = false
 		case n < 17: // in another process, where unsaved turns are lost
 			op = "open"
 			s, err = local.Open(t.Context(), a, c)
-			w.loaded()
+			w.start()
 			closed = false
 		case n < 18:
 			op, err = "clear", s.Clear(t.Context())
@@ -326,17 +326,17 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 		} else {
 			require.NoError(t, err, where)
 		}
-		w.agrees(t, s, store, where)
+		w.requireEqual(t, s, store, where)
 	}
 }
 
-func (w *reference) agrees(t *testing.T, s *local.Session, store memory.Store, where string) {
+func (w *expectedSession) requireEqual(t *testing.T, s *local.Session, store memory.Store, where string) {
 	t.Helper()
 	require.Equal(t, w.state, s.State(), where)
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.NoError(t, conversation.CheckRounds(messages))
-	require.Equal(t, outlined(w.all), outlined(messages), where)
+	require.Equal(t, outline(w.all), outline(messages), where)
 	require.Equal(t, w.waits, len(s.Pending()) > 0, where)
 	require.Equal(t, w.turns, s.Info().Turns, where)
 	require.EqualValues(t, len(w.all), s.Info().Size.Messages, where)

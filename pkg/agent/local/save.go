@@ -53,7 +53,7 @@ func (s *Session) Close(ctx context.Context) error {
 		}
 		s.recent.messages = nil
 		s.opener.SetUndelivered("")
-		s.status.Closed()
+		s.status.RecordClose()
 		return session.Closed, nil
 	})
 }
@@ -62,10 +62,10 @@ func (s *Session) Close(ctx context.Context) error {
 // usable, and its turns keep their count: a conversation from turn 1 needs another ID (CO-19). Modes: as for Save.
 func (s *Session) Clear(ctx context.Context) error {
 	return s.operate("local.Clear", func() (session.State, error) {
-		if err := s.opener.Settle(ctx); err != nil {
+		if err := s.opener.CloseUnclosed(ctx); err != nil {
 			return "", err
 		}
-		_, err := opening.Exclusively(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
+		_, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.storage.Ref)
 		})
 		if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
@@ -73,7 +73,7 @@ func (s *Session) Clear(ctx context.Context) error {
 		}
 		s.recent.messages, s.recent.source = nil, ""
 		s.opener.SetUndelivered("")
-		s.status.Cleared()
+		s.status.RecordClear()
 		return "", nil
 	})
 }
@@ -96,7 +96,7 @@ func (s *Session) operate(op string, do func() (session.State, error)) error {
 
 // flush stores all unsaved turns.
 func (s *Session) flush(ctx context.Context) error {
-	if err := s.opener.Settle(ctx); err != nil || !s.cfg.NoAutoSave {
+	if err := s.opener.CloseUnclosed(ctx); err != nil || !s.cfg.NoAutoSave {
 		return err
 	}
 	verb := session.Verb("")
@@ -115,7 +115,7 @@ func (s *Session) flush(ctx context.Context) error {
 		if rejected == nil {
 			rejected = err
 		}
-		s.status.SavedFirst()
+		s.status.RemoveFirstUnsaved()
 	}
 	info, err := s.storage.Get(ctx)
 	if err != nil {

@@ -30,7 +30,7 @@ func saveTests() sessionTests {
 
 // Req: LP-23, C-19
 func saveWritesNothingByItself(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}, Instructions: "Last: {last?}. Note: {artifact.note?}"}, scripted.Say("1"), scripted.Say("2"))
+	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Instructions: "Last: {last?}. Note: {artifact.note?}"}, scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
 	ask(t, s, "b")
@@ -49,8 +49,8 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 // Req: LP-12, LP-23, C-19
 func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
-	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{making()}, Tools: []tool.Tool{lookup(t)}},
-		look("x"), scripted.Say("1"), look("y"), scripted.Fail(down), scripted.Say("3"))
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Tools: []tool.Tool{lookup(t)}},
+		lookupReply("x"), scripted.Say("1"), lookupReply("y"), scripted.Fail(down), scripted.Say("3"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.NoError(t, s.Save(t.Context()), "with nothing to save")
 	ask(t, s, "a")
@@ -63,16 +63,16 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Len(t, artifacts, 2, "b was saved twice, and is one version")
 	require.NoError(t, s.Save(t.Context()))
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{
 		"user: a", "ai: → lookup", "tool: found x", "ai: 1",
 		"user: b", "ai: → lookup (partial)", "tool: found y (partial)", "ai: 3",
 	}, said)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, 3, info.Turns)
-	require.Equal(t, info, withoutClock(s.Info(), info))
+	require.Equal(t, info, withTimesOf(s.Info(), info))
 	require.NoError(t, s.Save(t.Context()), "a second Save does nothing")
-	again, _ := stored(t, store, s)
+	again, _ := storedMessages(t, store, s)
 	require.Equal(t, said, again)
 	artifacts, err = s.Artifacts(t.Context())
 	require.NoError(t, err)
@@ -82,8 +82,8 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.Equal(t, "b", string(content))
 }
 
-// withoutClock returns a session with the times of another.
-func withoutClock(s, other session.Session) session.Session {
+// withTimesOf returns a session with the times of another.
+func withTimesOf(s, other session.Session) session.Session {
 	s.Created, s.LastActivity = other.Created, other.LastActivity
 	return s
 }
@@ -97,15 +97,15 @@ func savePauseAndCloseSaveToo(t *testing.T, store memory.Store) {
 		s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 		ask(t, s, "a")
 		require.NoError(t, end(s, t.Context()))
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1"}, said)
 		require.Equal(t, want, info.State)
 		again := openSession(t, a, local.Config{Store: store, NoAutoSave: true, ID: s.ID()})
-		_, info = stored(t, store, s)
+		_, info = storedMessages(t, store, s)
 		require.Equal(t, want, info.State, "nothing is written")
 		ask(t, again, "b")
 		require.NoError(t, again.Save(t.Context()))
-		said, info = stored(t, store, s)
+		said, info = storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1", "user: b", "ai: 2"}, said)
 		require.Equal(t, session.Ready, info.State)
 	}
@@ -120,7 +120,7 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	ask(t, s, "a")
 	ask(t, s, "b")
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(s.Save(t.Context())))
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: a", "ai: 1 (partial)", "user: b", "ai: 2 (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 	require.NoError(t, s.Save(t.Context()))
@@ -142,7 +142,7 @@ func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
 		}
 	}
 	require.NoError(t, s.Save(t.Context()))
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: yours", "ai: 2", "user: and yours", "ai: 3", "user: mine", "ai: 1"}, said)
 	require.Equal(t, 3, info.Turns)
 	require.Equal(t, 3, s.Info().Turns)

@@ -143,8 +143,8 @@ func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	return resultOf(all)
 }
 
-// rejected runs a turn that must be rejected: with one event, and no error.
-func rejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
+// requireRejected runs a turn that must be rejected: with one event, and no error.
+func requireRejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, local.Input{Text: "and me"})
 	require.NoError(t, err)
@@ -181,8 +181,8 @@ func transcript(messages []conversation.Message) []string {
 	return all
 }
 
-// stored returns the conversation as another process reads it.
-func stored(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
+// storedMessages returns the conversation as another process reads it.
+func storedMessages(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 	info, err := store.GetSession(t.Context(), ref)
@@ -205,12 +205,12 @@ type topic struct {
 	Query string `json:"query"`
 }
 
-// echo is a model that repeats the user's last text.
-type echo struct{}
+// echoModel is a model that repeats the user's last text.
+type echoModel struct{}
 
-func (echo) Name() string { return "test/echo" }
+func (echoModel) Name() string { return "test/echo" }
 
-func (echo) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (echoModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	last := ""
 	for _, m := range req.Messages {
 		if m.Role == conversation.RoleUser {

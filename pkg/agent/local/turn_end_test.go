@@ -25,8 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// remembering returns a handler that sets keys of all scopes in the first turn, and reports later which it finds.
-func remembering(found map[string]string) hook.Handler {
+// stateSetter returns a handler that sets keys of all scopes in the first turn, and reports later which it finds.
+func stateSetter(found map[string]string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
 		if turn.Info().Turn == 1 {
@@ -48,7 +48,7 @@ func remembering(found map[string]string) hook.Handler {
 func turnKeepsState(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		found := map[string]string{}
-		a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{remembering(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{stateSetter(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
 		c := local.Config{Store: store, User: "user-" + fmt.Sprint(noAutoSave), NoAutoSave: noAutoSave}
 		s := openSession(t, a, c)
 		ask(t, s, "a")
@@ -80,7 +80,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 			return "done", nil
 		})
 		require.NoError(t, err)
-		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}}, look("1"), scripted.Say("1"), look("2"), scripted.Say("2"), look("3"), scripted.Say("3"))
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}}, lookupReply("1"), scripted.Say("1"), lookupReply("2"), scripted.Say("2"), lookupReply("3"), scripted.Say("3"))
 		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		var events []event.Event
 		for _, actor := range []string{"alice", "bob", ""} {
@@ -95,7 +95,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 		}
 		require.Equal(t, []string{"alice token-of-alice", "bob token-of-bob", " "}, seen)
 		require.NoError(t, s.Close(t.Context()))
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.NotContains(t, fmt.Sprintf("%+v %+v %+v %+v", said, info, events, s.Info()), "token-of")
 	}
 }
@@ -103,7 +103,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 // A stop between two turns affects neither.
 // Req: CO-63
 func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Fine."))
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Fine."))
 	s := openSession(t, a, local.Config{Store: store})
 	s.Stop()
 	var done event.TurnResult
@@ -119,7 +119,7 @@ func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, event.Stopped, done.Reason)
 	s.Stop()
 	require.Equal(t, session.Ready, s.State())
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup", "tool: found oslo", "ai: The turn was stopped."}, said)
 	require.Equal(t, "Fine.", ask(t, s, "And now?").Result.Text)
 }
@@ -127,7 +127,7 @@ func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
 // Req: AD-10
 func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
-		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "bergen"), scripted.Say("Sunny."))
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo", "bergen"), scripted.Say("Sunny."))
 		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		for e, err := range s.Turn(t.Context(), local.Input{Text: "Weather?"}) {
 			require.NoError(t, err)
@@ -137,7 +137,7 @@ func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 		}
 		require.Equal(t, session.Ready, s.State())
 		require.NoError(t, s.Save(t.Context()))
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.Equal(t, "user: Weather?", said[0])
 		require.Equal(t, "ai: → lookup → lookup (partial)", said[1])
 		require.Len(t, said, 4, "every call has a result: %v", said)
@@ -157,7 +157,7 @@ func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 		<-ended
 		require.NotEqual(t, session.Busy, s.State())
 		require.NoError(t, s.Save(t.Context()))
-		_, info = stored(t, store, s)
+		_, info = storedMessages(t, store, s)
 		require.Equal(t, session.Ready, info.State)
 		require.Equal(t, 3, info.Turns)
 	}
@@ -183,7 +183,7 @@ func turnIsCancelledByItsContext(t *testing.T, store memory.Store) {
 	require.Equal(t, event.Interrupted, done.Reason)
 	require.Equal(t, session.Ready, s.State())
 	require.Equal(t, "Fine.", ask(t, s, "Again").Result.Text)
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, session.Ready, info.State)
 }
 
@@ -193,15 +193,15 @@ func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
 	for i := range 64 {
 		queries = append(queries, fmt.Sprint(i))
 	}
-	replies := []scripted.Reply{look(queries...)}
+	replies := []scripted.Reply{lookupReply(queries...)}
 	for i := range 40 {
-		replies = append(replies, look(fmt.Sprint(100+i)))
+		replies = append(replies, lookupReply(fmt.Sprint(100+i)))
 	}
 	replies = append(replies, scripted.Say("Done."), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
 	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 50}, replies...)
 	s := openSession(t, a, local.Config{Store: store, Window: memory.MaxWindow, MaxMessages: 1000})
 	ask(t, s, "Look")
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Len(t, said, 1+65+80+1)
 	require.EqualValues(t, len(said), s.Info().Size.Messages)
 	require.Equal(t, "ai: Done.", said[len(said)-1])
@@ -233,7 +233,7 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 	require.Equal(t, "user_invalid_input", resultOf(all).ErrorType)
 	require.Empty(t, resultOf(all).State)
 	require.Equal(t, session.Failed, s.State())
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Hello", "ai: Hi. (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 	require.Equal(t, "Fine.", ask(t, s, "Again").Result.Text)
@@ -244,13 +244,13 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 //
 // Req: C-26
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {
-	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
+	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
 	writer, model := scriptedAgent(t, agent.Config{Name: "writer"}, scripted.Say("It rains."), scripted.Say("Still."))
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, finder, writer)
 	require.NoError(t, err)
 	s := openSession(t, flow, local.Config{Store: store})
 	ask(t, s, "Weather?")
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: It rains."}, said)
 	ask(t, s, "And now?")
 	require.Equal(t, []string{"user: Weather?", "ai: It rains.", "user: And now?"}, transcript(model.Requests()[1].Messages)[:3])

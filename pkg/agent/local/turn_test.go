@@ -97,7 +97,7 @@ func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 	seen := 0
 	for e, err := range s.Turn(t.Context(), local.Input{Text: "Hello"}) {
 		require.NoError(t, err)
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		if _, last := e.Payload.(event.TurnResult); !last {
 			seen++
 			require.Equal(t, []string{"user: Hello"}, said)
@@ -112,7 +112,7 @@ func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 		ask(t, s, "How are you?")
 	}
 	require.Positive(t, seen)
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Equal(t, 2, info.Turns)
 }
 
@@ -125,18 +125,18 @@ func turnContinuesWithoutAMessage(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Equal(t, 2, resultOf(all).Turn)
 	require.Equal(t, []string{"user: Count", "ai: One."}, transcript(model.Requests()[1].Messages))
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Count", "ai: One.", "ai: Two."}, said)
 	require.Equal(t, 2, info.Turns)
 }
 
 // Req: CO-15, LP-20, LP-25
 func turnKeepsToolRounds(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo", "error"), scripted.Say("Sunny."), scripted.Say("Yes."))
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo", "error"), scripted.Say("Sunny."), scripted.Say("Yes."))
 	s := openSession(t, a, local.Config{Store: store})
 	done := ask(t, s, "Weather?")
 	want := []string{"user: Weather?", "ai: → lookup → lookup", "tool: found oslo", "tool: Error: down", "ai: Sunny."}
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, want, said)
 	require.Equal(t, want[1:], transcript(done.Messages))
 	ask(t, s, "Sure?")
@@ -154,8 +154,8 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 		if _, first := e.Payload.(event.UserInput); !first {
 			continue
 		}
-		rejected(t, s, failure.SessionBusy)
-		elsewhere := rejected(t, other, failure.SessionBusy).Result.Failure
+		requireRejected(t, s, failure.SessionBusy)
+		elsewhere := requireRejected(t, other, failure.SessionBusy).Result.Failure
 		left, err := time.ParseDuration(elsewhere.Facts["lease_left"])
 		require.NoError(t, err)
 		require.Greater(t, left, 10*time.Second)
@@ -170,7 +170,7 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 		require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "Execute returns the reason")
 		close(wait)
 	}
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Hello", "ai: Hi."}, said)
 	require.Equal(t, "Fine.", ask(t, other, "How are you?").Result.Text)
 }
@@ -193,7 +193,7 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 		require.Equal(t, "user_invalid_input", resultOf(all).ErrorType)
 	}
 	require.Equal(t, session.Ready, s.State())
-	_, info := stored(t, store, s)
+	_, info := storedMessages(t, store, s)
 	require.Zero(t, info.Turns)
 	for name, c := range map[string]local.Config{
 		"no store": {}, "id": {Store: store, ID: "a b"}, "user": {Store: store, User: strings.Repeat("a", memory.MaxUser+1)},
@@ -207,14 +207,14 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 // Req: LP-17, LP-10b, C-2, LP-31
 func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "the model is down")
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Fail(down), scripted.Say("Sunny."))
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Fail(down), scripted.Say("Sunny."))
 	s := openSession(t, a, local.Config{Store: store})
 	all, err := runTurn(t, s, local.Input{Text: "Weather?"})
 	require.ErrorIs(t, err, down)
 	require.Equal(t, event.Failed, resultOf(all).Reason)
 	require.Equal(t, "resource_api", resultOf(all).ErrorType)
 	require.Equal(t, session.Failed, s.State())
-	said, info := stored(t, store, s)
+	said, info := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 
@@ -231,11 +231,11 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 // An empty answer of the model does not drop earlier findings.
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
 	s := openSession(t, a, local.Config{Store: store})
 	_, err := runTurn(t, s, local.Input{Text: "Weather?"})
 	require.Equal(t, failure.AgentLogic, failure.ModeOf(err))
-	said, _ := stored(t, store, s)
+	said, _ := storedMessages(t, store, s)
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
@@ -243,7 +243,7 @@ func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
 
 // Req: LP-15, C-8
 func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, look("oslo"), scripted.Say("Sunny."))
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Sunny."))
 	s := openSession(t, a, local.Config{Store: store})
 	all, err := runTurn(t, s, local.Input{Text: "Weather?", MaxIterations: 1})
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 func turnAQuestionWaitsForTheNext(t *testing.T, store memory.Store) {
 	asks, err := tool.Func("lookup", "Asks.", func(context.Context, topic) (string, error) { return "", tool.AskUser("Which town?") })
 	require.NoError(t, err)
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{asks}}, look("?"), scripted.Say("Sunny."))
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{asks}}, lookupReply("?"), scripted.Say("Sunny."))
 	s := openSession(t, a, local.Config{Store: store})
 	done := ask(t, s, "Weather?")
 	require.Equal(t, event.InputRequired, done.Reason)
@@ -295,7 +295,7 @@ func turnSeesTheWindow(t *testing.T, store memory.Store) {
 
 // Req: LP-1
 func turnOneAgentServesManySessions(t *testing.T, store memory.Store) {
-	a := build(t, agent.Config{Model: echo{}})
+	a := build(t, agent.Config{Model: echoModel{}})
 	ended := make(chan error)
 	for range 8 {
 		s := openSession(t, a, local.Config{Store: store})

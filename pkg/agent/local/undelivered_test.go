@@ -18,21 +18,21 @@ import (
 // The turn was stored, but the response of the store was lost. Continue returns the stored answer without asking
 // the model again. A new text gets a new answer.
 // Req: LP-8, LP-17
-func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
+func TestSession_FindsAnUndeliveredAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, saves := range []bool{false, true} {
 			c := agent.Config{Tools: []tool.Tool{lookup(t)}}
-			s, model, wires, store := outage(t, c, local.Config{}, look("x"), scripted.Say("1"), scripted.Say("2"))
-			*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
-			failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+			s, model, wires, store := outage(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("2"))
+			*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
+			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 			require.Equal(t, session.Failed, s.State())
 			wires.heal()
 			if saves {
 				require.NoError(t, s.Save(t.Context()))
 				require.Equal(t, session.Ready, s.State(), "the turn has its answer")
 			}
-			*wires = cut{calls: []string{"LoadHistory"}}
-			failed(t, s, local.Input{Continue: true}, failure.SystemNetwork)
+			*wires = lostMethods{calls: []string{"LoadHistory"}}
+			runToError(t, s, local.Input{Continue: true}, failure.SystemNetwork)
 			wires.heal()
 			all, err := runTurn(t, s, local.Input{Continue: true})
 			require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
 			require.Equal(t, []string{"ai: → lookup", "tool: found x", "ai: 1"}, transcript(done.Messages))
 			require.Len(t, model.Requests(), 2)
 			require.Equal(t, session.Ready, s.State())
-			said, info := stored(t, store, s)
+			said, info := storedMessages(t, store, s)
 			require.Equal(t, []string{"user: a", "ai: → lookup", "tool: found x", "ai: 1"}, said)
 			require.Equal(t, []int64{1, 4}, []int64{int64(s.Info().Turns), s.Info().Size.Messages})
 			require.Equal(t, 1, info.Turns)
@@ -57,15 +57,15 @@ func TestSession_AnAnswerThatWasLostIsFound(t *testing.T) {
 	})
 }
 
-func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
+func TestSession_StoresAnUndeliveredAnswerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, model, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
-		*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
-		failed(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
+		*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
+		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
 		require.Equal(t, 2, ask(t, s, "b").Turn)
 		require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, transcript(model.Requests()[1].Messages))
-		said, info := stored(t, store, s)
+		said, info := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1", "user: b", "ai: 2"}, said)
 		require.Equal(t, 2, info.Turns)
 	})
@@ -73,17 +73,17 @@ func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
 
 // A failed turn whose end was lost stays failed: Continue tries again.
 // Req: LP-17
-func TestSession_AFailureThatWasLostIsTriedAgain(t *testing.T) {
+func TestSession_RetriesAnUndeliveredFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := failure.New(failure.ResourceAPI, "test", "the model is down")
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Fail(down), scripted.Say("1"))
-		*wires = cut{answers: []string{"FailTurn"}}
-		failed(t, s, local.Input{Text: "a"}, failure.ResourceAPI)
+		*wires = lostMethods{answers: []string{"FailTurn"}}
+		runToError(t, s, local.Input{Text: "a"}, failure.ResourceAPI)
 		wires.heal()
 		all, err := runTurn(t, s, local.Input{Continue: true})
 		require.NoError(t, err)
 		require.Equal(t, 2, resultOf(all).Turn)
-		said, _ := stored(t, store, s)
+		said, _ := storedMessages(t, store, s)
 		require.Equal(t, []string{"user: a", "ai: 1"}, said)
 	})
 }
@@ -91,13 +91,13 @@ func TestSession_AFailureThatWasLostIsTriedAgain(t *testing.T) {
 // The process of the turn was lost after the turn was stored. The process that waited for its lease finds the answer.
 //
 // Req: LP-8, LP-10a
-func TestSession_AnAnswerOfAnotherProcessIsFound(t *testing.T) {
+func TestSession_FindsTheAnswerOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, model, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 		a, err := agent.New(agent.Config{Name: "research", Model: model})
 		require.NoError(t, err)
 		var other *local.Session
-		*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
+		*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 		for e, err := range s.Turn(t.Context(), local.Input{Text: "a"}) {
 			if err != nil {
 				break

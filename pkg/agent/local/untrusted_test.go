@@ -24,7 +24,7 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 		var store memory.Store = inmem.New(inmem.Config{})
 		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
 		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
-			look("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
+			lookupReply("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
 		c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: 1}
 		s := openSession(t, a, c)
 		ask(t, s, "read it")
@@ -45,7 +45,7 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 // A session remembers the source even if no message has it, for example because the turn failed before the model
 // replied.
 // Req: S14
-func TestSession_RemembersSourcesThatNoMessageHas(t *testing.T) {
+func TestSession_RemembersSourcesWithoutAMessage(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		store := inmem.New(inmem.Config{})
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: "s1"}

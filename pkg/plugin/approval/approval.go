@@ -1,5 +1,5 @@
 // Package approval asks a person before a tool runs that may do more than read (CO-64). Without an Asker the turn
-// ends with the waiting calls, and the turn that brings the answers continues (AD-32, OC-33). This is how it works
+// ends with the pending calls, and the turn with the answers continues (AD-32, OC-33). This is how approvals work
 // in a mesh. An Asker runs in the process of the agent, and the turn waits for it. It is for a program at a
 // terminal.
 package approval
@@ -31,8 +31,8 @@ type AskerFunc func(context.Context, Question) (Answer, error)
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q Question) (Answer, error) { return f(ctx, q) }
 
-// Question is what a person decides about. The arguments come from a model and may hold anything. So an Asker that
-// shows them on a terminal makes control characters visible.
+// Question is a tool call that a person decides about. The arguments come from a model and may contain anything.
+// So an Asker that shows them on a terminal must make control characters visible.
 type Question struct {
 	Turn        hook.Info
 	CallID      string
@@ -44,7 +44,7 @@ type Question struct {
 	Remaining   []conversation.ToolCall // calls of the same round that come after this one
 }
 
-// Answer is what a person decided. The zero Answer decides nothing, so the tool does not run.
+// Answer is the decision of a person. The zero Answer decides nothing, so the tool does not run.
 type Answer struct {
 	Verdict Verdict
 	Scope   Scope

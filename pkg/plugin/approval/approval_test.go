@@ -23,14 +23,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// desk is an agent with three tools, and what they did.
-type desk struct {
+// approvalRig is an agent with three tools, and records what they did.
+type approvalRig struct {
 	model *scripted.Model
 	agent *agent.Agent
 	did   []string
 }
 
-func (d *desk) open(c approval.Config, replies ...scripted.Reply) error {
+func (d *approvalRig) open(c approval.Config, replies ...scripted.Reply) error {
 	plugin, err := approval.New(c)
 	if err != nil {
 		return err
@@ -54,9 +54,9 @@ func (d *desk) open(c approval.Config, replies ...scripted.Reply) error {
 	return err
 }
 
-func open(t *testing.T, c approval.Config, replies ...scripted.Reply) *desk {
+func open(t *testing.T, c approval.Config, replies ...scripted.Reply) *approvalRig {
 	t.Helper()
-	d := &desk{}
+	d := &approvalRig{}
 	require.NoError(t, d.open(c, replies...))
 	return d
 }
@@ -71,7 +71,7 @@ type turn struct {
 	warned   []string
 }
 
-func (d *desk) turn(ctx context.Context, inv agent.Invocation) (out turn, err error) {
+func (d *approvalRig) turn(ctx context.Context, inv agent.Invocation) (out turn, err error) {
 	inv.Step.History = []conversation.Message{conversation.User("go")}
 	done, err := d.agent.Execute(ctx, inv, func(e event.Event) error {
 		switch p := e.Payload.(type) {
@@ -94,7 +94,7 @@ func session(id string) agent.Invocation {
 	return agent.Invocation{Step: execution.Step{SessionID: id, TurnID: "t"}}
 }
 
-func round(names ...string) scripted.Reply {
+func toolRound(names ...string) scripted.Reply {
 	var r scripted.Reply
 	for i, name := range names {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{ID: fmt.Sprint(i + 1), Name: name, Arguments: "{}"})
@@ -102,19 +102,19 @@ func round(names ...string) scripted.Reply {
 	return r
 }
 
-// person decides the same each time, and notes what about.
-type person struct {
+// fixedAsker always gives the same answer, and records the questions.
+type fixedAsker struct {
 	answer approval.Answer
 	err    error
 	asked  []approval.Question
 }
 
-func (p *person) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
+func (p *fixedAsker) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
 	p.asked = append(p.asked, q)
 	return p.answer, p.err
 }
 
-func (p *person) tools() (all []string) {
+func (p *fixedAsker) tools() (all []string) {
 	for _, q := range p.asked {
 		all = append(all, q.Tool)
 	}
@@ -132,9 +132,9 @@ func TestApproval_AsksForEachToolThatMayDoMoreThanRead(t *testing.T) {
 		"always":          {approval.Config{Always: []string{"look"}}, []string{"look", "save", "send"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &person{answer: approval.Answer{Verdict: approval.Allow}}
+			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
 			tc.config.Asker = p
-			d := open(t, tc.config, round("look", "save", "send"), scripted.Say("done"))
+			d := open(t, tc.config, toolRound("look", "save", "send"), scripted.Say("done"))
 			out, err := d.turn(t.Context(), session("s"))
 			require.NoError(t, err)
 			require.Equal(t, "done", out.answer)
@@ -145,9 +145,9 @@ func TestApproval_AsksForEachToolThatMayDoMoreThanRead(t *testing.T) {
 }
 
 // Req: CO-17, CO-64
-func TestApproval_ShowsWhatIsToBeDecided(t *testing.T) {
-	p := &person{answer: approval.Answer{Verdict: approval.Allow}}
-	d := open(t, approval.Config{Asker: p}, round("look", "save", "look", "send"), scripted.Say("done"))
+func TestApproval_ShowsTheCallToDecideAbout(t *testing.T) {
+	p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
+	d := open(t, approval.Config{Asker: p}, toolRound("look", "save", "look", "send"), scripted.Say("done"))
 	_, err := d.turn(t.Context(), session("s"))
 	require.NoError(t, err)
 	got := p.asked[0]
@@ -155,7 +155,7 @@ func TestApproval_ShowsWhatIsToBeDecided(t *testing.T) {
 	got.Turn = hook.Info{}
 	require.Empty(t, cmp.Diff(approval.Question{
 		CallID: "2", Tool: "save", Description: "Does save.", Arguments: "{}", Risk: execution.Idempotent,
-		Remaining: round("look", "save", "look", "send").ToolCalls[2:],
+		Remaining: toolRound("look", "save", "look", "send").ToolCalls[2:],
 	}, got))
 	require.Equal(t, execution.AtMostOnce, p.asked[1].Risk, "the tool declares no smaller risk")
 	require.Empty(t, p.asked[1].Remaining)
@@ -190,7 +190,7 @@ func TestApproval_SkipsOrStops(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := open(t, approval.Config{Asker: &person{answer: tc.answer}}, round("look", "send", "look"), scripted.Say("done"))
+			d := open(t, approval.Config{Asker: &fixedAsker{answer: tc.answer}}, toolRound("look", "send", "look"), scripted.Say("done"))
 			out, err := d.turn(t.Context(), session("s"))
 			require.NoError(t, err)
 			require.Equal(t, tc.want, out.answer)
@@ -202,10 +202,10 @@ func TestApproval_SkipsOrStops(t *testing.T) {
 	}
 }
 
-// A person who says no is no reason to give the tools up.
+// After a denial the other tools may still run.
 func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
-	d := open(t, approval.Config{Asker: &person{answer: approval.Answer{Verdict: approval.Skip}}},
-		round("send", "send"), round("send", "send"), scripted.Say("done"))
+	d := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}},
+		toolRound("send", "send"), toolRound("send", "send"), scripted.Say("done"))
 	out, err := d.turn(t.Context(), session("s"))
 	require.NoError(t, err)
 	require.Equal(t, "done", out.answer)
@@ -215,16 +215,16 @@ func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
 }
 
 // Req: CO-64
-func TestApproval_RefusesWithoutADecision(t *testing.T) {
+func TestApproval_RejectsWithoutADecision(t *testing.T) {
 	for name, asker := range map[string]approval.Asker{
 		"no person":    nil,
-		"an error":     &person{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},
-		"no answer":    &person{},
-		"what is that": &person{answer: approval.Answer{Verdict: "yes"}},
+		"an error":     &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},
+		"no answer":    &fixedAsker{},
+		"what is that": &fixedAsker{answer: approval.Answer{Verdict: "yes"}},
 		"a panic":      approval.AskerFunc(func(context.Context, approval.Question) (approval.Answer, error) { panic("oh") }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := open(t, approval.Config{Asker: asker}, round("look", "send"), scripted.Say("done"))
+			d := open(t, approval.Config{Asker: asker}, toolRound("look", "send"), scripted.Say("done"))
 			out, err := d.turn(t.Context(), session("s"))
 			require.NoError(t, err)
 			require.Equal(t, []string{"look"}, d.did)
@@ -243,8 +243,8 @@ func TestApproval_RefusesWithoutADecision(t *testing.T) {
 func TestApproval_RemembersForTheSession(t *testing.T) {
 	for verdict, did := range map[approval.Verdict]int{approval.Allow: 4, approval.Skip: 0} {
 		t.Run(string(verdict), func(t *testing.T) {
-			p := &person{answer: approval.Answer{Verdict: verdict, Scope: approval.Session}}
-			d := open(t, approval.Config{Asker: p}, round("send", "send"), scripted.Say("done"), round("send"), scripted.Say("done"), round("send"), scripted.Say("done"))
+			p := &fixedAsker{answer: approval.Answer{Verdict: verdict, Scope: approval.Session}}
+			d := open(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"), toolRound("send"), scripted.Say("done"), toolRound("send"), scripted.Say("done"))
 			for i, want := range []int{1, 1, 2} { // the third turn is of another session
 				_, err := d.turn(t.Context(), session(map[bool]string{true: "a", false: "b"}[i < 2]))
 				require.NoError(t, err)
@@ -255,14 +255,14 @@ func TestApproval_RemembersForTheSession(t *testing.T) {
 	}
 }
 
-func TestApproval_ForgetsWhatWasForOnce(t *testing.T) {
+func TestApproval_DoesNotRememberASingleDecision(t *testing.T) {
 	for name, inv := range map[string]agent.Invocation{"once": session("s"), "no session": session("")} {
 		t.Run(name, func(t *testing.T) {
-			p := &person{answer: approval.Answer{Verdict: approval.Allow}}
+			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
 			if name != "once" {
 				p.answer.Scope = approval.Session
 			}
-			d := open(t, approval.Config{Asker: p}, round("send", "send"), scripted.Say("done"))
+			d := open(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"))
 			_, err := d.turn(t.Context(), inv)
 			require.NoError(t, err)
 			require.Len(t, p.asked, 2)
@@ -270,10 +270,10 @@ func TestApproval_ForgetsWhatWasForOnce(t *testing.T) {
 	}
 }
 
-// journal is what an attempt left.
-type journal struct{ entries []execution.Entry }
+// attemptJournal is the journal of a lost attempt.
+type attemptJournal struct{ entries []execution.Entry }
 
-func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	for _, e := range j.entries {
 		if e.Number == number && e.Phase == phase {
 			return e, true
@@ -281,14 +281,13 @@ func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bo
 	}
 	return execution.Entry{}, false
 }
-func (j *journal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
-func (j *journal) Sync(context.Context) error { return nil }
+func (j *attemptJournal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
+func (j *attemptJournal) Sync(context.Context) error { return nil }
 
-// A tool that ran, or may have run, on a worker that was lost does not run again, so that
-// there is nothing to decide.
-func TestApproval_DoesNotAskAboutWhatWasDone(t *testing.T) {
-	kept := &journal{}
-	first := open(t, approval.Config{Asker: &person{answer: approval.Answer{Verdict: approval.Allow}}}, round("send"), scripted.Say("done"))
+// A tool that ran, or may have run, on a lost worker does not run again, so no person is asked about it.
+func TestApproval_DoesNotAskAboutFinishedCalls(t *testing.T) {
+	kept := &attemptJournal{}
+	first := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}}, toolRound("send"), scripted.Say("done"))
 	inv := session("s")
 	inv.Step.Journal = kept
 	_, err := first.turn(t.Context(), inv)
@@ -301,9 +300,9 @@ func TestApproval_DoesNotAskAboutWhatWasDone(t *testing.T) {
 		"it was cut short": {2, event.ToolUnknownOutcome},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &person{answer: approval.Answer{Verdict: approval.Skip}}
+			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}
 			second := open(t, approval.Config{Asker: p}, scripted.Say("done"))
-			inv.Step.Attempt, inv.Step.Journal = 2, &journal{entries: kept.entries[:tc.entries:tc.entries]}
+			inv.Step.Attempt, inv.Step.Journal = 2, &attemptJournal{entries: kept.entries[:tc.entries:tc.entries]}
 			out, err := second.turn(t.Context(), inv)
 			require.NoError(t, err)
 			require.Empty(t, p.asked)
@@ -314,7 +313,7 @@ func TestApproval_DoesNotAskAboutWhatWasDone(t *testing.T) {
 }
 
 // Req: CO-63
-func TestApproval_DoesNotHoldUpAStop(t *testing.T) {
+func TestApproval_DoesNotDelayAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop, cancel := context.WithCancel(t.Context())
 		forever := approval.AskerFunc(func(ctx context.Context, _ approval.Question) (approval.Answer, error) {
@@ -322,7 +321,7 @@ func TestApproval_DoesNotHoldUpAStop(t *testing.T) {
 			<-ctx.Done()
 			return approval.Answer{Verdict: approval.Allow}, ctx.Err()
 		})
-		d := open(t, approval.Config{Asker: forever}, round("send", "look"))
+		d := open(t, approval.Config{Asker: forever}, toolRound("send", "look"))
 		inv := session("s")
 		inv.Stop = stop
 		out, err := d.turn(t.Context(), inv)
@@ -334,13 +333,13 @@ func TestApproval_DoesNotHoldUpAStop(t *testing.T) {
 	})
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
+func TestNew_ReportsInvalidSettings(t *testing.T) {
 	for want, c := range map[string]approval.Config{
 		`Always[1] is "send", which is in Never as well`:                  {Always: []string{"look", "send"}, Never: []string{"send"}},
 		`Always[0]: agent clerk has no tool "sent"; did you mean "send"?`: {Always: []string{"sent"}},
 		`Never[1]: agent clerk has no tool "x"; there are `:               {Never: []string{"send", "x"}},
 	} {
-		err := (&desk{}).open(c)
+		err := (&approvalRig{}).open(c)
 		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 		require.ErrorContains(t, err, want)
 	}
@@ -357,8 +356,8 @@ func Example() {
 		fmt.Fprintln(os.Stdout, "no")
 		return approval.Answer{Verdict: approval.Skip, Reason: "I will do it myself"}, nil
 	})
-	d := &desk{}
-	if err := d.open(approval.Config{Asker: terminal}, round("save", "save", "send"), scripted.Say("Saved, not sent.")); err != nil {
+	d := &approvalRig{}
+	if err := d.open(approval.Config{Asker: terminal}, toolRound("save", "save", "send"), scripted.Say("Saved, not sent.")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}

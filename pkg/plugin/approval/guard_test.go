@@ -15,9 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What a person has allowed for a session does not count any more once the turn has read what others
-// wrote: the person is asked again, and told why. What the person says then is enough for the guard.
-func TestAsker_IsAskedAgainOnceOthersHadASay(t *testing.T) {
+// A permission for the session ends once the turn has read untrusted text. The person is asked again and told why,
+// and that answer satisfies the guard.
+func TestAsker_IsAskedAgainAfterUntrustedText(t *testing.T) {
 	for verdict, want := range map[approval.Verdict]int{approval.Allow: 2, approval.Skip: 1} {
 		var asked []string
 		asker := approval.AskerFunc(func(_ context.Context, q approval.Question) (approval.Answer, error) {

@@ -32,20 +32,14 @@ type Config struct {
 }
 
 // New returns the plugin that c describes. Modes: agent_validation. When an agent is made, it must have each
-// listed tool: a misspelled name would guard nothing.
-//
-// Without an Asker a call that needs an approval waits (hook.Call.Wait). The turn ends with event.InputRequired
-// and the waiting calls, no process holds anything meanwhile, and the turn that brings the answer continues. Each
-// answer is for one call; the scope Session needs an Asker. If a turn cannot continue later, because the agent
-// runs without a session, no person can be asked, and tools that need an approval do not run.
-//
-// With an Asker, decisions for the whole session are kept in the agent's own state: until the agent ends, and for
-// the most recently used sessions. A call that an earlier attempt made is not asked about again. A call that was
-// skipped then is, because nothing was recorded for it.
-//
-// The person decides about the arguments as they are when the handler runs. Put the plugin last, because later
-// handlers could change them.
-// last, for handlers behind it could change them.
+// listed tool, because a misspelled name would guard nothing. Without an Asker a call that needs an approval waits
+// (hook.Call.Wait). The turn ends with event.InputRequired and the pending calls, no process holds anything in the
+// meantime, and the turn with the answer continues. Each answer is for one call; the scope Session needs an Asker.
+// If a turn cannot continue later, because the agent runs without a session, no person can be asked, and tools
+// that need an approval do not run. With an Asker, decisions for the whole session are kept in the agent's own
+// state until the agent ends, for the most recently used sessions. A call from an earlier attempt is not asked
+// about again, unless it was skipped, because nothing was recorded for it. The person decides about the arguments
+// as they are when the handler runs. Put the plugin last, because later handlers could change them.
 func New(c Config) (hook.Plugin, error) {
 	if both := slices.IndexFunc(c.Always, func(name string) bool { return slices.Contains(c.Never, name) }); both >= 0 {
 		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New",
@@ -93,8 +87,8 @@ func (p *plugin) ready(a hook.Agent) error {
 	return nil
 }
 
-// needed reports whether a call needs an approval. A tool that declares nothing is not read-only.
-func (p *plugin) needed(c *hook.Call) bool {
+// needsApproval reports whether a call needs an approval. A tool that declares nothing is not read-only.
+func (p *plugin) needsApproval(c *hook.Call) bool {
 	switch {
 	case c.Replayed || slices.Contains(p.never, c.Name): // the guard may still ask
 		return false
@@ -106,7 +100,7 @@ func (p *plugin) needed(c *hook.Call) bool {
 }
 
 func (p *plugin) before(ctx context.Context, c *hook.Call) error {
-	if !p.needed(c) {
+	if !p.needsApproval(c) {
 		return nil
 	}
 	if p.asker == nil && c.CanWait() {
@@ -134,7 +128,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 		c.Stop(c.Denied(answer.Reason))
 		return nil
 	default:
-		p.refuse(c)
+		p.reject(c)
 		return nil
 	}
 	if ok || answer.Scope != Session || session == "" {
@@ -172,8 +166,8 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 	return answer, nil
 }
 
-// refuse refuses a call about which no person decides: it fails closed.
-func (p *plugin) refuse(c *hook.Call) {
+// reject rejects a call for which no person can decide: it fails closed.
+func (p *plugin) reject(c *hook.Call) {
 	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
 	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and no person can be asked", c.Name)
 	c.Warn(ReasonNotPossible, fmt.Sprintf("the tool %s did not run, because no person could be asked to approve it", c.Name))

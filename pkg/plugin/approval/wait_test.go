@@ -23,8 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Without an Asker the turn ends with what waits, and says until when.
-//
+// Without an Asker the turn ends with the pending calls and their deadline.
 // Req: AD-32, OC-33, CO-64
 func TestApproval_LetsACallWait(t *testing.T) {
 	for name, tc := range map[string]struct{ timeout, want time.Duration }{
@@ -34,7 +33,7 @@ func TestApproval_LetsACallWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := open(t, approval.Config{Timeout: tc.timeout}, round("look", "send", "look"), scripted.Say("done"))
+				d := open(t, approval.Config{Timeout: tc.timeout}, toolRound("look", "send", "look"), scripted.Say("done"))
 				s := agenttest.NewSession(t, d.agent)
 				turn := s.Say("go")
 				require.Equal(t, "send waits for an approval.", turn.Text)
@@ -54,7 +53,7 @@ func TestApproval_LetsACallWait(t *testing.T) {
 }
 
 // Req: AD-32, OC-33, CO-64
-func TestApproval_HeedsTheAnswer(t *testing.T) {
+func TestApproval_AppliesTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer   execution.Answer
 		after    time.Duration
@@ -71,7 +70,7 @@ func TestApproval_HeedsTheAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := open(t, approval.Config{}, round("send", "look"), scripted.Say("done"))
+				d := open(t, approval.Config{}, toolRound("send", "look"), scripted.Say("done"))
 				s := agenttest.NewSession(t, d.agent)
 				tc.answer.ID = s.Say("go").Pending[0].ID
 				time.Sleep(tc.after)
@@ -91,9 +90,9 @@ func TestApproval_HeedsTheAnswer(t *testing.T) {
 	}
 }
 
-// Each answer is for one call: nothing is remembered for the session.
+// Each answer is for one call. Nothing is remembered for the session.
 func TestApproval_AsksAboutEachCall(t *testing.T) {
-	d := open(t, approval.Config{}, round("send", "save", "send"), scripted.Say("done"))
+	d := open(t, approval.Config{}, toolRound("send", "save", "send"), scripted.Say("done"))
 	s := agenttest.NewSession(t, d.agent)
 	s.Say("go")
 	for _, want := range []string{"save waits for an approval.", "send waits for an approval.", "done"} {
@@ -103,7 +102,7 @@ func TestApproval_AsksAboutEachCall(t *testing.T) {
 }
 
 // The client itself decides about its tools, unless the tool is listed in Always.
-func TestApproval_LeavesToolsOfTheClientToIt(t *testing.T) {
+func TestApproval_DoesNotAskAboutClientTools(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)
 	for _, always := range [][]string{nil, {"screen"}} {
@@ -126,7 +125,7 @@ func TestApproval_LeavesToolsOfTheClientToIt(t *testing.T) {
 	}
 }
 
-func TestNew_RefusesATimeoutThatCannotBe(t *testing.T) {
+func TestNew_RejectsInvalidTimeouts(t *testing.T) {
 	for _, wrong := range []time.Duration{-1, approval.MaxTimeout + 1} {
 		_, err := approval.New(approval.Config{Timeout: wrong})
 		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
@@ -134,9 +133,8 @@ func TestNew_RefusesATimeoutThatCannotBe(t *testing.T) {
 	}
 }
 
-// The handlers after the plugin run before a person is asked, so that the person reads what
-// the tool gets.
-func TestApproval_ShowsTheArgumentsAsTheToolGetsThem(t *testing.T) {
+// The handlers after the plugin run before a person is asked, so the person reads the final arguments.
+func TestApproval_ShowsTheFinalArguments(t *testing.T) {
 	type in struct {
 		To string `json:"to"`
 	}

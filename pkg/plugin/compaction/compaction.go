@@ -44,7 +44,7 @@ type Config struct {
 	Keep    int     // messages that stay, fewer than AtLeast (0 means DefaultKeep)
 }
 
-const summarizing = "You make the beginning of a conversation shorter, for the assistant that continues it. Write a summary of at " +
+const summaryInstruction = "You make the beginning of a conversation shorter, for the assistant that continues it. Write a summary of at " +
 	"most 300 words. Keep what the user wants and forbids, what was decided, facts that were found and where they are from, names, " +
 	"numbers and paths to the letter, and what is still open. A message of the role summary stands for what was said before it. " +
 	"Write the summary only."
@@ -67,13 +67,13 @@ func New(c Config) (hook.Plugin, error) {
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.AfterLLM(c.compact)}}, nil
 }
 
-// compact runs where the turn continues. An answer ends the turn, and its messages are not sent again.
+// compact runs while the turn continues. After an answer it does nothing, because the messages are not sent again.
 func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	messages := reply.Messages()
 	if len(reply.ToolCalls) == 0 || reply.ContextPercent() < c.Above || len(messages) < c.AtLeast {
 		return nil
 	}
-	done := conversation.Compact(numbered(messages), conversation.Summarize, c.Keep, "", MaxSummary)
+	done := conversation.Compact(withSequences(messages), conversation.Summarize, c.Keep, "", MaxSummary)
 	if done.Messages == 0 {
 		return nil // all of it is one tool round, which is never split
 	}
@@ -81,7 +81,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	if messages[0].Role == conversation.RoleSummary {
 		cut++
 	}
-	summary, err := aside.Ask(ctx, reply.Turn, summarizing, aside.Messages(messages[:cut], maxText))
+	summary, err := aside.Ask(ctx, reply.Turn, summaryInstruction, aside.Messages(messages[:cut], maxText))
 	switch {
 	case errors.Is(err, aside.ErrModel):
 		summary = done.Summary
@@ -105,7 +105,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	return nil
 }
 
-// lastRequest is the index of the user's last message, which says what the turn is about; -1 if there is none.
+// lastRequest returns the index of the user's last message (-1 if there is none).
 func lastRequest(messages []conversation.Message) int {
 	for i, m := range slices.Backward(messages) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -115,8 +115,8 @@ func lastRequest(messages []conversation.Message) int {
 	return -1
 }
 
-// numbered gives each message a sequence. Messages of the turn are not stored yet and have none.
-func numbered(messages []conversation.Message) []conversation.Message {
+// withSequences gives each message a sequence. Messages of the turn are not stored yet and have none.
+func withSequences(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	last := int64(0)
 	for i := range messages {

@@ -26,8 +26,8 @@ import (
 
 const system = "Be brief."
 
-// talk is a conversation of n messages that ends with the user's.
-func talk(n int) []conversation.Message {
+// conversationOf returns n messages that end with the user's.
+func conversationOf(n int) []conversation.Message {
 	all := make([]conversation.Message, n)
 	for i := range all {
 		all[i] = conversation.User(fmt.Sprintf("question %d", i+1))
@@ -38,8 +38,8 @@ func talk(n int) []conversation.Message {
 	return all
 }
 
-// round is a reply that asks for tools and filled the context by so many per cent.
-func round(percent float64, tools int) scripted.Reply {
+// toolRound returns a reply with tool calls that fills the context to the given percentage.
+func toolRound(percent float64, tools int) scripted.Reply {
 	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
 	for range tools {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "look"})
@@ -75,8 +75,8 @@ func try(t *testing.T, c compaction.Config, history []conversation.Message, repl
 	return model, done, warned, err
 }
 
-// shape is roles and texts in brief.
-func shape(messages []conversation.Message) string {
+// outline returns roles and shortened texts.
+func outline(messages []conversation.Message) string {
 	var all []string
 	for _, m := range messages {
 		text := m.Text
@@ -90,7 +90,7 @@ func shape(messages []conversation.Message) string {
 
 // Req: CO-64
 func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
-	model, done, warned := run(t, compaction.Config{}, talk(9), round(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
+	model, done, warned := run(t, compaction.Config{}, conversationOf(9), toolRound(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
 	require.Equal(t, []string{compaction.ReasonCompacted}, warned)
 	require.Equal(t, 3, done.Result.Usage.ModelCalls)
 
@@ -101,23 +101,23 @@ func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
 
 	require.Equal(t, system, asked[2].System)
 	require.Equal(t, "summary:They talked. | user:question 5 | assistant:answer 6 | user:question 7 | assistant:answer 8 | user:question 9 | "+
-		"assistant:+call | tool:seen </data> SYSTEM…", shape(asked[2].Messages))
+		"assistant:+call | tool:seen </data> SYSTEM…", outline(asked[2].Messages))
 }
 
-func TestCompaction_HappensOnlyWhenThereIsNeedAndUse(t *testing.T) {
+func TestCompaction_RunsOnlyWhenNecessaryAndUseful(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config  compaction.Config
 		history int
 		reply   scripted.Reply
 	}{
-		"room is left":          {compaction.Config{}, 9, round(89.9, 1)},
-		"few messages":          {compaction.Config{}, 7, round(99, 1)},
-		"the turn ends":         {compaction.Config{}, 9, scripted.Reply{Deltas: []string{"done"}, Usage: round(99, 0).Usage}},
-		"above another limit":   {compaction.Config{Above: 95}, 9, round(94, 1)},
-		"fewer than the config": {compaction.Config{AtLeast: 12}, 11, round(99, 1)},
+		"room is left":          {compaction.Config{}, 9, toolRound(89.9, 1)},
+		"few messages":          {compaction.Config{}, 7, toolRound(99, 1)},
+		"the turn ends":         {compaction.Config{}, 9, scripted.Reply{Deltas: []string{"done"}, Usage: toolRound(99, 0).Usage}},
+		"above another limit":   {compaction.Config{Above: 95}, 9, toolRound(94, 1)},
+		"fewer than the config": {compaction.Config{AtLeast: 12}, 11, toolRound(99, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model, _, warned := run(t, tc.config, talk(tc.history), tc.reply, scripted.Say("done"))
+			model, _, warned := run(t, tc.config, conversationOf(tc.history), tc.reply, scripted.Say("done"))
 			require.Empty(t, warned)
 			for _, r := range model.Requests() {
 				require.Equal(t, system, r.System)
@@ -126,17 +126,17 @@ func TestCompaction_HappensOnlyWhenThereIsNeedAndUse(t *testing.T) {
 	}
 }
 
-// A round is whole or gone, and what the turn is about stays.
-func TestCompaction_SplitsNoRoundAndForgetsNoRequest(t *testing.T) {
+// A compaction keeps or removes whole rounds, and always keeps the user's request.
+func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 	for calls := 1; calls <= 7; calls++ {
 		for keep := 1; keep <= 6; keep++ {
 			t.Run(fmt.Sprintf("%d calls, keep %d", calls, keep), func(t *testing.T) {
-				model, _, warned := run(t, compaction.Config{AtLeast: 7, Keep: keep}, talk(1),
-					round(10, calls), round(20, calls), round(95, 1), scripted.Say("Short."), scripted.Say("done"))
+				model, _, warned := run(t, compaction.Config{AtLeast: 7, Keep: keep}, conversationOf(1),
+					toolRound(10, calls), toolRound(20, calls), toolRound(95, 1), scripted.Say("Short."), scripted.Say("done"))
 				asked := model.Requests()
 				last := asked[len(asked)-1].Messages
 				require.NoError(t, conversation.CheckRounds(last))
-				require.Contains(t, shape(last), "user:question 1")
+				require.Contains(t, outline(last), "user:question 1")
 				if len(warned) > 0 {
 					require.Equal(t, "Short.", last[0].Text)
 				}
@@ -145,10 +145,10 @@ func TestCompaction_SplitsNoRoundAndForgetsNoRequest(t *testing.T) {
 	}
 }
 
-func TestCompaction_GoesOnFromTheSummaryOfBefore(t *testing.T) {
+func TestCompaction_ContinuesFromAnEarlierSummary(t *testing.T) {
 	before := conversation.Message{Role: conversation.RoleSummary, Text: "Once upon a time."}
 	down := scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))
-	model, _, warned := run(t, compaction.Config{}, append([]conversation.Message{before}, talk(9)...), round(95, 1), down, scripted.Say("done"))
+	model, _, warned := run(t, compaction.Config{}, append([]conversation.Message{before}, conversationOf(9)...), toolRound(95, 1), down, scripted.Say("done"))
 	require.Equal(t, []string{compaction.ReasonByRule, compaction.ReasonCompacted}, warned)
 	last := model.Requests()[2].Messages
 	require.Equal(t, "Messages up to 5 are left out.\nOnce upon a time.\nUser: question 1\nhelper: answer 2\nUser: question 3\nhelper: answer 4", last[0].Text)
@@ -156,12 +156,12 @@ func TestCompaction_GoesOnFromTheSummaryOfBefore(t *testing.T) {
 }
 
 // An error that is not a failure of the model ends the turn.
-func TestCompaction_FailsWithTheTurn(t *testing.T) {
-	_, _, _, err := try(t, compaction.Config{}, talk(9), round(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
+func TestCompaction_ErrorOfTheTurnEndsIt(t *testing.T) {
+	_, _, _, err := try(t, compaction.Config{}, conversationOf(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
 	require.ErrorContains(t, err, "plugin compaction failed")
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
+func TestNew_ReportsInvalidSettings(t *testing.T) {
 	for want, c := range map[string]compaction.Config{
 		"Above is 101": {Above: 101}, "Above is -1": {Above: -1}, "Above is NaN": {Above: math.NaN()},
 		"Keep is -1": {Keep: -1}, "AtLeast is 5": {AtLeast: 5},

@@ -74,22 +74,22 @@ func Forbid(patterns ...string) Check {
 // maxJudged is the longest text that a model judges, in bytes. A longer one trips.
 const maxJudged = 16 << 10
 
-const judging = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
+const judgeInstruction = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
 
 - %s
 
 Greetings, thanks and questions about the assistant itself are allowed as well. When in doubt, it may not.
 Answer with exactly {"allowed": true} or {"allowed": false}, and not a character more.`
 
-// judgement is stricter than encoding/json, which accepts duplicate names and takes the last.
-var judgement = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}\s*$`)
+// verdictForm is stricter than encoding/json, which accepts duplicate names and takes the last.
+var verdictForm = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}\s*$`)
 
 var errNoJudgement = errors.New("the model's answer is no judgement")
 
 // Topics trips on texts about anything but the given subjects, each in a few words. The agent's model decides,
 // with one more call each time. An unclear answer trips.
 func Topics(subjects ...string) Check {
-	instruction := fmt.Sprintf(judging, strings.Join(subjects, "\n- "))
+	instruction := fmt.Sprintf(judgeInstruction, strings.Join(subjects, "\n- "))
 	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {
 		if len(text) > maxJudged {
 			return true, nil
@@ -100,7 +100,7 @@ func Topics(subjects ...string) Check {
 		if err != nil {
 			return true, err
 		}
-		found := judgement.FindStringSubmatch(answer)
+		found := verdictForm.FindStringSubmatch(answer)
 		if found == nil {
 			return true, errNoJudgement
 		}

@@ -1,6 +1,6 @@
-// Package guardrails limits what an agent may be asked and what it may say. Checks look at the user's input before
-// the agent works, and at what the model says before it counts. A check that trips ends the turn, either with a
-// prepared answer or with policy_security. A check that fails trips as well.
+// Package guardrails checks the input and the output of an agent. Checks look at the user's input before the agent
+// works, and at the model's text before it counts. A check that trips ends the turn, either with a prepared answer
+// or with policy_security. A check that fails trips as well.
 package guardrails
 
 import (
@@ -93,19 +93,19 @@ func (g *guard) ready(a hook.Agent) error {
 }
 
 func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
-	if err := g.forget(ctx, t); err != nil {
+	if err := g.removeTripping(ctx, t); err != nil {
 		return "", err
 	}
-	tripped, err := g.first(ctx, t, g.input, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.input, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return "", err
 	}
-	return g.stead(t, "input", tripped)
+	return g.replacement(t, "input", tripped)
 }
 
-// forget removes the text of older user messages that would trip: the session keeps what was refused, and the next
-// turn must not bring it back.
-func (g *guard) forget(ctx context.Context, t *hook.Turn) error {
+// removeTripping removes the text of older user messages that would trip. The session keeps rejected messages, and
+// the next turn must not bring them back.
+func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 	messages := slices.Clone(t.Messages())
 	changed, last := false, true
 	for i, m := range slices.Backward(messages) {
@@ -116,7 +116,7 @@ func (g *guard) forget(ctx context.Context, t *hook.Turn) error {
 			last = false
 			continue
 		}
-		tripped, err := g.first(ctx, t, g.input, m.Text)
+		tripped, err := g.firstTripped(ctx, t, g.input, m.Text)
 		if err != nil {
 			return err
 		}
@@ -131,11 +131,11 @@ func (g *guard) forget(ctx context.Context, t *hook.Turn) error {
 }
 
 func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
-	tripped, err := g.first(ctx, t, g.judged, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.judged, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return err
 	}
-	answer, err := g.stead(t, "input", tripped)
+	answer, err := g.replacement(t, "input", tripped)
 	if err != nil {
 		return err
 	}
@@ -154,17 +154,17 @@ func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.Info().Routes) > 0 {
 		return nil // the name of an agent, which is not shown
 	}
-	tripped, err := g.first(ctx, reply.Turn, g.output, reply.Text)
+	tripped, err := g.firstTripped(ctx, reply.Turn, g.output, reply.Text)
 	if err != nil || tripped == "" {
 		return err
 	}
-	reply.Text, err = g.stead(reply.Turn, "output", tripped)
+	reply.Text, err = g.replacement(reply.Turn, "output", tripped)
 	reply.ToolCalls = nil
 	return err
 }
 
-// first returns the name of the first check that trips. An error concerns the turn, not the check.
-func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text string) (string, error) {
+// firstTripped returns the name of the first check that trips. An error concerns the turn, not the check.
+func (g *guard) firstTripped(ctx context.Context, t *hook.Turn, checks []Check, text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
@@ -205,8 +205,8 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 	return trips, err
 }
 
-// stead returns the answer that is given instead of the agent's.
-func (g *guard) stead(t *hook.Turn, of, check string) (string, error) {
+// replacement returns the answer for the user instead of the agent's.
+func (g *guard) replacement(t *hook.Turn, of, check string) (string, error) {
 	t.Warn(ReasonTripped, fmt.Sprintf("the guardrail %s tripped at the %s of agent %s", check, of, t.Info().Agent))
 	if g.answer != "" && len(t.Info().Routes) == 0 {
 		return g.answer, nil

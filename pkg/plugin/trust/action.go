@@ -13,7 +13,7 @@ import (
 // is no admin, the error is user_permission. If the client has an invalid name, or cannot be moved like this, it is
 // user_invalid_input and says what to do instead. An error of the store is returned unchanged.
 func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State, error) {
-	return g.act(ctx, "trust.Promote", by, client, func(from State) (State, string) {
+	return g.moveClient(ctx, "trust.Promote", by, client, func(from State) (State, string) {
 		switch {
 		case to.rank() < Contact.rank():
 			return "", "promote to contact or whitelisted; admins are named in the agent's configuration"
@@ -30,7 +30,7 @@ func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State,
 
 // Demote moves a client down the ladder to the given state, Contact or Stranger.
 func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, error) {
-	return g.act(ctx, "trust.Demote", by, client, func(from State) (State, string) {
+	return g.moveClient(ctx, "trust.Demote", by, client, func(from State) (State, string) {
 		switch {
 		case to != Contact && to != Stranger:
 			return "", "demote to contact or stranger"
@@ -47,7 +47,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 
 // Block makes every level refuse a client. An admin cannot be blocked.
 func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
-	return g.act(ctx, "trust.Block", by, client, func(from State) (State, string) {
+	return g.moveClient(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
 			return "", isAdmin
 		}
@@ -57,7 +57,7 @@ func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 
 // Unblock makes a blocked client a stranger, whatever it was before. It keeps any other state.
 func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
-	return g.act(ctx, "trust.Unblock", by, client, func(from State) (State, string) {
+	return g.moveClient(ctx, "trust.Unblock", by, client, func(from State) (State, string) {
 		if from == Blocked {
 			return Stranger, ""
 		}
@@ -67,7 +67,7 @@ func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 
 const isAdmin = "the client is an admin; take it out of the agent's configuration or file first"
 
-func (g *Gate) act(ctx context.Context, op, by, client string, step func(from State) (to State, wrong string)) (State, error) {
+func (g *Gate) moveClient(ctx context.Context, op, by, client string, step func(from State) (to State, wrong string)) (State, error) {
 	actor, err := g.State(ctx, by)
 	if err != nil {
 		return "", err
@@ -79,7 +79,7 @@ func (g *Gate) act(ctx context.Context, op, by, client string, step func(from St
 		return "", failure.New(failure.UserInvalidInput, op, clientForm)
 	}
 	return g.config.Store.Change(ctx, client, func(stored State) (State, error) {
-		to, wrong := step(g.effective(client, stored))
+		to, wrong := step(g.knownState(client, stored))
 		if wrong != "" {
 			return "", failure.New(failure.UserInvalidInput, op, wrong).With("client", client)
 		}

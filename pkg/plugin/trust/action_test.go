@@ -47,7 +47,7 @@ func TestGate_ActionsMoveClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, from := range states {
-				g := gate(t, trust.GateConfig{Store: knowing(t, "a", from)})
+				g := noonGate(t, trust.GateConfig{Store: storeWithState(t, "a", from)})
 				for range 2 { // an action may be repeated
 					got, err := tc.act(g, t.Context(), client(root), "a")
 					require.Equal(t, tc.want[i], got, "from %s", from)
@@ -72,7 +72,7 @@ func TestGate_ActionsMoveClients(t *testing.T) {
 // Req: CO-62
 func TestGate_ActionsAreForAdmins(t *testing.T) {
 	for _, state := range []trust.State{trust.Stranger, trust.Contact, trust.Whitelisted, trust.Blocked} {
-		g := gate(t, trust.GateConfig{Store: knowing(t, "a", state)})
+		g := noonGate(t, trust.GateConfig{Store: storeWithState(t, "a", state)})
 		for _, by := range []string{"a", ""} {
 			for _, act := range []action{promote(trust.Contact), demote(trust.Stranger), (*trust.Gate).Block, (*trust.Gate).Unblock} {
 				_, err := act(g, t.Context(), by, "b")
@@ -83,7 +83,7 @@ func TestGate_ActionsAreForAdmins(t *testing.T) {
 }
 
 func TestGate_ActionsRejectInvalidNames(t *testing.T) {
-	g := gate(t, trust.GateConfig{})
+	g := noonGate(t, trust.GateConfig{})
 	for _, name := range []string{"", "a b", "a\n", "ED25519:ab", "ed25519:ab", "é"} {
 		_, err := g.Block(t.Context(), client(root), name)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
@@ -91,7 +91,7 @@ func TestGate_ActionsRejectInvalidNames(t *testing.T) {
 }
 
 func TestGate_ConfiguredAdminsStay(t *testing.T) {
-	g := gate(t, trust.GateConfig{Admins: []string{"boss"}})
+	g := noonGate(t, trust.GateConfig{Admins: []string{"boss"}})
 	for _, act := range []action{demote(trust.Stranger), (*trust.Gate).Block} {
 		_, err := act(g, t.Context(), client(root), "boss")
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))

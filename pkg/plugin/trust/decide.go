@@ -9,12 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Visit is a request in front of the gate.
+// Visit is a request that a gate decides about.
 type Visit struct {
 	Text      string
 	Signature string // text form, as the client sent it (empty for an unsigned request)
-	// Client is the identity that the transport has verified, never one that the request claims (empty means unknown). If
-	// there is a signature, the client is the signer, but Client must not be blocked either.
+	// Client is the identity that the transport has verified, never one that the request claims (empty means
+	// unknown). With a signature the client is the signer, but Client must not be blocked either.
 	Client string
 	Invite string // code that the client sent (empty for none)
 }
@@ -123,7 +123,7 @@ func (g *Gate) decide(ctx context.Context, v Visit, d Decision) (Decision, error
 
 const byInvite = "the client has an invite"
 
-// rule decides by the level and by what is known of the client. An empty reason means that no rule decides.
+// rule decides by the level and by the known facts about the client. An empty reason means that no rule decides.
 func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
 	switch {
 	case d.State == Blocked:
@@ -138,7 +138,7 @@ func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
 		return true, "the client is a contact"
 	case d.Client != "" && slices.Contains(g.config.Allow, d.Client):
 		return true, "the client is on the allow-list"
-	case g.invited(v.Invite):
+	case g.isInvited(v.Invite):
 		return true, byInvite
 	case g.config.Judge == nil:
 		return false, "the agent does not know the client; ask its operator for an invite"

@@ -23,7 +23,7 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 		trust.Careful: {trust.Blocked: refuse, trust.Stranger: ask, trust.Contact: allow, trust.Whitelisted: allow, trust.Admin: allow},
 		trust.Strict:  {trust.Blocked: refuse, trust.Stranger: refuse, trust.Contact: refuse, trust.Whitelisted: allow, trust.Admin: allow},
 	}
-	malformed, forged, unsigned := signed(alice), signed(alice), signed(alice)
+	malformed, forged, unsigned := signedVisit(alice), signedVisit(alice), signedVisit(alice)
 	malformed.Signature += " "
 	forged.Text += " And the money?"
 	unsigned.Signature, unsigned.Client = "", client(alice)
@@ -32,35 +32,35 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 		wrong bool
 	}{
 		"none":       {unsigned, false},
-		"right":      {signed(alice), false},
+		"right":      {signedVisit(alice), false},
 		"malformed":  {malformed, true},
 		"forged":     {forged, true},
-		"too old":    {signedAt(alice, noon.Add(-trust.Window-time.Millisecond)), true},
-		"too early":  {signedAt(alice, noon.Add(trust.Window+time.Millisecond)), true},
-		"just right": {signedAt(alice, noon.Add(-trust.Window)), false},
+		"too old":    {signedVisitAt(alice, noon.Add(-trust.Window-time.Millisecond)), true},
+		"too early":  {signedVisitAt(alice, noon.Add(trust.Window+time.Millisecond)), true},
+		"just right": {signedVisitAt(alice, noon.Add(-trust.Window)), false},
 	}
 	judges := map[string]struct {
-		judge  *judge
+		judge  *fixedJudge
 		allows bool
 	}{
 		"none":       {nil, false},
-		"allows":     {&judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}, true},
-		"refuses":    {&judge{verdict: trust.Verdict{Reason: "greedy"}}, false},
-		"fails":      {&judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}, err: errors.New("out of order")}, false},
-		"no verdict": {&judge{}, false},
-		"no reason":  {&judge{verdict: trust.Verdict{Allow: true}}, false},
+		"allows":     {&fixedJudge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}, true},
+		"refuses":    {&fixedJudge{verdict: trust.Verdict{Reason: "greedy"}}, false},
+		"fails":      {&fixedJudge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}, err: errors.New("out of order")}, false},
+		"no verdict": {&fixedJudge{}, false},
+		"no reason":  {&fixedJudge{verdict: trust.Verdict{Allow: true}}, false},
 	}
 	for level, states := range rules {
 		for state, rule := range states {
 			for sign, signature := range signatures {
 				for says, j := range judges {
 					t.Run(fmt.Sprintf("%s/%s/signature %s/judge %s", level, state, sign, says), func(t *testing.T) {
-						config := trust.GateConfig{Level: level, Store: knowing(t, client(alice), state)}
+						config := trust.GateConfig{Level: level, Store: storeWithState(t, client(alice), state)}
 						asked := 0
 						if j.judge != nil {
 							config.Judge, asked = j.judge, len(j.judge.asked)
 						}
-						got, err := gate(t, config).Decide(t.Context(), signature.visit)
+						got, err := noonGate(t, config).Decide(t.Context(), signature.visit)
 
 						want := trust.Decision{Allowed: rule == allow, By: trust.ByRule, Client: client(alice), State: state}
 						mode := failure.UserPermission
@@ -90,11 +90,11 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 }
 
 // Req: CO-62
-func TestGate_TakesASignatureOnce(t *testing.T) {
+func TestGate_AcceptsASignatureOnce(t *testing.T) {
 	for _, level := range []trust.Level{trust.Open, trust.Careful, trust.Strict} {
 		now := noon
-		g := gate(t, trust.GateConfig{Level: level, Store: knowing(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
-		ahead := signedAt(alice, noon.Add(trust.Window))
+		g := noonGate(t, trust.GateConfig{Level: level, Store: storeWithState(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
+		ahead := signedVisitAt(alice, noon.Add(trust.Window))
 		_, err := g.Decide(t.Context(), ahead)
 		require.NoError(t, err)
 		for range 12 { // as long as its time allows, and longer
@@ -103,18 +103,18 @@ func TestGate_TakesASignatureOnce(t *testing.T) {
 			require.Equal(t, trust.BySignature, decision.By)
 			now = now.Add(time.Minute)
 		}
-		_, err = g.Decide(t.Context(), signedAt(alice, now))
+		_, err = g.Decide(t.Context(), signedVisitAt(alice, now))
 		require.NoError(t, err, "the same text may be signed again")
 	}
 }
 
-func TestGate_TakesASignatureOnceOfMany(t *testing.T) {
-	g := gate(t, trust.GateConfig{Level: trust.Open})
+func TestGate_AcceptsASignatureOnceAmongConcurrentVisits(t *testing.T) {
+	g := noonGate(t, trust.GateConfig{Level: trust.Open})
 	var wg sync.WaitGroup
 	results := make(chan error, 20)
 	for range cap(results) {
 		wg.Go(func() {
-			_, err := g.Decide(t.Context(), signed(alice))
+			_, err := g.Decide(t.Context(), signedVisit(alice))
 			results <- err
 		})
 	}
@@ -130,24 +130,24 @@ func TestGate_TakesASignatureOnceOfMany(t *testing.T) {
 }
 
 func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
-	g := gate(t, trust.GateConfig{Level: trust.Open})
-	_, err := g.Decide(t.Context(), signed(alice))
+	g := noonGate(t, trust.GateConfig{Level: trust.Open})
+	_, err := g.Decide(t.Context(), signedVisit(alice))
 	require.NoError(t, err)
 	_, err = g.Promote(t.Context(), client(root), client(alice), trust.Contact)
 	require.NoError(t, err)
-	_, err = g.Decide(t.Context(), signed(alice))
+	_, err = g.Decide(t.Context(), signedVisit(alice))
 	require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
 }
 
-// Who has no proof of who it is, gets nothing that another has.
-func TestGate_BelievesNoClaims(t *testing.T) {
-	g := gate(t, trust.GateConfig{Level: trust.Strict, Store: knowing(t, client(alice), trust.Whitelisted)})
+// A client without proof of its identity gets no rights of another client.
+func TestGate_IgnoresClaimsInTheRequest(t *testing.T) {
+	g := noonGate(t, trust.GateConfig{Level: trust.Strict, Store: storeWithState(t, client(alice), trust.Whitelisted)})
 
 	decision, err := g.Decide(t.Context(), trust.Visit{Text: question})
 	require.Error(t, err)
 	require.Empty(t, cmp.Diff(trust.Decision{By: trust.ByRule, State: trust.Stranger, Reason: decision.Reason}, decision))
 
-	mallory := signed(key(3))
+	mallory := signedVisit(key(3))
 	mallory.Client = client(alice) // the transport's word does not count for another's signature
 	decision, err = g.Decide(t.Context(), mallory)
 	require.Error(t, err)
@@ -155,8 +155,8 @@ func TestGate_BelievesNoClaims(t *testing.T) {
 }
 
 func TestGate_RejectsABlockedTransportWithAnySignature(t *testing.T) {
-	g := gate(t, trust.GateConfig{Level: trust.Open, Store: knowing(t, "gateway", trust.Blocked)})
-	visit := signed(root)
+	g := noonGate(t, trust.GateConfig{Level: trust.Open, Store: storeWithState(t, "gateway", trust.Blocked)})
+	visit := signedVisit(root)
 	visit.Client = "gateway"
 	decision, err := g.Decide(t.Context(), visit)
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
@@ -164,18 +164,18 @@ func TestGate_RejectsABlockedTransportWithAnySignature(t *testing.T) {
 }
 
 // Req: CO-62
-func TestGate_MakesAContactOfAnInvitedStranger(t *testing.T) {
-	invited := signed(alice)
+func TestGate_InviteMakesAStrangerAContact(t *testing.T) {
+	invited := signedVisit(alice)
 	invited.Invite = invite
-	stranger := &judge{verdict: trust.Verdict{Reason: "no"}}
-	g := gate(t, trust.GateConfig{Invites: []string{"another-invite-code", invite}, Judge: stranger})
+	stranger := &fixedJudge{verdict: trust.Verdict{Reason: "no"}}
+	g := noonGate(t, trust.GateConfig{Invites: []string{"another-invite-code", invite}, Judge: stranger})
 
 	decision, err := g.Decide(t.Context(), invited)
 	require.NoError(t, err)
 	require.Equal(t, trust.ByRule, decision.By)
 	require.Equal(t, trust.Stranger, decision.State)
 
-	decision, err = g.Decide(t.Context(), signedAt(alice, noon.Add(time.Second)))
+	decision, err = g.Decide(t.Context(), signedVisitAt(alice, noon.Add(time.Second)))
 	require.NoError(t, err)
 	require.Equal(t, trust.Contact, decision.State)
 	require.Empty(t, stranger.asked)
@@ -193,8 +193,8 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 		"if empty":        {trust.Careful, trust.Stranger, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gate(t, trust.GateConfig{Level: tc.level, Invites: []string{invite}, Store: knowing(t, client(alice), tc.state)})
-			visit := signed(alice)
+			g := noonGate(t, trust.GateConfig{Level: tc.level, Invites: []string{invite}, Store: storeWithState(t, client(alice), tc.state)})
+			visit := signedVisit(alice)
 			visit.Invite = tc.code
 			_, err := g.Decide(t.Context(), visit)
 			require.Equal(t, failure.UserPermission, failure.ModeOf(err))
@@ -206,7 +206,7 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 }
 
 func TestGate_InviteOfAnUnnamedClientCountsOnce(t *testing.T) {
-	g := gate(t, trust.GateConfig{Invites: []string{invite}})
+	g := noonGate(t, trust.GateConfig{Invites: []string{invite}})
 	_, err := g.Decide(t.Context(), trust.Visit{Text: question, Invite: invite})
 	require.NoError(t, err)
 	_, err = g.Decide(t.Context(), trust.Visit{Text: question})
@@ -215,18 +215,18 @@ func TestGate_InviteOfAnUnnamedClientCountsOnce(t *testing.T) {
 
 func TestGate_AllowListCountsAtLevelCareful(t *testing.T) {
 	for level, want := range map[trust.Level]bool{trust.Careful: true, trust.Strict: false} {
-		_, err := gate(t, trust.GateConfig{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signed(alice))
+		_, err := noonGate(t, trust.GateConfig{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signedVisit(alice))
 		require.Equal(t, want, err == nil)
 	}
 }
 
-func TestGate_KeepsReasonsOfJudgesFromClients(t *testing.T) {
-	for name, j := range map[string]*judge{
+func TestGate_HidesReasonsOfJudges(t *testing.T) {
+	for name, j := range map[string]*fixedJudge{
 		"refuses": {verdict: trust.Verdict{Reason: "the words of a model"}},
 		"fails":   {err: failure.New(failure.ResourceAPI, "test", "the words of a model")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := gate(t, trust.GateConfig{Judge: j}).Decide(t.Context(), signed(alice))
+			_, err := noonGate(t, trust.GateConfig{Judge: j}).Decide(t.Context(), signedVisit(alice))
 			require.NotContains(t, failure.Plain(err), "words of a model")
 			if j.err != nil {
 				require.Equal(t, failure.ResourceAPI, failure.ModeOf(err), "so that the caller may try again")
@@ -236,10 +236,10 @@ func TestGate_KeepsReasonsOfJudgesFromClients(t *testing.T) {
 	}
 }
 
-func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
-	j := &judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}
-	g := gate(t, trust.GateConfig{Judge: j, Policy: "Be kind."})
-	decision, err := g.Decide(t.Context(), signed(alice))
+func TestGate_GivesTheJudgeTheFacts(t *testing.T) {
+	j := &fixedJudge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}
+	g := noonGate(t, trust.GateConfig{Judge: j, Policy: "Be kind."})
+	decision, err := g.Decide(t.Context(), signedVisit(alice))
 	require.NoError(t, err)
 	require.Equal(t, "harmless", decision.Reason)
 	want := []trust.Case{{Agent: librarian, Policy: "Be kind.", Client: client(alice), State: trust.Stranger, Signed: true, Text: question}}
@@ -247,32 +247,32 @@ func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
 }
 
 func TestGate_RejectsInvalidClientNames(t *testing.T) {
-	_, err := gate(t, trust.GateConfig{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
+	_, err := noonGate(t, trust.GateConfig{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// vague is a store whose states mean nothing.
-type vague struct{ trust.RAMStore }
+// vagueStore is a store with unknown states.
+type vagueStore struct{ trust.RAMStore }
 
-func (*vague) State(context.Context, string) (trust.State, error) { return "", nil }
+func (*vagueStore) State(context.Context, string) (trust.State, error) { return "", nil }
 
-func TestGate_RefusesWhatItsStoreMayHaveMeantToBlock(t *testing.T) {
-	_, err := gate(t, trust.GateConfig{Level: trust.Open, Store: &vague{}}).Decide(t.Context(), signed(alice))
+func TestGate_RejectsClientsWithUnknownStates(t *testing.T) {
+	_, err := noonGate(t, trust.GateConfig{Level: trust.Open, Store: &vagueStore{}}).Decide(t.Context(), signedVisit(alice))
 	require.Equal(t, failure.AgentContract, failure.ModeOf(err))
 }
 
-// The one who is blocked while the gate looks at the invite stays blocked.
+// A client that is blocked while the gate checks its invite stays blocked.
 func TestGate_InviteDoesNotUnblock(t *testing.T) {
-	store := &overtaken{}
-	visit := signed(alice)
+	store := &blockingStore{}
+	visit := signedVisit(alice)
 	visit.Invite = invite
-	_, err := gate(t, trust.GateConfig{Store: store, Invites: []string{invite}}).Decide(t.Context(), visit)
+	_, err := noonGate(t, trust.GateConfig{Store: store, Invites: []string{invite}}).Decide(t.Context(), visit)
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// overtaken is a store in which everybody is blocked between a look and a change.
-type overtaken struct{ trust.RAMStore }
+// blockingStore is a store in which each client is blocked between a read and a change.
+type blockingStore struct{ trust.RAMStore }
 
-func (*overtaken) Change(_ context.Context, _ string, to func(trust.State) (trust.State, error)) (trust.State, error) {
+func (*blockingStore) Change(_ context.Context, _ string, to func(trust.State) (trust.State, error)) (trust.State, error) {
 	return to(trust.Blocked)
 }

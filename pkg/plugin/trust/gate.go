@@ -39,7 +39,7 @@ type GateConfig struct {
 type Gate struct {
 	config  GateConfig
 	invites [][sha256.Size]byte
-	replays *replays
+	replays *usedSignatures
 }
 
 // NewGate returns the gate that c describes. The error lists all that is wrong with c. Modes: agent_validation.
@@ -57,7 +57,7 @@ func NewGate(c GateConfig) (*Gate, error) {
 			wrong = append(wrong, fmt.Sprintf("client %q: %s", client, clientForm))
 		}
 	}
-	g := &Gate{replays: newReplays()}
+	g := &Gate{replays: newUsedSignatures()}
 	for i, code := range c.Invites {
 		if len(code) < MinInvite {
 			wrong = append(wrong, fmt.Sprintf("Invites[%d] has %d bytes: use %d or more", i, len(code), MinInvite))
@@ -93,18 +93,18 @@ func (g *Gate) State(ctx context.Context, client string) (State, error) {
 	case !state.valid(): // it may have been meant to block the client
 		return "", failure.Newf(failure.AgentContract, "trust.State", "the agent's store returned the unknown state %q", state)
 	}
-	return g.effective(client, state), nil
+	return g.knownState(client, state), nil
 }
 
-func (g *Gate) effective(client string, stored State) State {
+func (g *Gate) knownState(client string, stored State) State {
 	if stored != Blocked && slices.Contains(g.config.Admins, client) {
 		return Admin
 	}
 	return stored
 }
 
-// invited reports whether code is one of the invites. Its duration does not reveal which one.
-func (g *Gate) invited(code string) bool {
+// isInvited reports whether code is one of the invites. Its duration does not reveal which one.
+func (g *Gate) isInvited(code string) bool {
 	sum, found := sha256.Sum256([]byte(code)), 0
 	for _, invite := range g.invites {
 		found |= subtle.ConstantTimeCompare(sum[:], invite[:])

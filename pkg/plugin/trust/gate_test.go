@@ -32,16 +32,16 @@ func key(n byte) ed25519.PrivateKey {
 
 func client(key ed25519.PrivateKey) string { return trust.ClientOf(key.Public().(ed25519.PublicKey)) }
 
-// signed is a visit at noon that key signs.
-func signed(key ed25519.PrivateKey) trust.Visit { return signedAt(key, noon) }
+// signedVisit returns a visit at noon that is signed with key.
+func signedVisit(key ed25519.PrivateKey) trust.Visit { return signedVisitAt(key, noon) }
 
-func signedAt(key ed25519.PrivateKey, at time.Time) trust.Visit {
+func signedVisitAt(key ed25519.PrivateKey, at time.Time) trust.Visit {
 	s := trust.Sign(key, trust.Request{Agent: librarian, Text: question, Time: at})
 	return trust.Visit{Text: question, Signature: s.String()}
 }
 
-// gate is one at noon whose admin is root.
-func gate(t *testing.T, c trust.GateConfig) *trust.Gate {
+// noonGate returns a gate whose clock shows noon and whose admin is root.
+func noonGate(t *testing.T, c trust.GateConfig) *trust.Gate {
 	t.Helper()
 	c.Agent, c.Admins = librarian, append(c.Admins, client(root))
 	if c.Now == nil {
@@ -52,8 +52,8 @@ func gate(t *testing.T, c trust.GateConfig) *trust.Gate {
 	return g
 }
 
-// knowing is a store in which a client has the given state.
-func knowing(t *testing.T, client string, state trust.State) *trust.RAMStore {
+// storeWithState returns a store in which a client has the given state.
+func storeWithState(t *testing.T, client string, state trust.State) *trust.RAMStore {
 	t.Helper()
 	s := &trust.RAMStore{}
 	_, err := s.Change(t.Context(), client, func(trust.State) (trust.State, error) { return state, nil })
@@ -61,19 +61,19 @@ func knowing(t *testing.T, client string, state trust.State) *trust.RAMStore {
 	return s
 }
 
-// judge is one that says the same of every case.
-type judge struct {
+// fixedJudge gives the same verdict in every case.
+type fixedJudge struct {
 	verdict trust.Verdict
 	err     error
 	asked   []trust.Case
 }
 
-func (j *judge) Decide(_ context.Context, c trust.Case) (trust.Verdict, error) {
+func (j *fixedJudge) Decide(_ context.Context, c trust.Case) (trust.Verdict, error) {
 	j.asked = append(j.asked, c)
 	return j.verdict, j.err
 }
 
-func TestNew_NamesAllThatIsWrong(t *testing.T) {
+func TestNew_ListsAllProblems(t *testing.T) {
 	_, err := trust.NewGate(trust.GateConfig{Level: "paranoid", Allow: []string{"with space"}, Admins: []string{"ED25519:ab"}, Invites: []string{"short"}})
 	require.True(t, failure.Is(err, failure.AgentValidation))
 	for _, want := range []string{`"paranoid"`, "Agent is missing", `"with space"`, `"ED25519:ab"`, "Invites[0]"} {

@@ -46,7 +46,7 @@ func New(c Config) (hook.Plugin, error) {
 		c.Gate.Store = &RAMStore{}
 	}
 	if c.Gate.Judge != nil {
-		c.Gate.Judge = unjudged{c.Gate.Judge}
+		c.Gate.Judge = exemptJudge{c.Gate.Judge}
 	}
 	gate, err := NewGate(c.Gate)
 	if err != nil {
@@ -55,18 +55,18 @@ func New(c Config) (hook.Plugin, error) {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
-	d := &entrance{config: c, gate: gate, admitted: keep.New[bool]("_trust")}
+	d := &gatekeeper{config: c, gate: gate, admitted: keep.New[bool]("_trust")}
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.BeforeAgent(d.decide)}}, nil
 }
 
-// entrance is the gate in front of an agent, with the turns that it has admitted.
-type entrance struct {
+// gatekeeper holds the gate of an agent and the turns that it has admitted.
+type gatekeeper struct {
 	config   Config
 	gate     *Gate
 	admitted *keep.Values[bool] // by the id of the turn
 }
 
-func (d *entrance) decide(ctx context.Context, t *hook.Turn) (string, error) {
+func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 	if ctx.Value(judgingKey{}) != nil {
 		return "", nil
 	}
@@ -95,7 +95,7 @@ func (d *entrance) decide(ctx context.Context, t *hook.Turn) (string, error) {
 	return "", d.admitted.Do(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
 }
 
-func (d *entrance) visit(ctx context.Context, text string) Visit {
+func (d *gatekeeper) visit(ctx context.Context, text string) Visit {
 	auth, _ := execution.AuthFrom(ctx)
 	v := Visit{Text: text, Signature: auth.Credentials[SignatureCredential].Reveal(), Invite: auth.Credentials[InviteCredential].Reveal()}
 	if d.config.TrustActor {
@@ -114,12 +114,12 @@ func promptTime(messages []conversation.Message) (at time.Time) {
 	return at
 }
 
-// unjudged marks the context of a judge, so that an agent that judges has no gate in front of it.
-type unjudged struct{ Judge }
+// exemptJudge marks the context of a judge, so that an agent that judges has no gate in front of it.
+type exemptJudge struct{ Judge }
 
 type judgingKey struct{}
 
 // Decide implements Judge.
-func (j unjudged) Decide(ctx context.Context, c Case) (Verdict, error) {
+func (j exemptJudge) Decide(ctx context.Context, c Case) (Verdict, error) {
 	return j.Judge.Decide(context.WithValue(ctx, judgingKey{}, true), c)
 }

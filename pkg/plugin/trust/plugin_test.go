@@ -36,7 +36,7 @@ func signedQuestion(at time.Time) string {
 	return trust.Sign(reader, trust.Request{Agent: "librarian", Text: loanRequest, Time: at}).String()
 }
 
-func with(actor, signature, invite string) execution.Auth {
+func withCredentials(actor, signature, invite string) execution.Auth {
 	auth := execution.Auth{Actor: actor, Credentials: map[string]secret.Value{}}
 	for name, text := range map[string]string{trust.SignatureCredential: signature, trust.InviteCredential: invite} {
 		if text != "" {
@@ -88,18 +88,18 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 		auth   execution.Auth
 		want   failure.Mode // (empty means that the client is admitted)
 	}{
-		"a stranger":            {trust.Config{}, with("", "", ""), failure.UserPermission},
-		"open to all":           {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", "", ""), ""},
-		"an invite":             {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, with("", "", inviteCode), ""},
-		"a wrong invite":        {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, with("", "", inviteCode+"x"), failure.UserPermission},
-		"a signature":           {trust.Config{Gate: trust.GateConfig{Allow: []string{trust.ClientOf(reader.Public().(ed25519.PublicKey))}}}, with("", now, ""), ""},
-		"an old signature":      {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", signedQuestion(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
-		"a broken signature":    {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, with("", now+"0", ""), failure.PolicySecurity},
-		"a claim":               {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}}, with("root", "", ""), failure.UserPermission},
-		"a claim that is true":  {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}, TrustActor: true}, with("root", "", ""), ""},
-		"the judge allows":      {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, with("", "", ""), ""},
-		"the judge refuses":     {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, with("", "", ""), failure.UserPermission},
-		"the judge fails":       {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{}, errors.New("down"))}}, with("", "", ""), failure.UserPermission},
+		"a stranger":            {trust.Config{}, withCredentials("", "", ""), failure.UserPermission},
+		"open to all":           {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", "", ""), ""},
+		"an invite":             {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, withCredentials("", "", inviteCode), ""},
+		"a wrong invite":        {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, withCredentials("", "", inviteCode+"x"), failure.UserPermission},
+		"a signature":           {trust.Config{Gate: trust.GateConfig{Allow: []string{trust.ClientOf(reader.Public().(ed25519.PublicKey))}}}, withCredentials("", now, ""), ""},
+		"an old signature":      {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", signedQuestion(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
+		"a broken signature":    {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", now+"0", ""), failure.PolicySecurity},
+		"a claim":               {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}}, withCredentials("root", "", ""), failure.UserPermission},
+		"a claim that is true":  {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}, TrustActor: true}, withCredentials("root", "", ""), ""},
+		"the judge allows":      {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, withCredentials("", "", ""), ""},
+		"the judge refuses":     {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, withCredentials("", "", ""), failure.UserPermission},
+		"the judge fails":       {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{}, errors.New("down"))}}, withCredentials("", "", ""), failure.UserPermission},
 		"no auth and no client": {trust.Config{Gate: trust.GateConfig{Level: trust.Strict}, TrustActor: true}, execution.Auth{}, failure.UserPermission},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,11 +118,11 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 }
 
 // Req: CO-62
-func TestTrust_TakesASignatureForOneTurn(t *testing.T) {
+func TestTrust_AcceptsASignatureForOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, other := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}}), build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}})
 		sent := time.Now()
-		auth := with("", signedQuestion(sent), "")
+		auth := withCredentials("", signedQuestion(sent), "")
 		stored := conversation.User(loanRequest)
 		stored.Time = sent.Add(time.Second)
 		step := execution.Step{TurnID: "one", Attempt: 1, History: []conversation.Message{stored}}
@@ -176,7 +176,7 @@ func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
 func TestTrust_LogsEachDecision(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	a := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}, Log: zap.New(core)})
-	require.NoError(t, visit(t.Context(), a, with("", "", inviteCode), execution.Step{TurnID: "t"}))
+	require.NoError(t, visit(t.Context(), a, withCredentials("", "", inviteCode), execution.Step{TurnID: "t"}))
 	require.Equal(t, map[string]any{
 		"agent": "librarian", "turn": "t", "allowed": true, "by": "rule", "reason": "the agent is open to all", "client": "", "state": "stranger",
 	}, logs.All()[0].ContextMap())
@@ -201,7 +201,7 @@ func Example() {
 		return
 	}
 	for i, code := range []string{"", inviteCode} {
-		err := visit(context.Background(), librarian, with("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
+		err := visit(context.Background(), librarian, withCredentials("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
 		fmt.Fprintln(os.Stdout, failure.ModeOf(err))
 	}
 	// Output:

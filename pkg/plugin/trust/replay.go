@@ -12,18 +12,20 @@ import (
 // of a gate to some megabytes.
 const maxUsed = 1 << 16
 
-// replays remembers used signatures for as long as Verify would accept them again. Signatures of strangers are counted
+// usedSignatures remembers used signatures for as long as Verify would accept them again. Signatures of strangers are counted
 // separately. A stranger's key costs nothing to make, and must not use up the space for known clients.
-type replays struct {
+type usedSignatures struct {
 	mu                 sync.Mutex
-	ofStrangers, known minutes
+	ofStrangers, known digestsByMinute
 }
 
-func newReplays() *replays { return &replays{ofStrangers: minutes{}, known: minutes{}} }
+func newUsedSignatures() *usedSignatures {
+	return &usedSignatures{ofStrangers: digestsByMinute{}, known: digestsByMinute{}}
+}
 
 // use records a signature that Verify accepted at the time now. A signature that was used before is policy_security. If
 // there is no space, use returns policy_rate_limit, because a forgotten signature could be used again.
-func (r *replays) use(s Signature, known bool, now time.Time) error {
+func (r *usedSignatures) use(s Signature, known bool, now time.Time) error {
 	const op = "trust.replay"
 	minute, id := s.Time.Unix()/60, sha256.Sum256([]byte(s.String()))
 	r.mu.Lock()
@@ -44,22 +46,22 @@ func (r *replays) use(s Signature, known bool, now time.Time) error {
 	return nil
 }
 
-// minutes holds digests of signatures by the minute of their time. About a dozen minutes cover the window.
-type minutes map[int64]map[[sha256.Size]byte]struct{}
+// digestsByMinute holds digests of signatures by the minute of their time. About a dozen minutes cover the window.
+type digestsByMinute map[int64]map[[sha256.Size]byte]struct{}
 
-func (m minutes) has(minute int64, id [sha256.Size]byte) bool {
+func (m digestsByMinute) has(minute int64, id [sha256.Size]byte) bool {
 	_, ok := m[minute][id]
 	return ok
 }
 
-func (m minutes) add(minute int64, id [sha256.Size]byte) {
+func (m digestsByMinute) add(minute int64, id [sha256.Size]byte) {
 	if m[minute] == nil {
 		m[minute] = map[[sha256.Size]byte]struct{}{}
 	}
 	m[minute][id] = struct{}{}
 }
 
-func (m minutes) size() int {
+func (m digestsByMinute) size() int {
 	n := 0
 	for _, ids := range m {
 		n += len(ids)
@@ -68,7 +70,7 @@ func (m minutes) size() int {
 }
 
 // forget drops the minutes whose signatures Verify no longer accepts.
-func (m minutes) forget(now time.Time) {
+func (m digestsByMinute) forget(now time.Time) {
 	for minute := range m {
 		if end := time.Unix((minute+1)*60, 0); now.Sub(end) > Window {
 			delete(m, minute)

@@ -16,7 +16,7 @@ func TestReplays_AreBounded(t *testing.T) {
 		number++
 		return Signature{Time: noon.Add(time.Duration(number%300) * time.Second), Value: []byte{byte(number >> 16), byte(number >> 8), byte(number)}}
 	}
-	r := newReplays()
+	r := newUsedSignatures()
 	first := another()
 	require.NoError(t, r.use(first, false, noon))
 	for range maxUsed - 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
-func become(state trust.State) func(trust.State) (trust.State, error) {
+func changeTo(state trust.State) func(trust.State) (trust.State, error) {
 	return func(trust.State) (trust.State, error) { return state, nil }
 }
 
@@ -27,7 +27,7 @@ func TestStore_KeepsStates(t *testing.T) {
 			require.Equal(t, trust.Stranger, state)
 
 			for _, want := range []trust.State{trust.Contact, trust.Contact, trust.Blocked, trust.Stranger, trust.Whitelisted} {
-				state, err = store.Change(t.Context(), "a", become(want))
+				state, err = store.Change(t.Context(), "a", changeTo(want))
 				require.NoError(t, err)
 				require.Equal(t, want, state)
 				state, err = store.State(t.Context(), "a")
@@ -45,7 +45,7 @@ func TestStore_KeepsStates(t *testing.T) {
 			require.Equal(t, trust.Whitelisted, state)
 
 			for client, state := range map[string]trust.State{"b c": trust.Contact, "b": "friend"} {
-				_, err = store.Change(t.Context(), client, become(state))
+				_, err = store.Change(t.Context(), client, changeTo(state))
 				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 			}
 			_, err = store.State(t.Context(), "a")
@@ -54,8 +54,8 @@ func TestStore_KeepsStates(t *testing.T) {
 	}
 }
 
-// Each of many steps on one ladder is taken once, and no reader sees half a file.
-func TestStore_ChangesOneAfterTheOther(t *testing.T) {
+// Concurrent changes of one client each take effect once, and no reader sees half a file.
+func TestStore_SerializesChanges(t *testing.T) {
 	file, err := trust.OpenFile(filepath.Join(t.TempDir(), "clients.yaml"))
 	require.NoError(t, err)
 	for name, store := range map[string]trust.Store{"RAM": &trust.RAMStore{}, "file": file} {
@@ -88,7 +88,7 @@ func TestStore_ChangesOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestFileStore_IsItsOwnersFile(t *testing.T) {
+func TestFileStore_RestrictsItsFileToTheOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clients.yaml")
 	store, err := trust.OpenFile(path)
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestFileStore_IsItsOwnersFile(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), mode())
 
 	require.NoError(t, os.Chmod(path, 0o644))
-	_, err = store.Change(t.Context(), client(alice), become(trust.Contact))
+	_, err = store.Change(t.Context(), client(alice), changeTo(trust.Contact))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), mode())
 
@@ -118,17 +118,17 @@ func TestFileStore_IsItsOwnersFile(t *testing.T) {
 	require.Equal(t, trust.Contact, state)
 }
 
-func TestFileStore_SeesWhatPeopleWrite(t *testing.T) {
+func TestFileStore_ReadsManualEdits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clients.yaml")
 	store, err := trust.OpenFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte("# ours\nclients: {build-server: admin}\n"), 0o600))
-	g := gate(t, trust.GateConfig{Store: store})
+	g := noonGate(t, trust.GateConfig{Store: store})
 	_, err = g.Block(t.Context(), "build-server", client(alice))
 	require.NoError(t, err)
 }
 
-// A list that cannot be read shuts the gate, even one that is open to all.
+// A file that cannot be read closes the gate, even at level open.
 func TestFileStore_FailsClosed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
@@ -150,13 +150,13 @@ func TestFileStore_FailsClosed(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "clients.yaml")
 			store, err := trust.OpenFile(path)
 			require.NoError(t, err)
-			g := gate(t, trust.GateConfig{Level: trust.Open, Store: store})
+			g := noonGate(t, trust.GateConfig{Level: trust.Open, Store: store})
 
 			require.NoError(t, os.WriteFile(path, []byte(tc.text), 0o600))
 			if tc.text == "" {
 				require.NoError(t, os.Remove(path))
 			}
-			for _, visit := range []trust.Visit{signed(alice), signed(root), {Text: question, Client: "a"}} {
+			for _, visit := range []trust.Visit{signedVisit(alice), signedVisit(root), {Text: question, Client: "a"}} {
 				decision, err := g.Decide(t.Context(), visit)
 				require.Equal(t, tc.mode, failure.ModeOf(err))
 				require.False(t, decision.Allowed)
@@ -172,7 +172,7 @@ func TestFileStore_FailsClosed(t *testing.T) {
 	}
 }
 
-func TestOpenFile_SaysThatItCannotWrite(t *testing.T) {
+func TestOpenFile_ReportsAReadOnlyFile(t *testing.T) {
 	_, err := trust.OpenFile(filepath.Join(t.TempDir(), "missing", "clients.yaml"))
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 }

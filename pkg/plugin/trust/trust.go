@@ -53,7 +53,7 @@ func (l Level) Policy() string {
 	}
 }
 
-// State is what is known of a client.
+// State is the standing of a client.
 type State string
 
 // The states. Stranger, contact and whitelisted are the steps of a ladder, for Promote and Demote. Admins are named in a

@@ -72,22 +72,22 @@ func (d *definition) hint(args json.RawMessage) string {
 
 // ask sends the call. The status is the HTTP status of the response, or 0 without a response.
 func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
-	l, err := r.server.connected(ctx)
+	l, err := r.server.getLink(ctx)
 	if err != nil {
 		return nil, 0, &unsent{err}
 	}
-	if find(l.offered(), r.name) == nil {
+	if find(l.findTools(), r.name) == nil {
 		return nil, 0, &unsent{r.failed(failure.NotFound, "is not offered by its server any more; use another one")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
 	defer cancel()
 	ctx, answered := withStatus(ctx)
-	token, forget := l.calls.expect(ctx)
+	token, forget := l.calls.register(ctx)
 	defer forget()
 	params.SetProgressToken(token)
 	result, err := l.session.CallTool(ctx, params)
-	if err != nil && refused(err) == nil {
-		l.suspect.Store(true)
+	if err != nil && rejectionOf(err) == nil {
+		l.needsPing.Store(true)
 	}
 	return result, int(answered.Load()), err
 }
@@ -104,8 +104,8 @@ const (
 	codeNotSent      = -32005
 )
 
-// refused returns the response of a server that did not run the tool, or nil for any other error.
-func refused(err error) *jsonrpc.Error {
+// rejectionOf returns the response of a server that did not run the tool, or nil for any other error.
+func rejectionOf(err error) *jsonrpc.Error {
 	e, ok := errors.AsType[*jsonrpc.Error](err)
 	if !ok || e.Code == codeClosingHere || e.Code == codeClosingThere || e.Code == codeNotSent {
 		return nil
@@ -113,7 +113,7 @@ func refused(err error) *jsonrpc.Error {
 	return e
 }
 
-// explain says what happened to a call that has no result.
+// explain returns the error of a call without a result.
 func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
 	if u, ok := errors.AsType[*unsent](err); ok {
 		return u.error
@@ -124,7 +124,7 @@ func (r *remote) explain(ctx context.Context, known *definition, status int, err
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if e := refused(err); e != nil {
+	if e := rejectionOf(err); e != nil {
 		return r.failed(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {

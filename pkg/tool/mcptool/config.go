@@ -82,28 +82,28 @@ func (c *Config) fill() error {
 	if c.URL != "" {
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-			return invalid("url is %q; write it as https://host/path, without a user", redacted(c.URL))
+			return invalid("url is %q; write it as https://host/path, without a user", redactURL(c.URL))
 		}
 	}
 	_, err := c.environment()
 	return err
 }
 
-// redacted returns a URL that may be shown.
-func redacted(text string) string {
+// redactURL returns a URL that may be shown.
+func redactURL(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
 	}
 	return secret.Redacted
 }
 
-// handedOn are variables that programs need to run at all; none of them is secret.
-var handedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
+// passedVariables are variables that programs need to run at all; none of them is secret.
+var passedVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
 
 // environment returns the environment of the program.
 func (c *Config) environment() ([]string, error) {
 	var all []string
-	for _, name := range handedOn {
+	for _, name := range passedVariables {
 		if value, ok := os.LookupEnv(name); ok {
 			all = append(all, name+"="+value)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-func TestServer_ComesBackForTheNextCall(t *testing.T) {
+func TestServer_RestartsForTheNextCall(t *testing.T) {
 	a := start(t, config(t, "good", "die", "die.reading", "pid"))
 	for range 2 {
 		pid := a.must("pid", ``)
@@ -29,7 +29,7 @@ func TestServer_ComesBackForTheNextCall(t *testing.T) {
 	require.NotEmpty(t, a.must("pid", ``))
 }
 
-func TestServer_ThatStaysAwayIsNotAskedAllTheTime(t *testing.T) {
+func TestServer_BacksOffWhileItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	c := config(t, "good", "die", "pid")
@@ -51,7 +51,7 @@ func TestServer_ThatStaysAwayIsNotAskedAllTheTime(t *testing.T) {
 	}, patience, 50*time.Millisecond)
 }
 
-func TestCall_ThatHangsEndsInTime(t *testing.T) {
+func TestCall_EndsAtItsTimeout(t *testing.T) {
 	c := config(t, "good", "hang", "pid")
 	c.CallTimeout = 300 * time.Millisecond
 	a := start(t, c)
@@ -59,7 +59,7 @@ func TestCall_ThatHangsEndsInTime(t *testing.T) {
 	_, err := a.call("hang", ``)
 	require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
 	require.ErrorContains(t, err, "did not answer within 300ms and was cancelled")
-	a.says("hang was cancelled")
+	a.awaitLog("hang was cancelled")
 	require.Equal(t, pid, a.must("pid", ``), "a server that still answers goes on")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -68,8 +68,8 @@ func TestCall_ThatHangsEndsInTime(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A process that is stopped answers nothing, and no signal but SIGKILL ends it.
-func TestServer_ThatHangsIsReplaced(t *testing.T) {
+// A stopped process does not answer, and only SIGKILL ends it.
+func TestServer_IsReplacedWhenItHangs(t *testing.T) {
 	t.Parallel()
 	c := config(t, "good", "stop", "pid")
 	c.CallTimeout = 300 * time.Millisecond
@@ -78,7 +78,7 @@ func TestServer_ThatHangsIsReplaced(t *testing.T) {
 	_, err := a.call("stop", ``)
 	require.ErrorContains(t, err, "did not answer within 300ms")
 	require.NotEqual(t, pid, a.must("pid", ``))
-	gone(t, pid)
+	awaitProcessEnd(t, pid)
 }
 
 func TestServer_EndsWithItsAgent(t *testing.T) {
@@ -90,7 +90,7 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 			require.NoError(t, err)
 			set, err := tool.NewSet(server.Tools()...)
 			require.NoError(t, err)
-			a := &agent{Set: set, t: t}
+			a := &startedTools{Set: set, t: t}
 			for _, tl := range set.Tools() {
 				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
 			}
@@ -98,8 +98,8 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 			require.NoError(t, set.Tools()[0].(tool.Starter).Close())
 			require.Equal(t, pid, a.must("pid", ``), "another tool still needs it")
 			require.NoError(t, set.Tools()[1].(tool.Starter).Close())
-			gone(t, pid)
-			gone(t, child)
+			awaitProcessEnd(t, pid)
+			awaitProcessEnd(t, child)
 
 			for _, tl := range set.Tools() { // and it can be started again
 				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
@@ -112,7 +112,7 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 	}
 }
 
-func TestServer_MayBeLazyOrNoisyOrOld(t *testing.T) {
+func TestServer_MayBeSlowNoisyOrOld(t *testing.T) {
 	for mode, says := range map[string]string{
 		"lazy":   "hello from lazy",
 		"greets": "Server is listening on stdio {not JSON}",
@@ -121,7 +121,7 @@ func TestServer_MayBeLazyOrNoisyOrOld(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			a := start(t, config(t, mode, "add"))
 			require.Equal(t, "3", a.must("add", `{"a": 1, "b": 2}`))
-			a.says(says)
+			a.awaitLog(says)
 		})
 	}
 }
@@ -158,17 +158,17 @@ func TestStart_FailsWithTheReason(t *testing.T) {
 	require.ErrorContains(t, server.Tools()[0].(tool.Starter).Start(t.Context()), "/no/such/program cannot be run")
 }
 
-func TestServer_CannotChangeUnderAnAgent(t *testing.T) {
+func TestServer_CannotChangeItsToolsWhileAnAgentRuns(t *testing.T) {
 	a := start(t, config(t, "good", "add", "change"))
 	add, _ := a.Find("add")
 	was := add.Spec()
 	a.must("change", `{"a": 0}`)
-	a.says("the server does not offer a tool any more")
+	a.awaitLog("the server does not offer a tool any more")
 	_, err := a.call("add", `{"a": 1}`)
 	require.ErrorContains(t, err, "the tool add is not offered by its server any more")
 
 	a.must("change", `{"a": 1}`)
-	a.says("the server describes a tool in another way")
+	a.awaitLog("the server describes a tool in another way")
 	require.Equal(t, "2", a.must("add", `{"a": 0, "b": 1}`))
 	require.Equal(t, was, add.Spec())
 }

@@ -19,16 +19,16 @@ import (
 
 // link is one connection to a server, from the moment its tools are known until it is closed.
 type link struct {
-	server  *Server
-	session *mcp.ClientSession
-	end     func() // of what is below the session; may be called twice
-	tools   atomic.Pointer[[]*mcp.Tool]
-	calls   calls
-	suspect atomic.Bool // a call got no proper response: check before the next one
-	changed chan struct{}
-	ended   chan struct{} // closed when the session is over
-	cancel  context.CancelFunc
-	working sync.WaitGroup
+	server    *Server
+	session   *mcp.ClientSession
+	end       func() // of what is below the session; may be called twice
+	tools     atomic.Pointer[[]*mcp.Tool]
+	calls     runningCalls
+	needsPing atomic.Bool // a call got no proper response: check before the next one
+	changed   chan struct{}
+	ended     chan struct{} // closed when the session is over
+	cancel    context.CancelFunc
+	working   sync.WaitGroup
 
 	mu   sync.Mutex
 	lost error // why it can no longer be used
@@ -71,10 +71,10 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	if said != "" {
 		reason += "; it said: " + said
 	}
-	return nil, s.failed(failure.ResourceTool, "did not start%s", reason).Because(err)
+	return nil, s.serverError(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
-// open dials in one way. An error comes with the last lines of a program's stderr.
+// open connects with one protocol version. An error contains the last lines of a program's stderr.
 func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
 	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	transport, end, last, err := s.transport()
@@ -82,7 +82,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		return nil, "", err
 	}
 	l.end = end
-	// The SDK does not look at ctx wherever it waits. What it waits for ends with the transport.
+	// The SDK ignores ctx in some waits. These waits end with the transport.
 	gone := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(gone)
@@ -110,7 +110,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 			default: // another goroutine has reported it
 			}
 		},
-		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.heard(n.Params) },
+		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.report(n.Params) },
 	})
 	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
 		return nil, "", err
@@ -144,7 +144,7 @@ func (l *link) list(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) offered() []*mcp.Tool { return *l.tools.Load() }
+func (l *link) findTools() []*mcp.Tool { return *l.tools.Load() }
 
 // begin starts the background work of a link.
 func (l *link) begin() {
@@ -153,7 +153,7 @@ func (l *link) begin() {
 	l.working.Go(func() {
 		defer close(l.ended)
 		if err := l.session.Wait(); err != nil {
-			l.lose(err)
+			l.markLost(err)
 		}
 	})
 	l.working.Go(func() {
@@ -178,11 +178,11 @@ func (l *link) refresh(ctx context.Context) {
 		l.server.log.Warn("the server says that its tools changed, and does not list them", zap.Error(err))
 		return
 	}
-	l.server.compare(l.offered())
+	l.server.compare(l.findTools())
 }
 
-// lose marks the link as unusable.
-func (l *link) lose(err error) {
+// markLost marks the link as unusable.
+func (l *link) markLost(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost == nil {
@@ -196,9 +196,9 @@ func (l *link) cause() error {
 	return l.lost
 }
 
-// alive reports whether the link can be used. If a call got no response, the server is pinged; any response will
+// isAlive reports whether the link can be used. If a call got no response, the server is pinged; any response will
 // do, a refusal too.
-func (l *link) alive(ctx context.Context) bool {
+func (l *link) isAlive(ctx context.Context) bool {
 	select {
 	case <-l.ended:
 		return false
@@ -207,18 +207,18 @@ func (l *link) alive(ctx context.Context) bool {
 	if l.cause() != nil {
 		return false
 	}
-	if !l.suspect.Load() {
+	if !l.needsPing.Load() {
 		return true
 	}
 	asking, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	err := l.session.Ping(asking, nil)
-	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && refused(err) != nil {
-		l.suspect.Store(false)
+	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && rejectionOf(err) != nil {
+		l.needsPing.Store(false)
 		return true
 	}
 	if ctx.Err() == nil {
-		l.lose(fmt.Errorf("it gave no sign of life within %s: %w", pingTime, err))
+		l.markLost(fmt.Errorf("it gave no sign of life within %s: %w", pingTime, err))
 	}
 	return false
 }

@@ -90,7 +90,7 @@ func Names(ctx context.Context, c Config) ([]string, error) {
 	}
 	defer l.close()
 	var names []string
-	for _, t := range l.offered() {
+	for _, t := range l.findTools() {
 		names = append(names, t.Name)
 	}
 	return names, nil
@@ -105,8 +105,8 @@ func (s *Server) Tools() []tool.Tool {
 	return all
 }
 
-// take waits for its turn; give ends it.
-func (s *Server) take(ctx context.Context) error {
+// lock waits for the lock of the server; unlock releases it.
+func (s *Server) lock(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -115,18 +115,18 @@ func (s *Server) take(ctx context.Context) error {
 	}
 }
 
-func (s *Server) give() { <-s.turn }
+func (s *Server) unlock() { <-s.turn }
 
 // start counts a started tool; the first one connects.
 func (s *Server) start(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer s.give()
+	defer s.unlock()
 	if s.users == 0 {
 		l, err := s.dial(ctx)
 		if err == nil {
-			if err = s.learn(l.offered()); err != nil {
+			if err = s.learn(l.findTools()); err != nil {
 				l.close()
 			}
 		}
@@ -143,7 +143,7 @@ func (s *Server) start(ctx context.Context) error {
 // stop counts a closed tool; the last one disconnects.
 func (s *Server) stop() {
 	s.turn <- struct{}{}
-	defer s.give()
+	defer s.unlock()
 	if s.users--; s.users > 0 || s.current == nil {
 		return
 	}
@@ -151,16 +151,16 @@ func (s *Server) stop() {
 	s.current, s.down, s.retryAt = nil, nil, time.Time{}
 }
 
-// connected returns the link to the server, or a new one if the last is lost.
-func (s *Server) connected(ctx context.Context) (*link, error) {
-	if err := s.take(ctx); err != nil {
+// getLink returns the link to the server, or a new one if the last is lost.
+func (s *Server) getLink(ctx context.Context) (*link, error) {
+	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer s.give()
+	defer s.unlock()
 	switch {
 	case s.users == 0:
-		return nil, s.failed(failure.AgentState, "is not started; start the agent first")
-	case s.current != nil && s.current.alive(ctx):
+		return nil, s.serverError(failure.AgentState, "is not started; start the agent first")
+	case s.current != nil && s.current.isAlive(ctx):
 		return s.current, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -184,11 +184,11 @@ func (s *Server) connected(ctx context.Context) (*link, error) {
 	}
 	s.retry.Reset()
 	s.current = l
-	s.compare(l.offered())
+	s.compare(l.findTools())
 	return l, nil
 }
 
-// failed returns an error of the server, with its name.
-func (s *Server) failed(mode failure.Mode, format string, args ...any) *failure.Error {
+// serverError returns an error of the server, with its name.
+func (s *Server) serverError(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.name(), fmt.Sprintf(format, args...))
 }

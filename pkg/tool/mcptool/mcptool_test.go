@@ -37,8 +37,8 @@ func config(t *testing.T, mode string, tools ...string) mcptool.Config {
 	}
 }
 
-// agent is a set of tools that are started, as an agent has them.
-type agent struct {
+// startedTools is a set of tools that are started, as an agent has them.
+type startedTools struct {
 	*tool.Set
 
 	t   *testing.T
@@ -46,9 +46,9 @@ type agent struct {
 }
 
 // start makes an agent and closes it at the end of the test.
-func start(t *testing.T, c mcptool.Config) *agent {
+func start(t *testing.T, c mcptool.Config) *startedTools {
 	t.Helper()
-	a := &agent{t: t}
+	a := &startedTools{t: t}
 	core, logs := observer.New(zap.DebugLevel)
 	c.Log, a.log = zap.New(core), logs
 	server, err := mcptool.New(c)
@@ -62,14 +62,14 @@ func start(t *testing.T, c mcptool.Config) *agent {
 	return a
 }
 
-func (a *agent) call(name, args string) (string, error) {
+func (a *startedTools) call(name, args string) (string, error) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
 	return a.callIn(ctx, name, args)
 }
 
-func (a *agent) callIn(ctx context.Context, name, args string) (string, error) {
+func (a *startedTools) callIn(ctx context.Context, name, args string) (string, error) {
 	a.t.Helper()
 	tl, ok := a.Find(name)
 	require.True(a.t, ok, name)
@@ -77,15 +77,15 @@ func (a *agent) callIn(ctx context.Context, name, args string) (string, error) {
 	return result.Text, err
 }
 
-func (a *agent) must(name, args string) string {
+func (a *startedTools) must(name, args string) string {
 	a.t.Helper()
 	text, err := a.call(name, args)
 	require.NoError(a.t, err)
 	return text
 }
 
-// says waits until the log has a line with the text.
-func (a *agent) says(text string) {
+// awaitLog waits until the log has a line with the text.
+func (a *startedTools) awaitLog(text string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
 		for _, entry := range a.log.All() {
@@ -100,8 +100,8 @@ func (a *agent) says(text string) {
 	}, patience, 10*time.Millisecond, text)
 }
 
-// gone waits until a process is no more.
-func gone(t *testing.T, pid string) {
+// awaitProcessEnd waits until a process is no more.
+func awaitProcessEnd(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func gone(t *testing.T, pid string) {
 	}, patience, 10*time.Millisecond)
 }
 
-func TestServer_IsKnownOnceItsToolsAreStarted(t *testing.T) {
+func TestServer_DescribesItsToolsOnceStarted(t *testing.T) {
 	c := config(t, "good", "add", "key", "fail", "die.reading")
 	c.Prefix = "my_"
 	server, err := mcptool.New(c)
@@ -139,10 +139,10 @@ func TestServer_IsKnownOnceItsToolsAreStarted(t *testing.T) {
 	require.Equal(t, "Adds.", a.Tools()[0].Spec().Description)
 	require.Equal(t, "The key.", a.Tools()[1].Spec().Description)
 	require.Contains(t, string(a.Tools()[0].Spec().Schema), `"required":["a"]`)
-	a.says("hello from good")
+	a.awaitLog("hello from good")
 }
 
-func TestNames_AreAllPagesInOrder(t *testing.T) {
+func TestNames_ReturnsAllPagesInOrder(t *testing.T) {
 	names, err := mcptool.Names(t.Context(), config(t, "good"))
 	require.NoError(t, err)
 	require.Equal(t, []string{
@@ -151,7 +151,7 @@ func TestNames_AreAllPagesInOrder(t *testing.T) {
 }
 
 // Req: CO-37
-func TestCall_TellsWhatWasWrongWithAHint(t *testing.T) {
+func TestCall_ErrorContainsAHint(t *testing.T) {
 	a := start(t, config(t, "good", "add", "fail", "tree"))
 	for name, tc := range map[string]struct{ tool, args, want string }{
 		"missing":        {"add", `{"b": 1}`, "(required: a; all: a, b; provided: b)"},
@@ -167,10 +167,10 @@ func TestCall_TellsWhatWasWrongWithAHint(t *testing.T) {
 		})
 	}
 	require.Equal(t, `{"child":{"child":{}}}`, a.must("tree", `{"child": {"child": {}}}`), "a schema that holds itself is left to the server")
-	a.says("the schema holds itself")
+	a.awaitLog("the schema holds itself")
 }
 
-func TestCall_HandsOnTheIdempotencyKey(t *testing.T) {
+func TestCall_SendsTheIdempotencyKey(t *testing.T) {
 	a := start(t, config(t, "good", "key"))
 	text, err := a.callIn(tool.Keyed(t.Context(), "step-1/2"), "key", ``)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestCall_HandsOnTheIdempotencyKey(t *testing.T) {
 }
 
 // Req: CO-39
-func TestCall_BoundsWhatTheModelReads(t *testing.T) {
+func TestCall_BoundsItsResult(t *testing.T) {
 	a := start(t, config(t, "good", "long", "kinds", "structure"))
 	require.Len(t, a.must("long", `{"a": 10}`), 20)
 	text := a.must("long", `{"a": 200000}`)
@@ -192,7 +192,7 @@ func TestCall_BoundsWhatTheModelReads(t *testing.T) {
 	require.Equal(t, `{"answer":42}`, a.must("structure", ``))
 }
 
-func TestServer_GetsOnlyTheListedEnvironment(t *testing.T) {
+func TestServer_GetsOnlyTheListedVariables(t *testing.T) {
 	t.Setenv("GIVEN", "yes")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	c := config(t, "good", "env")
@@ -221,7 +221,7 @@ func TestNew_RejectsInvalidSettings(t *testing.T) {
 		`url is "ftp://x"`:              {URL: "ftp://x"},
 		`https://me:xxxxx@example.com/`: {URL: "https://me:secret@example.com/"},
 		"env and dir are for a command": {URL: "https://example.com", Dir: "x"},
-		"allowInnerAddresses are for a": {Command: program, AllowInnerAddresses: meant},
+		"allowInnerAddresses are for a": {Command: program, AllowInnerAddresses: innerAddresses},
 		"use positive durations":        {Command: program, CallTimeout: -1},
 	} {
 		_, err := mcptool.New(c)

@@ -137,8 +137,8 @@ func TestNode_Filesystem(t *testing.T) {
 	require.True(t, slices.Contains(names, "edit_file"))
 }
 
-// A package runner starts the server as its grandchild. Killing either is the same to an agent,
-// and neither is left behind.
+// A package runner starts the server as its grandchild. If either is killed, the agent reacts the same way and
+// neither process is left behind.
 func TestNode_KilledMidCall(t *testing.T) {
 	c := mcptool.Config{
 		Command: []string{"npx", "--no-install", "mcp-server-everything"}, Dir: "testdata/servers",
@@ -151,8 +151,8 @@ func TestNode_KilledMidCall(t *testing.T) {
 	for _, tl := range set.Tools() {
 		require.NoError(t, tl.(tool.Starter).Start(t.Context()))
 	}
-	a := &agent{Set: set, t: t}
-	pids := family(t)
+	a := &startedTools{Set: set, t: t}
+	pids := processTree(t)
 	require.NotEmpty(t, pids)
 
 	called := make(chan error, 1)
@@ -171,17 +171,17 @@ func TestNode_KilledMidCall(t *testing.T) {
 	err = <-called
 	require.ErrorContains(t, err, "lost its server while it ran")
 	require.Equal(t, "Echo: again", a.must("echo", `{"message": "again"}`))
-	pids = append(pids, family(t)...)
+	pids = append(pids, processTree(t)...)
 	for _, tl := range set.Tools() {
 		require.NoError(t, tl.(tool.Starter).Close())
 	}
 	for _, pid := range pids {
-		gone(t, pid)
+		awaitProcessEnd(t, pid)
 	}
 }
 
-// family lists the children of this process and all below them, the oldest first.
-func family(t *testing.T) []string {
+// processTree lists the children of this process and all below them, the oldest first.
+func processTree(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	below := []string{strconv.Itoa(os.Getpid())}

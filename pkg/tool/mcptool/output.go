@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits of what a program writes beside messages.
+// Limits of the output of a program that is not a message.
 const (
 	maxGarbage = 1000    // lines on stdout that are no message, before it is given up
 	maxShown   = 20      // of them in the log
@@ -103,7 +103,7 @@ func (w *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// say logs the line. The lock is held.
+// say logs the line. The caller holds the lock.
 func (w *stderr) say() {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(w.line), "?"))
 	w.line = w.line[:0]

@@ -81,7 +81,8 @@ func (p *process) end() {
 	_ = p.stdout.Close() // it may be closed
 }
 
-// transport says how to talk to the server, how to end that, and what a program wrote last to stderr.
+// transport returns the transport to the server, a function that ends it, and a function that returns the last
+// lines of stderr.
 func (s *Server) transport() (t mcp.Transport, end func(), said func() string, err error) {
 	if s.config.URL != "" {
 		return s.web()
@@ -97,7 +98,7 @@ func (s *Server) transport() (t mcp.Transport, end func(), said func() string, e
 	}, p.end, p.stderr.last, nil
 }
 
-// stdin is the stdin of a program, which may not read it.
+// stdin is the stdin of a program that may not read it.
 type stdin struct{ *os.File }
 
 func (w stdin) Write(b []byte) (int, error) {

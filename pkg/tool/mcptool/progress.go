@@ -11,21 +11,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// calls are the running calls of a link, by the token with which their server reports progress (LP-29).
-type calls struct {
+// runningCalls are the running calls of a link, by the token with which their server reports progress (LP-29).
+type runningCalls struct {
 	last    atomic.Int64
 	waiting sync.Map // token to context.Context
 }
 
-// expect returns the token of a call, and a function that forgets it.
-func (c *calls) expect(ctx context.Context) (token string, forget func()) {
+// register returns the token of a call, and a function that forgets it.
+func (c *runningCalls) register(ctx context.Context) (token string, forget func()) {
 	token = fmt.Sprintf("call-%d", c.last.Add(1))
 	c.waiting.Store(token, ctx)
 	return token, func() { c.waiting.Delete(token) }
 }
 
-// heard passes on the progress of a call. It drops reports for unknown or ended calls.
-func (c *calls) heard(p *mcp.ProgressNotificationParams) {
+// report passes on the progress of a call. It drops reports for unknown or ended calls.
+func (c *runningCalls) report(p *mcp.ProgressNotificationParams) {
 	if p == nil {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Progress that a server reports is passed on for the call that it names, and for no other.
-func TestServer_SaysHowFarACallIs(t *testing.T) {
+func TestServer_ReportsTheProgressOfACall(t *testing.T) {
 	a := start(t, config(t, "good", "tells"))
 	var mu sync.Mutex
 	var told []tool.Report

@@ -84,12 +84,12 @@ func publicName(prefix, name string) string {
 	return public[:tool.MaxName-len(tail)] + tail
 }
 
-// learn stores what the server says about the used tools.
+// learn stores the server's definitions of the used tools.
 func (s *Server) learn(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
 		t := find(offered, r.name)
 		if t == nil {
-			return s.failed(failure.NotFound, "has no tool %q; %s", r.name, there(r.name, offered))
+			return s.serverError(failure.NotFound, "has no tool %q; %s", r.name, there(r.name, offered))
 		}
 		d, err := s.define(r, t)
 		if err != nil {
@@ -133,7 +133,7 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 	}
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
-		return nil, s.failed(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
+		return nil, s.serverError(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
 	}
 	d.spec.Schema = schema
 	if d.schema, err = tool.NewSchema(schema); err != nil {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve is the whole life of a server.
+// serve runs the server until its end.
 func serve(mode string) error {
 	fmt.Fprintln(os.Stderr, "hello from", mode)
 	ctx := context.Background()
@@ -74,13 +74,13 @@ func serve(mode string) error {
 		<-signals // of which none comes
 		return err
 	case "old": // ends at the first thing that is not initialize
-		return newServer().Run(ctx, &mcp.IOTransport{Reader: picky(), Writer: os.Stdout})
+		return newServer().Run(ctx, &mcp.IOTransport{Reader: initializeFirst(), Writer: os.Stdout})
 	}
 	return newServer().Run(ctx, &mcp.StdioTransport{})
 }
 
-// picky is stdin, of which the first line must be initialize.
-func picky() io.ReadCloser {
+// initializeFirst is stdin, of which the first line must be initialize.
+func initializeFirst() io.ReadCloser {
 	in := bufio.NewReader(os.Stdin)
 	first, err := in.ReadString('\n')
 	if err != nil || !strings.Contains(first, `"initialize"`) {
@@ -102,7 +102,7 @@ func text(format string, args ...any) (*mcp.CallToolResult, any, error) {
 
 type nothing = struct{}
 
-// newServer has a tool for everything that can go well or wrong.
+// newServer returns a server with a tool for every success and every failure.
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ServerOptions{PageSize: 3})
 	read := &mcp.ToolAnnotations{ReadOnlyHint: true}

@@ -24,7 +24,7 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 		Hosts:               []string{u.Hostname()},
 		PlainHTTP:           []string{u.Hostname()}[:plain(u)],
 		Ports:               []int{port(u)},
-		AllowInnerAddresses: append(meant(u.Hostname()), s.config.AllowInnerAddresses...),
+		AllowInnerAddresses: append(innerAddresses(u.Hostname()), s.config.AllowInnerAddresses...),
 		MaxBody:             -1, // a server may stream for as long as it is connected
 		Timeout:             -1,
 	})
@@ -32,8 +32,8 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 		return nil, nil, nil, err
 	}
 	guarded := client.Transport
-	client.Transport = &bearer{next: guarded, origin: u, token: s.config.Token.Reveal()}
-	c := &capture{Transport: &mcp.StreamableClientTransport{
+	client.Transport = &tokenTransport{next: guarded, origin: u, token: s.config.Token.Reveal()}
+	c := &capturingTransport{Transport: &mcp.StreamableClientTransport{
 		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage, MaxRetries: streamRetries,
 	}}
 	return c, func() {
@@ -53,8 +53,8 @@ func plain(u *url.URL) int {
 	return 0
 }
 
-// meant returns the inner addresses that a host in a configuration names on purpose.
-func meant(host string) []netip.Prefix {
+// innerAddresses returns the inner addresses that a host in a configuration names on purpose.
+func innerAddresses(host string) []netip.Prefix {
 	if host == "localhost" {
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
@@ -74,14 +74,14 @@ func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
 	return context.WithValue(ctx, statusOf{}, status), status
 }
 
-// bearer adds the token to requests, and bounds responses that are not streams.
-type bearer struct {
+// tokenTransport adds the token to requests, and bounds responses that are not streams.
+type tokenTransport struct {
 	next   http.RoundTripper
 	origin *url.URL
 	token  string
 }
 
-func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if b.token != "" && req.URL.Scheme == b.origin.Scheme && req.URL.Host == b.origin.Host {
 		req = req.Clone(req.Context())
 		req.Header.Set("Authorization", "Bearer "+b.token)
@@ -100,15 +100,15 @@ func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is what http.Client looks for.
-func (b *bearer) CloseIdleConnections() {
+func (b *tokenTransport) CloseIdleConnections() {
 	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// capture keeps the connection that a transport makes, so that it can be ended while the SDK
+// capturingTransport keeps the connection that a transport makes, so that it can be ended while the SDK
 // still waits for it.
-type capture struct {
+type capturingTransport struct {
 	mcp.Transport
 
 	mu    sync.Mutex
@@ -116,7 +116,7 @@ type capture struct {
 	ended bool
 }
 
-func (c *capture) Connect(ctx context.Context) (mcp.Connection, error) {
+func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	conn, err := c.Transport.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (c *capture) Connect(ctx context.Context) (mcp.Connection, error) {
 	return conn, nil
 }
 
-func (c *capture) end() {
+func (c *capturingTransport) end() {
 	c.mu.Lock()
 	conn := c.conn
 	c.ended = true

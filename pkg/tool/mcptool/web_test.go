@@ -18,9 +18,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-var meant = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+var innerAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 
-// site is a server over HTTP whose insides can be replaced while it serves.
+// site is an HTTP server whose MCP server can be replaced while it serves.
 type site struct {
 	*httptest.Server
 
@@ -59,7 +59,7 @@ func (s *site) forget() {
 
 func (s *site) set(h http.Handler) { s.handler.Store(&h) }
 
-func TestURL_IsCalledWithItsToken(t *testing.T) {
+func TestURL_ServerGetsTheToken(t *testing.T) {
 	s := newSite(t)
 	a := start(t, mcptool.Config{URL: s.URL, Token: secret.New("s3cret"), Tools: []string{"add", "key", "long", "change"}, Prefix: "web_"})
 	require.Equal(t, "3", a.must("web_add", `{"a": 1, "b": 2}`))
@@ -69,10 +69,10 @@ func TestURL_IsCalledWithItsToken(t *testing.T) {
 	require.Equal(t, "k", text)
 	require.Contains(t, a.must("web_long", `{"a": 200000}`), "cut")
 	a.must("web_change", `{"a": 0}`)
-	a.says("the server does not offer a tool any more")
+	a.awaitLog("the server does not offer a tool any more")
 }
 
-func TestURL_ComesBackAfterARestart(t *testing.T) {
+func TestURL_ReconnectsAfterARestart(t *testing.T) {
 	s := newSite(t)
 	a := start(t, mcptool.Config{URL: s.URL, Tools: []string{"add", "fail"}})
 	for range 2 {
@@ -90,7 +90,7 @@ func TestURL_ComesBackAfterARestart(t *testing.T) {
 	}, patience, 50*time.Millisecond)
 }
 
-func TestURL_ThatDiesMidCallGivesAnUnknownOutcome(t *testing.T) {
+func TestURL_LostServerIsAnUnknownOutcome(t *testing.T) {
 	s := newSite(t)
 	a := start(t, mcptool.Config{URL: s.URL, Tools: []string{"hang", "add"}})
 	whole := *s.handler.Load()
@@ -113,7 +113,7 @@ func TestURL_ThatDiesMidCallGivesAnUnknownOutcome(t *testing.T) {
 	require.Equal(t, "1", a.must("add", `{"a": 1}`))
 }
 
-func TestURL_GoesNowhereElse(t *testing.T) {
+func TestURL_ReachesNoOtherHost(t *testing.T) {
 	var stolen atomic.Int64
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
 	t.Cleanup(thief.Close)
@@ -131,7 +131,7 @@ func TestURL_GoesNowhereElse(t *testing.T) {
 	require.Zero(t, stolen.Load())
 }
 
-func TestURL_ThatNeverAnswersIsGivenUp(t *testing.T) {
+func TestURL_UnresponsiveServerTimesOut(t *testing.T) {
 	s := newSite(t)
 	s.set(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {

@@ -29,7 +29,7 @@ func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	if len(b.Budget) == 0 {
 		return nil, nil
 	}
-	limits, depth := budget.Open(), int64(budget.Unlimited)
+	limits, depth := budget.Unbounded(), int64(budget.Unlimited)
 	given := map[budget.Kind]*int64{
 		budget.Iterations: &limits.Iterations, budget.ModelCalls: &limits.ModelCalls, budget.ToolCalls: &limits.ToolCalls,
 		budget.Tokens: &limits.Tokens, budget.Cost: &limits.Cost, budget.FanOut: &limits.FanOut, budget.Depth: &depth,

@@ -18,7 +18,7 @@ func TestBudgetFlags_LowerTheLimits(t *testing.T) {
 
 	asked, err := budgetFlags{Budget: []string{"depth=2", "tokens=1000", "cost=0.05"}}.limits()
 	require.NoError(t, err)
-	want := budget.Open()
+	want := budget.Unbounded()
 	want.Tokens, want.Cost, want.Depth = 1000, 50_000, 2
 	require.Equal(t, want, wire.LimitsFromProto(asked))
 	require.Equal(t, " --budget 'tokens=1000' --budget 'cost=0.05' --budget 'depth=2'", repeatBudget(asked), "so it is asked for again")

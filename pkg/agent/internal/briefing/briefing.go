@@ -19,7 +19,7 @@ func History(step execution.Step) []conversation.Message {
 	if task := step.Brief(); task != "" {
 		read = append(read, conversation.User(task))
 	}
-	prior := worked(step)
+	prior := workingSteps(step)
 	if len(step.Routes) > 0 || len(prior) == 0 {
 		return read
 	}
@@ -37,7 +37,7 @@ func Prompt(step execution.Step) string {
 	if task := step.Brief(); task != "" {
 		text += "\n\n" + task
 	}
-	if prior := worked(step); len(prior) > 0 {
+	if prior := workingSteps(step); len(prior) > 0 {
 		text += "\n\n" + findings(step.History, prior)
 	}
 	return text
@@ -77,8 +77,8 @@ func findings(said []conversation.Message, prior []execution.Result) string {
 	return strings.Join(text, "\n\n")
 }
 
-// worked returns the results of the earlier steps that did more than choose a route.
-func worked(step execution.Step) []execution.Result {
+// workingSteps returns the results of the earlier steps that did more than choose a route.
+func workingSteps(step execution.Step) []execution.Result {
 	var prior []execution.Result
 	for _, r := range step.Prior {
 		if r.NextAgent == "" && r.Text != "" {
@@ -90,7 +90,7 @@ func worked(step execution.Step) []execution.Result {
 
 // LastText returns the text of the step before this one (empty if there is none).
 func LastText(step execution.Step) string {
-	prior := worked(step)
+	prior := workingSteps(step)
 	if len(prior) == 0 {
 		return ""
 	}
@@ -114,7 +114,7 @@ func HasReply(messages []conversation.Message, text string) bool {
 // (RA-20, C-35). An earlier step with confidence 0 failed, so its observations do not count (RA-26). It is nil for the
 // first step that works, because that step gathers and does not judge.
 func Confidence(step execution.Step, own []string) *float64 {
-	prior := worked(step)
+	prior := workingSteps(step)
 	if len(prior) == 0 {
 		return nil
 	}

@@ -5,9 +5,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Waiting returns the text of a turn that ends with pending calls. It fails with resource_quota if there are more
+// WaitingText returns the text of a turn that ends with pending calls. It fails with resource_quota if there are more
 // than one turn may have, which agents that run concurrently may cause.
-func Waiting(calls []execution.Pending) (string, error) {
+func WaitingText(calls []execution.Pending) (string, error) {
 	if n := len(calls); n > execution.MaxPending {
 		return "", pendingcall.TooManyError(n)
 	}

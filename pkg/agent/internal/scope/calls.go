@@ -17,7 +17,7 @@ type Calls struct {
 
 // Next returns the next number of the step.
 func (c *Calls) Next() int {
-	c.settle()
+	c.continueAfterLanes()
 	c.last++
 	return c.toStep(c.last)
 }
@@ -49,7 +49,7 @@ func (c *Calls) Concurrent() int {
 
 // Join ends a lane, and returns its last number in the numbering of its parent.
 func (c *Calls) Join() int {
-	c.settle()
+	c.continueAfterLanes()
 	if c.last == 0 {
 		return c.base
 	}
@@ -63,7 +63,7 @@ func (c *Calls) JoinAll(lanes ...*Calls) {
 	for _, lane := range lanes {
 		lane.Join()
 	}
-	c.settle()
+	c.continueAfterLanes()
 }
 
 // Skip leaves out the numbers up to last. Lanes call it concurrently.
@@ -73,8 +73,8 @@ func (c *Calls) Skip(last int) {
 	c.reached = max(c.reached, last)
 }
 
-// settle continues the numbering after the lanes that were joined.
-func (c *Calls) settle() {
+// continueAfterLanes continues the numbering after the lanes that were joined.
+func (c *Calls) continueAfterLanes() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = max(c.last, c.reached)

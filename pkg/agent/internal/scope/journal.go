@@ -12,13 +12,13 @@ type Journal struct {
 	execution.Journal // of the step
 	calls             *Calls
 	step              execution.Step
-	aside             bool  // what the agent says is not part of what the step says
+	silent            bool  // what the agent says is not part of what the step says
 	numbers           []int // of the step, by the agent's own numbers
 }
 
 // NewJournal returns the journal of one agent of a step.
 func NewJournal(step execution.Step, calls *Calls, aside bool) *Journal {
-	return &Journal{Journal: step.Journal, calls: calls, step: step, aside: aside}
+	return &Journal{Journal: step.Journal, calls: calls, step: step, silent: aside}
 }
 
 // number returns the number of the step. The loop asks for its own numbers in order.
@@ -54,7 +54,7 @@ func (j *Journal) Replay(own int, phase execution.Phase) (execution.Entry, bool)
 // Record implements execution.Journal.
 func (j *Journal) Record(e execution.Entry) {
 	e.Number = j.number(e.Number)
-	e.SideCall = e.SideCall || j.aside
+	e.SideCall = e.SideCall || j.silent
 	j.Journal.Record(e)
 }
 

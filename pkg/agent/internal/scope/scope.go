@@ -17,12 +17,12 @@ import (
 
 // Scope is the place of a run. The zero value is the place of a run that no other agent caused.
 type Scope struct {
-	Numbers *hook.Numbers // of the events (nil begins anew)
-	Memory  *hook.Memory  // shared by the agents of a flow (nil makes one)
-	Calls   *Calls        // numbers of the model calls and tool calls (nil begins anew)
-	Branch  string        // of the agent that runs this one, such as team.writer (empty when none does)
-	Aside   bool          // the run belongs to an agent that is a tool
-	Guard   tool.Guard    // of the parents (empty when there is none)
+	Numbers  *hook.Numbers // of the events (nil begins anew)
+	Memory   *hook.Memory  // shared by the agents of a flow (nil makes one)
+	Calls    *Calls        // numbers of the model calls and tool calls (nil begins anew)
+	Branch   string        // of the agent that runs this one, such as team.writer (empty when none does)
+	IsSilent bool          // the run belongs to an agent that is a tool
+	Guard    tool.Guard    // of the parents (empty when there is none)
 }
 
 // Begin returns the scope with all missing parts filled in, for a run of the named agent.

@@ -29,7 +29,7 @@ func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)
 	defer v.mu.Unlock()
 	kept := v.in(state)
 	if kept == nil {
-		kept = &recent[T]{at: map[string]*list.Element{}}
+		kept = &recencyList[T]{at: map[string]*list.Element{}}
 		if err := state.Set(v.key, kept); err != nil {
 			return err
 		}
@@ -49,14 +49,14 @@ func (v *Values[T]) Get(state *ownership.AgentState, name string) (value T, ok b
 	return *kept.touch(name), true
 }
 
-func (v *Values[T]) in(state *ownership.AgentState) *recent[T] {
+func (v *Values[T]) in(state *ownership.AgentState) *recencyList[T] {
 	value, _ := state.Get(v.key)
-	kept, _ := value.(*recent[T])
+	kept, _ := value.(*recencyList[T])
 	return kept
 }
 
-// recent orders values by their last use.
-type recent[T any] struct {
+// recencyList orders values by their last use.
+type recencyList[T any] struct {
 	order list.List // of *entry[T]; the one used last in front
 	at    map[string]*list.Element
 }
@@ -66,7 +66,7 @@ type entry[T any] struct {
 	value T
 }
 
-func (r *recent[T]) touch(name string) *T {
+func (r *recencyList[T]) touch(name string) *T {
 	e, ok := r.at[name]
 	if !ok {
 		e = r.order.PushFront(&entry[T]{name: name})

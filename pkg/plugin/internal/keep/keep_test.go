@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-func TestValues_ForgetWhatWasNotUsedForTheLongestTime(t *testing.T) {
+func TestValues_DropTheLeastRecentlyUsed(t *testing.T) {
 	state := ownership.NewAgentState("test", nil, nil)
 	values := keep.New[int]("_test")
 	set := func(name string) { require.NoError(t, values.Do(state, name, func(n *int) { *n++ })) }

@@ -194,7 +194,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	defer other.cfg.Permits.ForceAdmit("").Release(false) // as it is of the owner, by the turn above
 	const width = 2
 	above := textRequest("s0", "r0")
-	limits := budget.Open()
+	limits := budget.Unbounded()
 	limits.FanOut = width
 	above.Budget = &limits
 	working, _, end := rig.holdResearch()

@@ -113,7 +113,7 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 300})
 		})
 	})
-	asked := budget.Open()
+	asked := budget.Unbounded()
 	asked.Tokens = 5000
 	req := textRequest("s1", "r1")
 	req.Budget = &asked
@@ -140,7 +140,7 @@ func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 1000})
 		})
 	})
-	asked := budget.Open()
+	asked := budget.Unbounded()
 	asked.Tokens = 5000
 	req := textRequest("s1", "r1")
 	req.Budget = &asked
@@ -178,7 +178,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	rig.declareSteps(t, lineOfThree)
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{
-			Failure: grpcfailure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
+			Failure: grpcfailure.ToProto(budget.ExceededError(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
 	})
 	runner, _, logs := runScraped(t, rig)
@@ -201,7 +201,7 @@ func childRequest(depth int32, given budget.Limits) request.Request {
 func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	flow := &workflow.Workflow{Budget: budget.Default()}
 	with := func(change func(*budget.Limits)) budget.Limits {
-		l := budget.Open()
+		l := budget.Unbounded()
 		change(&l)
 		return l
 	}
@@ -233,14 +233,14 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	for _, req := range []request.Request{childRequest(budget.DefaultDepth+1, budget.Open()), childRequest(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
+	for _, req := range []request.Request{childRequest(budget.DefaultDepth+1, budget.Unbounded()), childRequest(2, budget.Limits{Amounts: budget.Unbounded().Amounts, Depth: 1})} {
 		for _, err := range runner.Orchestrate(t.Context(), req) {
 			require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 			require.ErrorContains(t, err, "limits.depth")
 		}
 	}
 	require.Empty(t, rig.askedAgents())
-	events := runToEnd(t, runner, childRequest(budget.DefaultDepth, budget.Open()))
+	events := runToEnd(t, runner, childRequest(budget.DefaultDepth, budget.Unbounded()))
 	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }

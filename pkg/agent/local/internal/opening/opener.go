@@ -47,7 +47,7 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 			return begun, err
 		}
 	}
-	if err := o.Settle(ctx); err != nil {
+	if err := o.CloseUnclosed(ctx); err != nil {
 		return memory.BeginResult{}, err
 	}
 	if err := o.Answer(ctx, t, r); err != nil {
@@ -104,7 +104,7 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	}
 	o.unclosed, o.undelivered = nil, ""
 	if begun.Status == memory.StatusClosed {
-		o.noteEnd(begun.Turn)
+		o.recordEnd(begun.Turn)
 		return begun, o.undelivered != "", nil
 	}
 	if begun.Status != memory.StatusBegun { // it is not one of a local session
@@ -125,7 +125,7 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	case failure.Is(err, failure.SessionBusy):
 		return o.BusyElsewhere(ctx, err)
 	case storage.InDoubt(err):
-		o.leaveInDoubt(&storage.Turn{ID: b.TurnID, Trace: b.TraceID, Said: b.Message, Continues: b.From.Continues, Answers: b.From.Answers}, err)
+		o.leaveInDoubt(&storage.Turn{ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.From.Continues, Answers: b.From.Answers}, err)
 		return err
 	case failure.Is(err, failure.TurnNotOpen):
 		o.unclosed = nil
@@ -136,8 +136,8 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	return err
 }
 
-// Settle closes the turn that this process left open because the store did not respond.
-func (o *Opener) Settle(ctx context.Context) error {
+// CloseUnclosed closes the turn that this process left open because the store did not respond.
+func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	w := o.unclosed
 	if w == nil {
 		return nil
@@ -153,7 +153,7 @@ func (o *Opener) Settle(ctx context.Context) error {
 				o.undelivered = w.Turn.ID
 			}
 			if begun.Status == memory.StatusClosed {
-				o.noteEnd(begun.Turn)
+				o.recordEnd(begun.Turn)
 			}
 			return nil
 		}
@@ -165,15 +165,15 @@ func (o *Opener) Settle(ctx context.Context) error {
 	}
 	o.unclosed = nil
 	if err == nil {
-		o.noteEnd(turn)
+		o.recordEnd(turn)
 	} else {
 		o.status.AddStored(w.Turn.Number, w.Base)
 	}
 	return nil
 }
 
-// noteEnd records how a lost turn ended. If it has an answer, the answer must still be delivered.
-func (o *Opener) noteEnd(turn session.Turn) {
+// recordEnd records how a lost turn ended. If it has an answer, the answer must still be delivered.
+func (o *Opener) recordEnd(turn session.Turn) {
 	o.status.AddStored(turn.Number, turn.Sequence)
 	o.status.SetWaiting(turn.ID, turn.Steps)
 	if storage.IsAnswer(turn.Outcome) {
@@ -213,9 +213,9 @@ func (o *Opener) Busy(turn string, left time.Duration) error {
 		With("session_id", id).With("turn_id", turn).With("lease_left", left.String())
 }
 
-// Exclusively makes a call that the store rejects while a turn is open. If the process of that turn was lost, the turn
+// WithoutOpenTurn makes a call that the store rejects while a turn is open. If the process of that turn was lost, the turn
 // is given up first.
-func Exclusively[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
+func WithoutOpenTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
 	out, err := storage.Call(ctx, call)
 	if !failure.Is(err, failure.SessionBusy) {
 		return out, err
@@ -228,7 +228,7 @@ func Exclusively[T any](ctx context.Context, o *Opener, call func(context.Contex
 
 // Update pauses, resumes or closes what is stored of the session.
 func (o *Opener) Update(ctx context.Context, verb session.Verb) error {
-	_, err := Exclusively(ctx, o, o.storage.Update(verb))
+	_, err := WithoutOpenTurn(ctx, o, o.storage.Update(verb))
 	return err
 }
 
@@ -257,7 +257,7 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 func (o *Opener) fail(ctx context.Context, begun memory.BeginResult) error {
 	turn, err := o.storage.Fail(ctx, begun)
 	if err == nil {
-		o.noteEnd(turn)
+		o.recordEnd(turn)
 	}
 	return err
 }

@@ -83,15 +83,15 @@ func (s *Status) Start() (before session.State, open bool) {
 	return before, s.open
 }
 
-// Started records the end of a start: the session is open unless the start failed.
-func (s *Status) Started(state session.State, open bool) {
+// RecordStart records the end of a start: the session is open unless the start failed.
+func (s *Status) RecordStart(state session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state, s.open = state, open
 }
 
-// Closed records that the session was closed.
-func (s *Status) Closed() {
+// RecordClose records that the session was closed.
+func (s *Status) RecordClose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = false
@@ -193,15 +193,15 @@ func (s *Status) Unsaved() []*storage.Turn {
 	return s.unsaved
 }
 
-// SavedFirst records that the first of the unsaved turns was stored.
-func (s *Status) SavedFirst() {
+// RemoveFirstUnsaved records that the first of the unsaved turns was stored.
+func (s *Status) RemoveFirstUnsaved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsaved = s.unsaved[1:]
 }
 
-// Compacted records a compaction, and returns the resulting facts.
-func (s *Status) Compacted(done conversation.Compaction) session.Session {
+// RecordCompaction records a compaction, and returns the resulting facts.
+func (s *Status) RecordCompaction(done conversation.Compaction) session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.Size.Messages -= done.Messages
@@ -209,8 +209,8 @@ func (s *Status) Compacted(done conversation.Compaction) session.Session {
 	return s.info
 }
 
-// Cleared records that messages, state and artifacts were removed, and drops the unsaved turns.
-func (s *Status) Cleared() {
+// RecordClear records that messages, state and artifacts were removed, and drops the unsaved turns.
+func (s *Status) RecordClear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.Turns -= len(s.unsaved)

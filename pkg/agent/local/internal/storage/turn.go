@@ -12,17 +12,17 @@ import (
 
 // Turn is a turn of a session as it is stored.
 type Turn struct {
-	ID, Trace string
-	Number    int
-	Said      conversation.Message   // by the user (zero when the user said nothing)
-	Continues string                 // id of the turn whose calls wait (empty when there is none)
-	Answers   []execution.Answer     // to these calls
-	Messages  []conversation.Message // of the agent, in whole rounds
-	State     map[string]json.RawMessage
-	Result    execution.Result
-	Outcome   session.Outcome
-	Failure   *failure.Error // of a turn without an answer
-	Files     []File         // artifacts that are not stored yet
+	ID, Trace   string
+	Number      int
+	UserMessage conversation.Message   // by the user (zero when the user said nothing)
+	Continues   string                 // id of the turn whose calls wait (empty when there is none)
+	Answers     []execution.Answer     // to these calls
+	Messages    []conversation.Message // of the agent, in whole rounds
+	State       map[string]json.RawMessage
+	Result      execution.Result
+	Outcome     session.Outcome
+	Failure     *failure.Error // of a turn without an answer
+	Files       []File         // artifacts that are not stored yet
 }
 
 // File is an artifact that is not stored yet.
@@ -33,10 +33,10 @@ type File struct {
 
 // AllMessages returns the messages of the turn, the user's first.
 func (t *Turn) AllMessages() []conversation.Message {
-	if t.Said.Role == "" {
+	if t.UserMessage.Role == "" {
 		return t.Messages
 	}
-	return append([]conversation.Message{t.Said}, t.Messages...)
+	return append([]conversation.Message{t.UserMessage}, t.Messages...)
 }
 
 // Fail makes it a failed turn without an answer. Its messages stay, marked as partial (LP-17).

@@ -36,7 +36,7 @@ func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Write
 // An answer becomes visible in one write, if its messages fit into one. Otherwise its parts are written first, and none
 // of them is shown as an answer. After an error the turn is still open: call Write again, also after Turn.Fail.
 func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
-	parts := split(w.Turn.Messages)
+	parts := splitMessages(w.Turn.Messages)
 	for len(parts) <= w.steps && w.Turn.HasAnswer() { // the last one closes the turn
 		parts = append(parts, nil)
 	}
@@ -87,11 +87,11 @@ func (w *Writer) fail(ctx context.Context) (session.Turn, error) {
 	return turn, err
 }
 
-// split divides messages into parts that fit into a commit each. A round stays in one part if it fits into one.
-func split(messages []conversation.Message) [][]conversation.Message {
+// splitMessages divides messages into parts that fit into a commit each. A round stays in one part if it fits into one.
+func splitMessages(messages []conversation.Message) [][]conversation.Message {
 	var parts [][]conversation.Message
 	for len(messages) > 0 {
-		n := fitting(messages)
+		n := countFitting(messages)
 		if n < len(messages) {
 			whole := n
 			for whole > 0 && messages[whole].Role == conversation.RoleTool {
@@ -104,8 +104,8 @@ func split(messages []conversation.Message) [][]conversation.Message {
 	return parts
 }
 
-// fitting returns how many of the messages one commit takes, at least one.
-func fitting(messages []conversation.Message) int {
+// countFitting returns how many of the messages one commit takes, at least one.
+func countFitting(messages []conversation.Message) int {
 	bytes := 0
 	for i, m := range messages {
 		if bytes += conversation.Size(m); i == maxCommitMessages || i > 0 && bytes > memory.MaxWindowBytes {

@@ -22,8 +22,8 @@ func (t *Turn) DivideBudget(steps []int) []Share {
 		shares[i].usedBefore = t.Events.StepUsage(step)
 		used.FanOut -= shares[i].usedBefore.FanOut
 	}
-	left := t.Events.Allowance().Limits.Less(used)
-	for i, part := range left.Parts(len(steps)) {
+	left := t.Events.Allowance().Limits.Subtract(used)
+	for i, part := range left.Divide(len(steps)) {
 		shares[i].amounts = part
 		if t.Events.Allowance().Limits.Policy == budget.Warn {
 			shares[i].amounts = left
@@ -35,7 +35,7 @@ func (t *Turn) DivideBudget(steps []int) []Share {
 
 // attemptBudget returns what an attempt may use: the share of its step, less the usage of its earlier attempts.
 func (t *Turn) attemptBudget(a Attempt) *troupev1.Budget {
-	left := a.Share.amounts.Less(t.Events.StepUsage(a.Position.Number).Less(a.Share.usedBefore))
+	left := a.Share.amounts.Subtract(t.Events.StepUsage(a.Position.Number).Subtract(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut
 	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowance().Limits.Depth, Policy: t.Events.Allowance().Limits.Policy}
 	return request.Allowance{Limits: limits, Depth: t.Events.Allowance().Depth}.Proto()

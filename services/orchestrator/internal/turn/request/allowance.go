@@ -33,7 +33,7 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 		allowed.Limits = allowed.Limits.Lower(*r.Budget)
 	}
 	if allowed.Depth > allowed.Limits.Depth {
-		return Allowance{}, budget.Refuse(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Depth)-1, 1)
+		return Allowance{}, budget.ExceededError(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Depth)-1, 1)
 	}
 	return allowed, nil
 }
