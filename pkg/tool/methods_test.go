@@ -97,7 +97,7 @@ func TestMethods_RejectsInvalidMethods(t *testing.T) {
 		"method BuyNow of *tool_test.shop: the description is empty; the model chooses tools by it":                                                              {&shop{}, map[string]string{"BuyNow": " \n"}},
 		"method BuyNow of tool_test.shop: there is none; it has none":                                                                                            {shop{}, map[string]string{"BuyNow": "Buys."}},
 		"method BuyNow of <nil>: there is no value":                                                                                                              {nil, map[string]string{"BuyNow": "Buys."}},
-		"method Wrong of tool_test.wrongEnum: tool_test.emptyEnum lists no values in its Enum":                                                                           {wrongEnum{}, map[string]string{"Wrong": "Is wrong."}},
+		"method Wrong of tool_test.wrongEnum: tool_test.emptyEnum lists no values in its Enum":                                                                   {wrongEnum{}, map[string]string{"Wrong": "Is wrong."}},
 	} {
 		_, err := tool.Methods(c.of, c.docs)
 		require.True(t, failure.Is(err, failure.AgentValidation))
