@@ -39,8 +39,8 @@ func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.Orche
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
-// bridged returns a bridge to a mesh that knows ann, and ann's token.
-func bridged(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
+// newTokenBridge returns a bridge to a mesh that knows ann, and ann's token.
+func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
 	text, err := token.Format(entry)
@@ -65,8 +65,8 @@ func bridged(t *testing.T, passes bool) (url, ann string, asked <-chan identity.
 	return b.URL, value.Reveal(), m.asked
 }
 
-// sent returns the response to a request with a token.
-func sent(t *testing.T, method, url, shown, body string) string {
+// sendWithToken returns the response to a request with a token.
+func sendWithToken(t *testing.T, method, url, shown, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	require.NoError(t, err)
@@ -89,25 +89,25 @@ const (
 
 // The mesh authenticates the caller of the bridge; the bridge authenticates none.
 func TestBridge_ForwardsTokens(t *testing.T) {
-	url, ann, asked := bridged(t, true)
-	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "not today")
+	url, ann, asked := newTokenBridge(t, true)
+	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "not today")
 	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, <-asked)
 	for _, other := range []string{"", "x", ann + "x"} {
-		answer := sent(t, http.MethodPost, url, other, hello)
+		answer := sendWithToken(t, http.MethodPost, url, other, hello)
 		require.Contains(t, answer, "USER_UNAUTHENTICATED", other)
 		require.NotContains(t, answer, ann)
 	}
 	require.Empty(t, asked)
 
-	card := sent(t, http.MethodGet, url+cardPath, "", "")
+	card := sendWithToken(t, http.MethodGet, url+cardPath, "", "")
 	require.Regexp(t, `"securitySchemes": \{\s+"bearer"`, card, "it is for everybody")
 	require.NotContains(t, card, "research")
-	require.Contains(t, sent(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
+	require.Contains(t, sendWithToken(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
 }
 
 // A bridge without Bearer forwards no token.
 func TestBridge_ForwardsNoTokenByDefault(t *testing.T) {
-	url, ann, asked := bridged(t, false)
-	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")
+	url, ann, asked := newTokenBridge(t, false)
+	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")
 	require.Empty(t, asked)
 }

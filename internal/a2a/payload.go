@@ -45,14 +45,14 @@ func verdict(a *troupev1.CallAnswer) string {
 	if a.GetLate() {
 		return "deny"
 	}
-	return lower(a.GetVerdict().String(), "CALL_VERDICT_")
+	return lowerName(a.GetVerdict().String(), "CALL_VERDICT_")
 }
 
 // finishReason returns why the model stopped: stop, length, tool_calls or content_filter. If the model gave no
 // reason, it is derived from its tool calls.
 func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
-		return lower(said.String(), "FINISH_REASON_")
+		return lowerName(said.String(), "FINISH_REASON_")
 	}
 	if m.GetToolCalls() > 0 {
 		return "tool_calls"
@@ -81,8 +81,8 @@ func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	add("task-status", waits)
 }
 
-// agentMessageItems returns items for what an agent writes or changes, except text of its model. Values and
-// bytes stay in the session.
+// agentMessageItems returns items for texts and changes of an agent, except text of its model. Values and bytes
+// stay in the session.
 func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	if m.GetText() != "" {
 		add("message", fields{"text": m.GetText()})
@@ -111,7 +111,7 @@ func turnResultItems(r *troupev1.TurnResult, add func(string, fields)) {
 	state := stateOf(r)
 	status := fields{"state": stateNames[state]}
 	if f := r.GetFailure(); f != nil {
-		status["reason"], status["message"] = lower(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
+		status["reason"], status["message"] = lowerName(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
 	}
 	if waits := askKinds[state]; waits != "" {
 		add(waits, fields{"text": r.GetText(), "pending": pendingCalls(r.GetPending())})
@@ -134,7 +134,7 @@ func pendingCalls(calls []*troupev1.PendingCall) []fields {
 func pendingCall(c *troupev1.PendingCall) fields {
 	told := fields{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
-		"needs": lower(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
+		"needs": lowerName(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
 	}
 	if c.GetUntil() != nil {
 		told["until"] = c.GetUntil().AsTime()

@@ -128,8 +128,8 @@ func target(metadata map[string]any) string {
 	return name
 }
 
-// requestID makes a message idempotent: the same message in the same context is the same turn. It also names
-// the task that the turn continues; nothing else in the mesh does.
+// requestID returns the request id of a message. The same message in the same context gets the same id, so it is
+// the same turn. The id also names the task that the turn continues; nothing else in the mesh does.
 func requestID(task a2a.TaskID, message string) string {
 	sum := sha256.Sum256([]byte(message))
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])

@@ -94,7 +94,7 @@ func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
 	return task
 }
 
-// GetTask implements a2asrv.RequestHandler. What the user said is cut to 200 characters.
+// GetTask implements a2asrv.RequestHandler. The user's text is cut to 200 characters.
 func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Task, error) {
 	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// played builds the events of a turn.
-type played []*troupev1.Event
+// eventScript builds the events of a turn.
+type eventScript []*troupev1.Event
 
-func (p *played) add(step int32, branch string, payload *troupev1.Event) {
-	e := happened(troupev1.Stage_STAGE_EXECUTE)
+func (p *eventScript) add(step int32, branch string, payload *troupev1.Event) {
+	e := newEvent(troupev1.Stage_STAGE_EXECUTE)
 	e.Payload, e.Step, e.Branch = payload.GetPayload(), step, branch
 	if payload.GetTextDelta() == nil {
 		e.Sequence = uint64(len(*p) + 1)
@@ -22,41 +22,41 @@ func (p *played) add(step int32, branch string, payload *troupev1.Event) {
 	*p = append(*p, e)
 }
 
-func (p *played) begin(step int32) {
+func (p *eventScript) begin(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
 }
 
-func (p *played) finish(step int32) {
+func (p *eventScript) finish(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
 }
 
 // decide publishes the decisions of concurrent steps.
-func (p *played) decide(steps int) {
+func (p *eventScript) decide(steps int) {
 	for range steps {
 		p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
 	}
 }
 
-func (p *played) void(step int32) {
+func (p *eventScript) void(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{}})
 }
 
-func (p *played) say(step int32, branch string, texts ...string) {
+func (p *eventScript) say(step int32, branch string, texts ...string) {
 	for _, text := range texts {
 		p.add(step, branch, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}})
 	}
 }
 
-func (p *played) model(step, calls int32) {
+func (p *eventScript) model(step, calls int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{ToolCalls: calls}}})
 }
 
-func (p *played) end(r *troupev1.TurnResult) {
+func (p *eventScript) end(r *troupev1.TurnResult) {
 	p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
 }
 
-// reader is a client that assembles the chunks.
-type reader struct {
+// chunkReader is a client that assembles the chunks.
+type chunkReader struct {
 	text   string
 	shown  []string // what it had after each chunk
 	last   bool
@@ -64,7 +64,7 @@ type reader struct {
 	deltas []int
 }
 
-func (r *reader) read(t *testing.T, all []a2a.Event) {
+func (r *chunkReader) read(t *testing.T, all []a2a.Event) {
 	t.Helper()
 	for _, told := range all {
 		if telling, ok := told.Meta()[Extension].(EventMetadata); ok {
@@ -90,7 +90,7 @@ func (r *reader) read(t *testing.T, all []a2a.Event) {
 	}
 }
 
-func answered(text string) *troupev1.TurnResult {
+func answerOf(text string) *troupev1.TurnResult {
 	return &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: text}
 }
 
@@ -99,58 +99,58 @@ func answered(text string) *troupev1.TurnResult {
 func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since uint64
-		play  func(*played)
+		play  func(*eventScript)
 		shown []string
 		state a2a.TaskState
 	}{
-		"it is said piece by piece": {0, func(p *played) {
+		"it is said piece by piece": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Red", " it is.")
 			p.model(1, 0)
-			p.end(answered("Red it is."))
+			p.end(answerOf("Red it is."))
 		}, []string{"Red", "Red it is.", "Red it is."}, a2a.TaskStateCompleted},
-		"the worker is lost": {0, func(p *played) {
+		"the worker is lost": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Blue", " it")
 			p.void(1)
 			p.begin(1)
 			p.say(1, "", "Red.")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Blue", "Blue it", "", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the worker is lost before it says anything": {0, func(p *played) {
+		"the worker is lost before it says anything": {0, func(p *eventScript) {
 			p.begin(1)
 			p.void(1)
 			p.say(1, "", "Red.")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
-		"a tool is asked first": {0, func(p *played) {
+		"a tool is asked first": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Let me look.")
 			p.model(1, 1)
 			p.say(1, "", "Red.")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Let me look.", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"another agent has the last word": {0, func(p *played) {
+		"another agent has the last word": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Blue?")
 			p.finish(1)
 			p.begin(2)
 			p.say(2, "", "Red.")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Blue?", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the answer is not what was said last": {0, func(p *played) {
+		"the answer is not what was said last": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Blue.")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Blue.", "Red."}, a2a.TaskStateCompleted},
-		"parallel agents speak": {0, func(p *played) {
+		"parallel agents speak": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "both.a", "Bl")
 			p.say(1, "both.b", "Re")
 			p.say(1, "both.a", "ue")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
-		"steps run at once": {0, func(p *played) {
+		"steps run at once": {0, func(p *eventScript) {
 			p.decide(3)
 			p.begin(1)
 			p.say(1, "", "Bl")
@@ -168,9 +168,9 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.begin(4)
 			p.say(4, "", "Red", ".")
 			p.finish(4)
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the owner of steps that run at once is lost": {0, func(p *played) {
+		"the owner of steps that run at once is lost": {0, func(p *eventScript) {
 			p.decide(2)
 			p.begin(1)
 			p.begin(2)
@@ -189,9 +189,9 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.decide(1)
 			p.say(3, "", "Red.")
 			p.finish(3)
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
-		"the stream began after parallel steps": {4, func(p *played) {
+		"the stream began after parallel steps": {4, func(p *eventScript) {
 			p.decide(2)
 			p.begin(1)
 			p.begin(2)
@@ -201,35 +201,35 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.finish(1)
 			p.say(2, "", "Green.")
 			p.finish(2)
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
-		"the stream began after the step": {1, func(p *played) {
+		"the stream began after the step": {1, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "it is.")
 			p.model(1, 1)
 			p.say(1, "", "Red", ".")
-			p.end(answered("Red."))
+			p.end(answerOf("Red."))
 		}, []string{"Red", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"it fails": {0, func(p *played) {
+		"it fails": {0, func(p *eventScript) {
 			p.begin(1)
 			p.say(1, "", "Bl")
 			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
 		}, []string{"Bl", "Bl"}, a2a.TaskStateFailed},
-		"it fails before anything is said": {0, func(p *played) {
+		"it fails before anything is said": {0, func(p *eventScript) {
 			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
 		}, nil, a2a.TaskStateFailed},
-		"it asks": {0, func(p *played) {
+		"it asks": {0, func(p *eventScript) {
 			p.begin(1)
 			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which?"})
 		}, nil, a2a.TaskStateInputRequired},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p played
+			var p eventScript
 			tc.play(&p)
-			teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+			teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &chunkReader{}
 			teller.knownUpTo = tc.since
 			for _, e := range p {
-				require.Equal(t, a2a.TaskState(""), endOf(got), "behind the end is nothing")
+				require.Equal(t, a2a.TaskState(""), finalState(got), "behind the end is nothing")
 				got.read(t, teller.convert(e))
 			}
 			require.Equal(t, tc.shown, got.shown)
@@ -239,8 +239,8 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 	}
 }
 
-// endOf returns the final state of a task ("" while it works).
-func endOf(r *reader) a2a.TaskState {
+// finalState returns the final state of a task ("" while it works).
+func finalState(r *chunkReader) a2a.TaskState {
 	if r.status.State == a2a.TaskStateWorking {
 		return ""
 	}
@@ -249,7 +249,7 @@ func endOf(r *reader) a2a.TaskState {
 
 // Deltas are numbered from the beginning of their text, for each agent.
 func TestTaskStream_NumbersDeltas(t *testing.T) {
-	var p played
+	var p eventScript
 	p.begin(1)
 	p.say(1, "both.a", "x", "y")
 	p.say(1, "both.b", "x")
@@ -259,7 +259,7 @@ func TestTaskStream_NumbersDeltas(t *testing.T) {
 	p.say(1, "", "x", "y")
 	p.void(1)
 	p.say(1, "both.a", "x")
-	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &chunkReader{}
 	for _, e := range p {
 		got.read(t, teller.convert(e))
 	}
@@ -268,7 +268,7 @@ func TestTaskStream_NumbersDeltas(t *testing.T) {
 
 // All concurrent steps are streamed, also of one agent, and a retry of one does not affect the others.
 func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
-	var p played
+	var p eventScript
 	p.decide(3)
 	p.begin(1)
 	p.begin(2)
@@ -282,7 +282,7 @@ func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
 	p.say(2, "", "x", "y")
 	p.finish(1)
 	p.say(3, "", "y")
-	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &chunkReader{}
 	for _, e := range p {
 		got.read(t, teller.convert(e))
 	}

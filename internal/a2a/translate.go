@@ -48,7 +48,7 @@ func translate(e *troupev1.Event, at position) []Item {
 		})
 	}
 	working := func(data fields) {
-		data["state"], data["stage"] = "working", lower(e.GetStage().String(), "STAGE_")
+		data["state"], data["stage"] = "working", lowerName(e.GetStage().String(), "STAGE_")
 		add("task-status", data)
 	}
 	switch p := e.GetPayload().(type) {
@@ -83,7 +83,7 @@ func translate(e *troupev1.Event, at position) []Item {
 		subtaskItems(p.SubtaskStarted, add)
 	case *troupev1.Event_ToolCallFinished:
 		c := p.ToolCallFinished
-		status := lower(c.GetStatus().String(), "TOOL_STATUS_")
+		status := lowerName(c.GetStatus().String(), "TOOL_STATUS_")
 		add("tool-complete", fields{
 			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
 		})
@@ -95,7 +95,7 @@ func translate(e *troupev1.Event, at position) []Item {
 	case *troupev1.Event_AgentMessage:
 		agentMessageItems(p.AgentMessage, add)
 	case *troupev1.Event_Thinking:
-		add("thought-stream", fields{"topic": lower(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
+		add("thought-stream", fields{"topic": lowerName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
 	case *troupev1.Event_Warning:
 		working(fields{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
 	case *troupev1.Event_OwnershipViolation:
@@ -120,5 +120,7 @@ func usage(u *troupev1.Usage, data fields) fields {
 	return data
 }
 
-// lower returns the name of an enum's value in lower case.
-func lower(value, prefix string) string { return strings.ToLower(strings.TrimPrefix(value, prefix)) }
+// lowerName returns the name of an enum's value in lower case.
+func lowerName(value, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(value, prefix))
+}

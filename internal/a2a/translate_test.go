@@ -17,8 +17,8 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 const taskID = "0af7651916cd43dd8448eb211c80319c"
 
-// happened returns an event of a step of the task's turn.
-func happened(stage troupev1.Stage) *troupev1.Event {
+// newEvent returns an event of a step of the task's turn.
+func newEvent(stage troupev1.Stage) *troupev1.Event {
 	return &troupev1.Event{TraceId: taskID, SessionId: "s1", Step: 1, Attempt: 1, Agent: "research", Time: timestamppb.New(noon), Stage: stage}
 }
 
@@ -271,7 +271,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := happened(troupev1.Stage_STAGE_EXECUTE)
+			e := newEvent(troupev1.Stage_STAGE_EXECUTE)
 			e.Payload = tc.event.GetPayload()
 			if tc.event.GetStage() != 0 {
 				e.Stage = tc.event.GetStage()
@@ -294,7 +294,7 @@ func TestTranslate_ConvertsEveryEvent(t *testing.T) {
 	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
 	require.NotZero(t, kinds.Len())
 	for i := range kinds.Len() {
-		e := happened(troupev1.Stage_STAGE_EXECUTE)
+		e := newEvent(troupev1.Stage_STAGE_EXECUTE)
 		e.Branch = "flow.research"
 		m := e.ProtoReflect()
 		field := kinds.Get(i)

@@ -62,7 +62,7 @@ func (l *Log) Record(e Entry) {
 		return
 	}
 	e.Facts = maps.Clone(e.Facts)
-	l.queue.add(recorded{e, l.at, time.Now()})
+	l.queue.add(queuedEntry{e, l.at, time.Now()})
 }
 
 // Close writes all recorded entries and closes the file. Later entries are lost. It may be called more than

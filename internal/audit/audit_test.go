@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func begin(t *testing.T, path string, most int64, log *zap.Logger) *Log {
+func beginLog(t *testing.T, path string, most int64, log *zap.Logger) *Log {
 	t.Helper()
 	l, err := New(Config{Path: path, MaxBytes: most, Name: "test", Log: log, Meter: noop.Meter{}})
 	require.NoError(t, err)
@@ -27,18 +27,18 @@ func begin(t *testing.T, path string, most int64, log *zap.Logger) *Log {
 	return l
 }
 
-// run opens the log, records n entries and closes it.
-func run(t *testing.T, path string, most int64, n int) {
+// runLog opens the log, records n entries and closes it.
+func runLog(t *testing.T, path string, most int64, n int) {
 	t.Helper()
-	l := begin(t, path, most, zap.NewNop())
+	l := beginLog(t, path, most, zap.NewNop())
 	for i := range n {
 		l.Record(Entry{Kind: Denied, Actor: "worker research", Action: "/troupe.v1.MemoryService/BeginTurn", Object: fmt.Sprint(i), Result: "policy_security", Facts: map[string]string{"tenant": "a"}})
 	}
 	require.NoError(t, l.Close())
 }
 
-// files returns the files of a chain, the full ones first.
-func files(t *testing.T, path string) []string {
+// chainFiles returns the files of a chain, the full ones first.
+func chainFiles(t *testing.T, path string) []string {
 	t.Helper()
 	aside, _, err := fullFiles(path)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func files(t *testing.T, path string) []string {
 func TestLog_StoresEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "log.jsonl")
 	core, logs := observer.New(zap.InfoLevel)
-	l := begin(t, path, 0, zap.New(core))
+	l := beginLog(t, path, 0, zap.New(core))
 	sent := Entry{Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok", Facts: map[string]string{"tenant": "default"}}
 	l.Named("orchestrator").Record(sent)
 	sent.Facts["tenant"] = "another" // is the caller's again
@@ -82,17 +82,17 @@ func TestLog_NilKeepsNothing(t *testing.T) {
 
 func TestLog_LocksItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	begin(t, path, 0, zap.NewNop())
+	beginLog(t, path, 0, zap.NewNop())
 	_, err := New(Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.ErrorContains(t, err, path+" is in use by another process")
 }
 
 func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	run(t, path, 2000, 30)
-	run(t, path, 2000, 0)
-	run(t, path, 2000, 30)
-	all := files(t, path)
+	runLog(t, path, 2000, 30)
+	runLog(t, path, 2000, 0)
+	runLog(t, path, 2000, 30)
+	all := chainFiles(t, path)
 	require.Greater(t, len(all), 2)
 	all[0], all[2] = all[2], all[0] // in whatever order they are named
 	resumed, denied := 0, 0
@@ -110,8 +110,8 @@ func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	require.EqualValues(t, 1, r.First)
 	require.EqualValues(t, r.Lines, r.Last)
 	require.NoError(t, os.Remove(path)) // it stopped between two files
-	run(t, path, 2000, 1)
-	_, err = Verify(files(t, path), "", nil)
+	runLog(t, path, 2000, 1)
+	_, err = Verify(chainFiles(t, path), "", nil)
 	require.NoError(t, err)
 }
 
@@ -119,7 +119,7 @@ func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for i, left := range []string{`{"n":17,"prev":"`, "\x00\x00\x00", "torn\nand\n\nmore", "torn with its end\n"} {
-		run(t, path, 0, 2)
+		runLog(t, path, 0, 2)
 		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
 		_, err = file.WriteString(left)
@@ -127,14 +127,14 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 		require.NoError(t, file.Close())
 		_, err = Verify([]string{path}, "", nil)
 		require.ErrorContains(t, err, "this line was changed")
-		run(t, path, 0, 1)
+		runLog(t, path, 0, 1)
 		r, err := Verify([]string{path}, "", nil)
 		require.NoError(t, err, "%q", left)
 		require.Equal(t, i+1, r.Torn)
 	}
 	empty := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(empty, []byte(`{"n":1,"pr`), 0o600))
-	run(t, empty, 0, 1)
+	runLog(t, empty, 0, 1)
 	_, err := Verify([]string{empty}, "", nil)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(empty, []byte("a file of\nanother program\n"), 0o600))
@@ -145,7 +145,7 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 // No text can look like a line of its own or control a terminal.
 func TestLog_EscapesTexts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l := begin(t, path, 0, zap.NewNop())
+	l := beginLog(t, path, 0, zap.NewNop())
 	evil := "a\n{\"n\":3}\r\x1b[2J\u009b31m\u202egood\u2028\x7f\xff"
 	l.Record(Entry{Kind: Kind(evil), Actor: evil, Action: evil, Object: evil + strings.Repeat("x", 5000), Result: evil, Facts: map[string]string{evil: evil}})
 	many := map[string]string{}
@@ -177,12 +177,12 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	entries, err := noop.Meter{}.Int64Counter("")
 	require.NoError(t, err)
-	q := &queue{chain: c, log: zap.New(core), entries: entries, missing: entries, waiting: make(chan recorded, 2), stop: make(chan struct{}), done: make(chan struct{})}
-	denied := recorded{Entry: Entry{Kind: Denied}, at: time.Now()}
+	q := &queue{chain: c, log: zap.New(core), entries: entries, missing: entries, waiting: make(chan queuedEntry, 2), stop: make(chan struct{}), done: make(chan struct{})}
+	denied := queuedEntry{Entry: Entry{Kind: Denied}, at: time.Now()}
 	for range 5 {
 		q.add(denied) // no writer runs, and the queue holds 2
 	}
-	disk, full := c.file, must(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	disk, full := c.file, requireNoError(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
 	c.file = full
 	q.write()
 	q.write(denied)
@@ -227,7 +227,7 @@ func TestLog_ReportsAMovedFile(t *testing.T) {
 	require.Equal(t, 2, said(), "it sets its file aside itself")
 }
 
-func must(t *testing.T) func(*os.File, error) *os.File {
+func requireNoError(t *testing.T) func(*os.File, error) *os.File {
 	return func(f *os.File, err error) *os.File {
 		t.Helper()
 		require.NoError(t, err)
@@ -237,7 +237,7 @@ func must(t *testing.T) func(*os.File, error) *os.File {
 
 func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l := begin(t, path, 100_000, zap.NewNop())
+	l := beginLog(t, path, 100_000, zap.NewNop())
 	var writing sync.WaitGroup
 	for range 8 {
 		writing.Go(func() {
@@ -249,7 +249,7 @@ func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	writing.Wait()
 	require.NoError(t, l.Close())
 	denied := 0
-	r, err := Verify(files(t, path), "", func(_ string, _ int, e Recorded) {
+	r, err := Verify(chainFiles(t, path), "", func(_ string, _ int, e Recorded) {
 		if e.Kind == Denied {
 			denied++
 		}

@@ -12,7 +12,7 @@ import (
 // Any bytes either verify as a chain or are rejected with a place. In a valid chain no byte before the end can
 // be changed undetected.
 func FuzzScan(f *testing.F) {
-	first, hash, err := line{N: 1, Prev: origin, Time: time.Unix(0, 0).UTC(), Kind: Own, Action: actionBegin}.encode()
+	first, hash, err := line{N: 1, Prev: originHash, Time: time.Unix(0, 0).UTC(), Kind: Own, Action: actionBegin}.encode()
 	require.NoError(f, err)
 	second, _, err := line{N: 2, Prev: hash, Time: time.Unix(1, 0).UTC(), Kind: "access", Action: "get", Facts: map[string]string{"a": "b"}}.encode()
 	require.NoError(f, err)
@@ -38,7 +38,7 @@ func FuzzScan(f *testing.F) {
 			return
 		}
 		if n := bytes.IndexByte(text, '\n'); n >= 0 && n+1 < len(text) && v.report.Torn == 0 {
-			require.Error(t, scanned([][]byte{text[n+1:], text[:n+1]}), "%q the other way round", text)
+			require.Error(t, scanTexts([][]byte{text[n+1:], text[:n+1]}), "%q the other way round", text)
 		}
 	})
 }

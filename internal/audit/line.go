@@ -27,8 +27,8 @@ type line struct {
 	Facts  map[string]string `json:"facts,omitempty"`
 }
 
-// origin is the hash before the first line.
-var origin = strings.Repeat("0", 2*sha256.Size)
+// originHash is the hash before the first line.
+var originHash = strings.Repeat("0", 2*sha256.Size)
 
 const (
 	hashField = `,"hash":"`
@@ -120,7 +120,7 @@ func sanitize(text string) string {
 }
 
 // lineFromEntry returns the line that stores an entry.
-func lineFromEntry(r recorded) line {
+func lineFromEntry(r queuedEntry) line {
 	l := line{
 		Time: r.at.UTC(), At: sanitize(r.by), Kind: Kind(sanitize(string(r.Kind))), Actor: sanitize(r.Actor), Action: sanitize(r.Action),
 		Object: sanitize(r.Object), Result: sanitize(r.Result),

@@ -56,7 +56,7 @@ func New(cfg Config) (*Log, error) {
 	}
 	q := &queue{
 		chain: c, log: cfg.Log, entries: entries, missing: missing,
-		waiting: make(chan recorded, queueSize), stop: make(chan struct{}), done: make(chan struct{}),
+		waiting: make(chan queuedEntry, queueSize), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	q.log.Info("audit log opened", q.position()...)
 	go q.run()
@@ -68,7 +68,7 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	c := &chain{path: path, maxBytes: maxBytes, head: origin, torn: sha256.New()}
+	c := &chain{path: path, maxBytes: maxBytes, head: originHash, torn: sha256.New()}
 	if c.file, err = create(path); err != nil {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ const (
 	headPeriod = 10 * time.Minute // interval of logging the position of the chain
 )
 
-// recorded is an entry with the part of the program that recorded it, and the time.
-type recorded struct {
+// queuedEntry is an entry with the part of the program that recorded it, and the time.
+type queuedEntry struct {
 	Entry
 	by string
 	at time.Time
@@ -32,7 +32,7 @@ type queue struct {
 	entries metric.Int64Counter
 	missing metric.Int64Counter
 
-	waiting chan recorded
+	waiting chan queuedEntry
 	lost    atomic.Int64 // lost entries that no line of the chain mentions yet
 	closed  atomic.Bool
 	stop    chan struct{}
@@ -44,7 +44,7 @@ type queue struct {
 }
 
 // add enqueues an entry, or counts it as lost if the queue is full.
-func (q *queue) add(r recorded) {
+func (q *queue) add(r queuedEntry) {
 	if !q.closed.Load() {
 		select {
 		case q.waiting <- r:
@@ -126,7 +126,7 @@ func (q *queue) position() []zap.Field {
 }
 
 // write adds entries, and the waiting ones up to a batch, after a line with the number of lost entries.
-func (q *queue) write(entries ...recorded) {
+func (q *queue) write(entries ...queuedEntry) {
 	for len(entries) < maxBatch && len(q.waiting) > 0 {
 		entries = append(entries, <-q.waiting)
 	}

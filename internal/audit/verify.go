@@ -153,7 +153,7 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 		return true, fmt.Sprintf("line %d was changed, and this line does not say that it was torn", v.junkAt)
 	case first && !l.canOpenFile():
 		return true, "the file does not begin with a line that opens it: lines are missing at its beginning"
-	case v.report.Lines == 0 && l.N == 1 && l.Prev != origin:
+	case v.report.Lines == 0 && l.N == 1 && l.Prev != originHash:
 		return true, "the first line follows another one"
 	case first && v.report.Lines > 0 && l.N <= v.report.Last:
 		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it end at line %d: "+

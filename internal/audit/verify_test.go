@@ -12,26 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chained returns the texts of a chain in several files, with a torn place.
-func chained(t *testing.T) [][]byte {
+// chainTexts returns the texts of a chain in several files, with a torn place.
+func chainTexts(t *testing.T) [][]byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	run(t, path, 800, 2)
+	runLog(t, path, 800, 2)
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = file.WriteString(`{"n":`)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	run(t, path, 800, 1)
+	runLog(t, path, 800, 1)
 	var texts [][]byte
-	for _, f := range files(t, path) {
-		texts = append(texts, must1(t)(os.ReadFile(f)))
+	for _, f := range chainFiles(t, path) {
+		texts = append(texts, requireValue(t)(os.ReadFile(f)))
 	}
 	require.Greater(t, len(texts), 1)
 	return texts
 }
 
-func must1(t *testing.T) func([]byte, error) []byte {
+func requireValue(t *testing.T) func([]byte, error) []byte {
 	return func(b []byte, err error) []byte {
 		t.Helper()
 		require.NoError(t, err)
@@ -39,8 +39,8 @@ func must1(t *testing.T) func([]byte, error) []byte {
 	}
 }
 
-// checked verifies texts as files.
-func checked(t *testing.T, dir, head string, texts [][]byte) (Report, error) {
+// verifyTexts verifies texts as files.
+func verifyTexts(t *testing.T, dir, head string, texts [][]byte) (Report, error) {
 	t.Helper()
 	all := paths(dir, texts)
 	for i, text := range texts {
@@ -56,8 +56,8 @@ func paths(dir string, texts [][]byte) (all []string) {
 	return all
 }
 
-// with returns the chain with one file replaced.
-func with(texts [][]byte, i int, text []byte) [][]byte {
+// withFile returns the chain with one file replaced.
+func withFile(texts [][]byte, i int, text []byte) [][]byte {
 	all := slices.Clone(texts)
 	all[i] = text
 	return all
@@ -66,15 +66,15 @@ func with(texts [][]byte, i int, text []byte) [][]byte {
 // Every change of one byte or line of a chain is detected. Only lines at the very end can be cut off
 // undetected, unless a head is known.
 func TestVerify_FindsEveryChange(t *testing.T) {
-	texts, dir := chained(t), t.TempDir()
-	whole, err := checked(t, dir, "", texts)
+	texts, dir := chainTexts(t), t.TempDir()
+	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
 	require.Equal(t, 1, whole.Torn)
-	require.NoError(t, scanned(texts))
+	require.NoError(t, scanTexts(texts))
 
 	for i, text := range texts {
 		found := func(other []byte, what ...any) {
-			_, broken := errors.AsType[*BrokenError](scanned(with(texts, i, other)))
+			_, broken := errors.AsType[*BrokenError](scanTexts(withFile(texts, i, other)))
 			require.True(t, broken, what...)
 		}
 		for at := range text {
@@ -101,8 +101,8 @@ func TestVerify_FindsEveryChange(t *testing.T) {
 	}
 }
 
-// scanned verifies texts without files.
-func scanned(texts [][]byte) error {
+// scanTexts verifies texts without files.
+func scanTexts(texts [][]byte) error {
 	v := &verifier{seen: true}
 	for _, text := range texts {
 		if err := v.scan("file", bytes.NewReader(text)); err != nil {
@@ -113,19 +113,19 @@ func scanned(texts [][]byte) error {
 }
 
 func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
-	texts, dir := chained(t), t.TempDir()
+	texts, dir := chainTexts(t), t.TempDir()
 	var broken *BrokenError
-	_, err := checked(t, dir, "", slices.Delete(slices.Clone(texts), 1, 2))
+	_, err := verifyTexts(t, dir, "", slices.Delete(slices.Clone(texts), 1, 2))
 	require.ErrorAs(t, err, &broken)
 	require.Contains(t, broken.Why, "of the chain follows line")
-	other := chained(t)
-	_, err = checked(t, dir, "", with(texts, 1, other[1]))
+	other := chainTexts(t)
+	_, err = verifyTexts(t, dir, "", withFile(texts, 1, other[1]))
 	require.ErrorAs(t, err, &broken)
 	require.Contains(t, broken.Why, "was changed after this line was written")
 	another := filepath.Join(t.TempDir(), "another")
-	run(t, another, 0, 3)
+	runLog(t, another, 0, 3)
 	one := filepath.Join(t.TempDir(), "log")
-	run(t, one, 0, 1)
+	runLog(t, one, 0, 1)
 	for _, both := range [][]string{{one, another}, {another, one}, {one, one}} {
 		_, err = Verify(both, "", nil)
 		require.ErrorAs(t, err, &broken)
@@ -143,23 +143,23 @@ func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
 	}
 	_, err = Verify([]string{filepath.Join(dir, "absent")}, "", nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	late, err := checked(t, dir, "", texts[1:])
+	late, err := verifyTexts(t, dir, "", texts[1:])
 	require.NoError(t, err, "the files before may be elsewhere")
 	require.Greater(t, late.First, uint64(1), "and it says so")
 }
 
 func TestVerify_DetectsAMissingEndByTheHead(t *testing.T) {
-	texts, dir := chained(t), t.TempDir()
-	whole, err := checked(t, dir, "", texts)
+	texts, dir := chainTexts(t), t.TempDir()
+	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
 	last := texts[len(texts)-1]
 	cut := last[:bytes.LastIndexByte(last[:len(last)-1], '\n')+1]
-	shorter, err := checked(t, dir, "", with(texts, len(texts)-1, cut))
+	shorter, err := verifyTexts(t, dir, "", withFile(texts, len(texts)-1, cut))
 	require.NoError(t, err, "nothing in the file shows it")
 	require.Equal(t, whole.Lines-1, shorter.Lines)
-	_, err = checked(t, dir, whole.Head, with(texts, len(texts)-1, cut))
+	_, err = verifyTexts(t, dir, whole.Head, withFile(texts, len(texts)-1, cut))
 	require.ErrorContains(t, err, "lines are missing at the end")
-	_, err = checked(t, dir, shorter.Head, texts)
+	_, err = verifyTexts(t, dir, shorter.Head, texts)
 	require.NoError(t, err, "it went on behind a head that was known earlier")
 }
 

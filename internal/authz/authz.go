@@ -22,7 +22,7 @@ func Permit(method string, p identity.Principal) error {
 	if p.Role == identity.Anybody || slices.Contains(roles, p.Role) {
 		return nil
 	}
-	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, list(roles)).With("method", method)
+	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, sortedMethods(roles)).With("method", method)
 }
 
 // Roles returns the roles that may call a method, and whether it has a row.
@@ -34,7 +34,7 @@ func Roles(method string) ([]identity.Role, bool) {
 // Methods returns all methods with a row, sorted.
 func Methods() []string { return slices.Sorted(maps.Keys(table)) }
 
-func list(roles []identity.Role) string {
+func sortedMethods(roles []identity.Role) string {
 	var names []string
 	for _, role := range roles {
 		names = append(names, string(role))

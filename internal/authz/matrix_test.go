@@ -48,12 +48,12 @@ func TestMatrix(t *testing.T) {
 			got := c.call(t, method)
 			want := c.refused
 			if c.probes && method == healthpb.Health_Check_FullMethodName {
-				want = served
+				want = resultServed
 			} else if want == "" && !slices.Contains(roles, c.role) {
-				want = denied
+				want = resultDenied
 			}
 			require.Equal(t, want, got, "%s calls %s", c.name, method)
-			table.WriteString(" " + shown[got] + " |")
+			table.WriteString(" " + resultMarks[got] + " |")
 		}
 		table.WriteString("\n")
 	}
@@ -68,13 +68,13 @@ func TestMatrix(t *testing.T) {
 
 // The possible results of a call.
 const (
-	served      = ""            // it came to the handler
-	denied      = "denied"      // PERMISSION_DENIED
-	unknown     = "unknown"     // UNAUTHENTICATED
-	unconnected = "unconnected" // the handshake failed
+	resultServed      = ""            // it came to the handler
+	resultDenied      = "denied"      // PERMISSION_DENIED
+	resultUnknown     = "unknown"     // UNAUTHENTICATED
+	resultUnconnected = "unconnected" // the handshake failed
 )
 
-var shown = map[string]string{served: "✔", denied: "·", unknown: "?", unconnected: "x"}
+var resultMarks = map[string]string{resultServed: "✔", resultDenied: "·", resultUnknown: "?", resultUnconnected: "x"}
 
 func introduction(callers []caller) string {
 	names, lines := "", ""
@@ -119,17 +119,17 @@ func (c caller) call(t *testing.T, method string) string {
 		err = stream.RecvMsg(&emptypb.Empty{})
 	}
 	if err == nil {
-		return served
+		return resultServed
 	}
 	switch mode := failure.ModeOf(grpcfailure.FromStatus("test", err)); mode {
 	case failure.AgentContract, failure.UserInvalidInput: // it is past those who guard it
-		return served
+		return resultServed
 	case failure.PolicySecurity:
-		return denied
+		return resultDenied
 	case failure.UserUnauthenticated:
-		return unknown
+		return resultUnknown
 	case failure.SystemNetwork:
-		return unconnected
+		return resultUnconnected
 	default:
 		require.FailNow(t, "unexpected answer", "%s calls %s: %s %v", c.name, method, mode, err)
 		return ""
@@ -145,7 +145,7 @@ func identities(t *testing.T) []caller {
 		return source
 	}
 	inner := serve(t, rpc.Config{Inner: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
-	tokens, admin, client := listed(t)
+	tokens, admin, client := writeTokens(t)
 	known, err := bearer.Open(bearer.Config{Tokens: tokens}, zap.NewNop())
 	require.NoError(t, err)
 	edge := serve(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
@@ -166,15 +166,15 @@ func identities(t *testing.T) []caller {
 		{name: "admin, certificate", role: identity.Admin, conn: as(mesh, identity.Admin, "ann")},
 		{name: "admin, token", role: identity.Admin, conn: clients, token: admin},
 		{name: "client", role: identity.Client, conn: clients, token: client},
-		{name: "wrong token", refused: unknown, conn: clients, token: "nonsense"},
-		{name: "no token", refused: unknown, probes: true, conn: clients},
-		{name: "other CA", refused: unconnected, conn: as(foreign, identity.Orchestrator, "")},
-		{name: "plain text", refused: unconnected, conn: dial(inner, insecure.NewCredentials())},
+		{name: "wrong token", refused: resultUnknown, conn: clients, token: "nonsense"},
+		{name: "no token", refused: resultUnknown, probes: true, conn: clients},
+		{name: "other CA", refused: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
+		{name: "plain text", refused: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
 	}
 }
 
-// listed writes a token file with an admin and a client.
-func listed(t *testing.T) (file, admin, client string) {
+// writeTokens writes a token file with an admin and a client.
+func writeTokens(t *testing.T) (file, admin, client string) {
 	t.Helper()
 	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
 	c, shop := token.New(token.Entry{Name: "shop", Tenant: "t", Role: identity.Client})

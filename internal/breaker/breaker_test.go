@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func call(t *testing.T, b *Breaker, r Result) {
+func callOnce(t *testing.T, b *Breaker, r Result) {
 	t.Helper()
 	done, wait := b.Try()
 	require.NotNil(t, done, "it is open for %s", wait)
@@ -21,11 +21,11 @@ func TestBreaker_OpensAfterThreeFailuresInARowAndThenAllowsOneTrial(t *testing.T
 		var changes []bool
 		b := New(func(open bool) { changes = append(changes, open) })
 		for _, r := range []Result{Failure, Failure, Success, Failure, Inconclusive, Failure} {
-			call(t, b, r)
+			callOnce(t, b, r)
 		}
 		require.False(t, b.IsOpen())
 		require.False(t, b.IsHealthy())
-		call(t, b, Failure)
+		callOnce(t, b, Failure)
 		require.True(t, b.IsOpen())
 
 		time.Sleep(4 * time.Second)
@@ -45,12 +45,12 @@ func TestBreaker_OpensAfterThreeFailuresInARowAndThenAllowsOneTrial(t *testing.T
 		done(Inconclusive)
 		require.False(t, b.IsOpen(), "the trial showed nothing, so another one may run")
 		require.False(t, b.InTrial())
-		call(t, b, Failure)
+		callOnce(t, b, Failure)
 		require.True(t, b.IsOpen())
 		require.False(t, b.InTrial())
 
 		time.Sleep(OpenFor + 1)
-		call(t, b, Success)
+		callOnce(t, b, Success)
 		require.True(t, b.IsHealthy())
 		require.Equal(t, []bool{true, true, false}, changes)
 	})

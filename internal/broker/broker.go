@@ -109,7 +109,7 @@ func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.
 	if h.session != session {
 		return "", secret.Value{}, wrong(nil)
 	}
-	text, err := hpke.Open(h.private, hpke.HKDFSHA256(), hpke.AES256GCM(), info(id, session), sealed)
+	text, err := hpke.Open(h.private, hpke.HKDFSHA256(), hpke.AES256GCM(), bindingInfo(id, session), sealed)
 	if err == nil && (len(text) > MaxSecret || !utf8.Valid(text)) {
 		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is no UTF-8 of at most %d bytes", MaxSecret)
 	}
@@ -140,7 +140,7 @@ func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 	key, err := kem().NewPublicKey(public)
 	if err == nil {
 		var sealed []byte
-		if sealed, err = hpke.Seal(key, hpke.HKDFSHA256(), hpke.AES256GCM(), info(id, session), []byte(text)); err == nil {
+		if sealed, err = hpke.Seal(key, hpke.HKDFSHA256(), hpke.AES256GCM(), bindingInfo(id, session), []byte(text)); err == nil {
 			return sealed, nil
 		}
 	}
@@ -149,8 +149,11 @@ func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 
 func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
 
-// info binds what is sealed to a key and a session: ids hold no zero byte.
-func info(id, session string) []byte { return []byte("troupe.v1 auth\x00" + id + "\x00" + session) }
+// bindingInfo binds the sealed form to a key and a session. Ids hold no zero byte, so the parts cannot be
+// confused.
+func bindingInfo(id, session string) []byte {
+	return []byte("troupe.v1 auth\x00" + id + "\x00" + session)
+}
 
 // Session is the broker of one session. It implements execution.CredentialBroker for code that may not choose the
 // session.

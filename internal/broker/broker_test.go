@@ -29,7 +29,7 @@ func seal(t *testing.T, k broker.Key, session, text string) []byte {
 	return sealed
 }
 
-func refuses(t *testing.T, b *broker.Broker, id, session string, sealed []byte, mode failure.Mode) {
+func requireRejected(t *testing.T, b *broker.Broker, id, session string, sealed []byte, mode failure.Mode) {
 	t.Helper()
 	_, opened, err := b.Open(id, session, sealed)
 	require.True(t, failure.Is(err, mode), "%v", err)
@@ -61,24 +61,24 @@ func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
 	same := ask(t, b, "s1")
 	sealed := seal(t, one, "s1", "hunter2")
 	for _, k := range []broker.Key{other, same} {
-		refuses(t, b, k.ID, "s1", sealed, failure.UserInvalidInput)
-		refuses(t, b, k.ID, "s2", sealed, failure.UserInvalidInput)
+		requireRejected(t, b, k.ID, "s1", sealed, failure.UserInvalidInput)
+		requireRejected(t, b, k.ID, "s2", sealed, failure.UserInvalidInput)
 	}
-	refuses(t, b, one.ID, "s2", sealed, failure.UserInvalidInput)
-	refuses(t, b, one.ID, "s1", seal(t, one, "s2", "hunter2"), failure.UserInvalidInput)
+	requireRejected(t, b, one.ID, "s2", sealed, failure.UserInvalidInput)
+	requireRejected(t, b, one.ID, "s1", seal(t, one, "s2", "hunter2"), failure.UserInvalidInput)
 	to, err := broker.Seal(other.ID, "s1", one.Public, secret.New("hunter2"))
 	require.NoError(t, err)
-	refuses(t, b, one.ID, "s1", to, failure.UserInvalidInput)
+	requireRejected(t, b, one.ID, "s1", to, failure.UserInvalidInput)
 	for _, forged := range [][]byte{nil, {1}, sealed[:len(sealed)-1], append(bytes.Clone(sealed[:40]), make([]byte, 30)...)} {
-		refuses(t, b, one.ID, "s1", forged, failure.UserInvalidInput)
+		requireRejected(t, b, one.ID, "s1", forged, failure.UserInvalidInput)
 	}
-	refuses(t, broker.New("clerk-1"), one.ID, "s1", sealed, failure.NotFound) // the process was started anew
+	requireRejected(t, broker.New("clerk-1"), one.ID, "s1", sealed, failure.NotFound) // the process was started anew
 	_, opened, err := b.Open(one.ID, "s1", sealed)
 	require.NoError(t, err)
 	require.Equal(t, "hunter2", opened.Reveal())
 	b.Forget(one.ID)
 	b.Forget(one.ID)
-	refuses(t, b, one.ID, "s1", sealed, failure.NotFound)
+	requireRejected(t, b, one.ID, "s1", sealed, failure.NotFound)
 }
 
 // Req: LP-37
@@ -94,7 +94,7 @@ func TestBroker_KeysExpireAfter15Minutes(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		refuses(t, b, k.ID, "s1", sealed, failure.NotFound)
+		requireRejected(t, b, k.ID, "s1", sealed, failure.NotFound)
 	})
 }
 

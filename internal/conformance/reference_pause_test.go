@@ -26,7 +26,7 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 			r.notify()
 		}
 		r.pauses++
-		settled := r.await(ctx, never, func() bool { return !r.status.Pausing })
+		settled := r.await(ctx, neverEnds, func() bool { return !r.status.Pausing })
 		r.pauses--
 		if !settled {
 			if r.pauses == 0 && !r.hasFault(pauseStaysClosed) || r.hasFault(pauseEndsAnother) {

@@ -35,7 +35,7 @@ func (r *reference) GetState(ctx context.Context, _ *troupev1.GetStateRequest) (
 		r.await(ctx, func() time.Time { return time.Now().Add(100 * time.Millisecond) }, func() bool { return false })
 	}
 	if r.hasFault(stateWaitsForStartup) {
-		r.await(ctx, never, func() bool { return !r.hookRunning })
+		r.await(ctx, neverEnds, func() bool { return !r.hookRunning })
 	}
 	return &troupev1.GetStateResponse{Status: proto.CloneOf(r.status)}, nil
 }

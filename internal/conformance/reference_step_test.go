@@ -46,7 +46,7 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 		return nil, nil, failure.New(failure.InstanceFull, "ExecuteStep", "full")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &admitted{cancel}
+	s := &admittedStep{cancel}
 	r.steps[s] = struct{}{}
 	r.status.InFlight++
 	r.metrics.TotalRequests++
@@ -56,7 +56,7 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 	return ctx, func(failed bool) { r.leave(ctx, s, failed) }, nil
 }
 
-func (r *reference) leave(ctx context.Context, s *admitted, failed bool) {
+func (r *reference) leave(ctx context.Context, s *admittedStep, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.cancel(nil)
@@ -167,7 +167,7 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 		if !again {
 			return reply.GetLastSequence(), err
 		}
-		if err := pass(ctx, 20*time.Millisecond); err != nil {
+		if err := noRejection(ctx, 20*time.Millisecond); err != nil {
 			return 0, err
 		}
 	}
@@ -209,11 +209,11 @@ func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest
 			return "", err
 		}
 		for ; d > time.Second && !r.hasFault(noHeartbeats); d -= time.Second {
-			if err := errors.Join(pass(ctx, time.Second), beat()); err != nil {
+			if err := errors.Join(noRejection(ctx, time.Second), beat()); err != nil {
 				return "", err
 			}
 		}
-		return "slept", pass(ctx, d)
+		return "slept", noRejection(ctx, d)
 	case "fail":
 		return "", failure.New(failure.AgentLogic, "parrot", "asked to fail")
 	case "panic":

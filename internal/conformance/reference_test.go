@@ -35,26 +35,26 @@ type reference struct {
 	history     []*troupev1.Transition
 	changed     chan struct{} // closed and replaced at each change
 	pauses      int           // that wait
-	steps       map[*admitted]struct{}
+	steps       map[*admittedStep]struct{}
 	hookRunning bool
-	start       *attempt
-	stop        *attempt
+	start       *hookAttempt
+	stop        *hookAttempt
 	deadline    time.Time // of the shutdown
 	hookEnded   chan struct{}
 }
 
-type attempt struct {
+type hookAttempt struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
 }
 
-type admitted struct{ cancel context.CancelCauseFunc }
+type admittedStep struct{ cancel context.CancelCauseFunc }
 
 func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1.MemoryServiceClient, f fault) *reference {
 	return &reference{
 		fault: f, spec: spec, memory: memory,
-		dropped: make(chan struct{}), changed: make(chan struct{}), hookEnded: make(chan struct{}), steps: map[*admitted]struct{}{},
+		dropped: make(chan struct{}), changed: make(chan struct{}), hookEnded: make(chan struct{}), steps: map[*admittedStep]struct{}{},
 		metrics: &troupev1.GetMetricsResponse{},
 		status: &troupev1.InstanceStatus{
 			State: check.Uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
@@ -121,7 +121,7 @@ func (r *reference) await(ctx context.Context, until func() time.Time, holds fun
 	return true
 }
 
-func never() time.Time { return time.Now().Add(time.Hour) }
+func neverEnds() time.Time { return time.Now().Add(time.Hour) }
 
 func (r *reference) now() *troupev1.InstanceStatus {
 	r.mu.Lock()
@@ -161,13 +161,13 @@ func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int
 	case b == check.HookHangs:
 		<-r.dropped
 	case b == check.HookSlow:
-		return pass(ctx, 300*time.Millisecond)
+		return noRejection(ctx, 300*time.Millisecond)
 	}
 	return nil
 }
 
-// pass lets time pass.
-func pass(ctx context.Context, d time.Duration) error {
+// noRejection lets time pass.
+func noRejection(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -215,7 +215,7 @@ func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*t
 			whole = ctx
 		}
 		run, cancel := context.WithTimeout(whole, timeout)
-		r.start = &attempt{cancel: cancel, done: make(chan struct{})}
+		r.start = &hookAttempt{cancel: cancel, done: make(chan struct{})}
 		r.transition(ctx, check.Initializing, "")
 		go r.runStartup(run, r.start)
 	} else if r.hasFault(startsPerCaller) && r.status.State != check.Ready {
@@ -240,7 +240,7 @@ func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*t
 	}
 }
 
-func (r *reference) runStartup(ctx context.Context, a *attempt) {
+func (r *reference) runStartup(ctx context.Context, a *hookAttempt) {
 	defer close(a.done)
 	defer a.cancel()
 	began := time.Now()
@@ -308,7 +308,7 @@ func (r *reference) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest)
 	return reply, nil
 }
 
-func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reason string) *attempt {
+func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reason string) *hookAttempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	deadline := time.Now().Add(drain)
@@ -320,7 +320,7 @@ func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reas
 		}
 		return r.stop
 	}
-	r.stop, r.deadline = &attempt{done: make(chan struct{})}, deadline
+	r.stop, r.deadline = &hookAttempt{done: make(chan struct{})}, deadline
 	if r.start != nil {
 		r.start.cancel()
 	}
@@ -330,7 +330,7 @@ func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reas
 	return r.stop
 }
 
-func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, reason string) {
+func (r *reference) runShutdown(ctx context.Context, a *hookAttempt, started bool, reason string) {
 	defer close(a.done)
 	began := time.Now()
 	r.mu.Lock()

@@ -54,7 +54,7 @@ func (r Report) Table(w io.Writer, color bool) error {
 	for _, c := range r.Results {
 		idWidth, requirementWidth = max(idWidth, len(c.ID)), max(requirementWidth, len(c.Requirement))
 	}
-	out := &lines{w: w}
+	out := &lineWriter{w: w}
 	area := ""
 	for _, c := range r.Results {
 		if c.Area() != area {
@@ -65,7 +65,7 @@ func (r Report) Table(w io.Writer, color bool) error {
 		if !c.Passed() {
 			mark = paint(red, "✗")
 		}
-		out.addf("  %s %-*s  %-*s  %6s\n", mark, idWidth, c.ID, requirementWidth, c.Requirement, short(c.Duration))
+		out.addf("  %s %-*s  %-*s  %6s\n", mark, idWidth, c.ID, requirementWidth, c.Requirement, shorten(c.Duration))
 		if !c.Passed() {
 			out.addf("      %s\n      %s\n", c.Title, paint(red, c.Reason))
 		}
@@ -74,23 +74,23 @@ func (r Report) Table(w io.Writer, color bool) error {
 	if failed := r.Failed(); failed > 0 {
 		verdict = paint(red, fmt.Sprintf("%d of %d checks failed", failed, len(r.Results)))
 	}
-	out.addf("\n%s in %s at %s.\n", verdict, short(r.Duration), r.Address)
+	out.addf("\n%s in %s at %s.\n", verdict, shorten(r.Duration), r.Address)
 	return out.err
 }
 
-// lines writes until the first error.
-type lines struct {
+// lineWriter writes until the first error.
+type lineWriter struct {
 	w   io.Writer
 	err error
 }
 
-func (l *lines) addf(format string, args ...any) {
+func (l *lineWriter) addf(format string, args ...any) {
 	if l.err == nil {
 		_, l.err = fmt.Fprintf(l.w, format, args...)
 	}
 }
 
-func short(d time.Duration) string {
+func shorten(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func someReport() Report {
+func sampleReport() Report {
 	return Report{Address: "127.0.0.1:7402", Duration: 1234 * time.Millisecond, Results: []Result{
 		{Check: Check{ID: "pause/waits", Requirement: "LC-4", Title: "Pause waits."}, Duration: 12 * time.Millisecond},
 		{Check: Check{ID: "pause/ends", Requirement: "LC-2", Title: "Pause ends."}, Duration: time.Second, Reason: `state: expected "a<b", actual READY`},
@@ -21,7 +21,7 @@ func someReport() Report {
 
 func TestReport_Table(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, someReport().Table(&out, false))
+	require.NoError(t, sampleReport().Table(&out, false))
 	require.Empty(t, cmp.Diff(`
 pause
   ✓ pause/waits  LC-4          12ms
@@ -35,7 +35,7 @@ step
 1 of 3 checks failed in 1.2s at 127.0.0.1:7402.
 `, out.String()))
 
-	passing := someReport()
+	passing := sampleReport()
 	passing.Results = passing.Results[:1]
 	out.Reset()
 	require.NoError(t, passing.Table(&out, true))
@@ -45,7 +45,7 @@ step
 
 func TestReport_JSON(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, someReport().JSON(&out))
+	require.NoError(t, sampleReport().JSON(&out))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	require.EqualValues(t, 1, got["failed"])
@@ -58,7 +58,7 @@ func TestReport_JSON(t *testing.T) {
 
 func TestReport_JUnit(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, someReport().JUnit(&out))
+	require.NoError(t, sampleReport().JUnit(&out))
 	var got junitSuites
 	require.NoError(t, xml.Unmarshal(out.Bytes(), &got))
 	require.Len(t, got.Suites, 2)

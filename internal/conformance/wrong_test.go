@@ -79,9 +79,9 @@ var (
 	}
 )
 
-// wrong lists workers with one fault each, the checks to run, and the checks that must fail. fails is the check
+// faultCases lists workers with one fault each, the checks to run, and the checks that must fail. fails is the check
 // for this fault; follow are others that cannot pass because of it.
-var wrong = []struct {
+var faultCases = []struct {
 	fault  fault
 	only   string
 	fails  string
@@ -136,18 +136,18 @@ var wrong = []struct {
 
 func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
 	t.Parallel()
-	failures := make([]map[string]string, len(wrong))
+	failures := make([]map[string]string, len(faultCases))
 	var group errgroup.Group
 	group.SetLimit(12) // they wait most of the time
-	for i, w := range wrong {
+	for i, w := range faultCases {
 		address := serveHost(t, w.fault)
 		group.Go(func() (err error) {
-			failures[i], err = failing(t, address, strings.Fields(w.only), append(w.follow, w.fails))
+			failures[i], err = failedChecks(t, address, strings.Fields(w.only), append(w.follow, w.fails))
 			return err
 		})
 	}
 	require.NoError(t, group.Wait())
-	for i, w := range wrong {
+	for i, w := range faultCases {
 		t.Run(string(w.fault), func(t *testing.T) {
 			for id, reason := range failures[i] {
 				t.Logf("%s: %s", id, reason)
@@ -158,9 +158,9 @@ func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
 	}
 }
 
-// failing returns the failed checks of a worker with their reasons. It repeats an unexpected failure alone,
+// failedChecks returns the failed checks of a worker with their reasons. It repeats an unexpected failure alone,
 // because many workers at once may overload the machine.
-func failing(t *testing.T, address string, only, expected []string) (map[string]string, error) {
+func failedChecks(t *testing.T, address string, only, expected []string) (map[string]string, error) {
 	failed := map[string]string{}
 	var again []string
 	report, err := Run(t.Context(), Config{Address: address, Only: only})

@@ -22,7 +22,7 @@ import (
 // resolved once.
 func TestClient_ResistsDNSRebinding(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
-	w.flip("flip.test", allowed, inside)
+	w.alternate("flip.test", publicAddress, innerAddress)
 	client := w.client(t)
 
 	through := 0
@@ -37,11 +37,11 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 	}
 	require.Positive(t, through, "the name never meant the allowed address")
 	require.Less(t, through, 20, "the name never meant the inner address")
-	require.EqualValues(t, through, w.reached.Load())
+	require.EqualValues(t, through, w.reachedCount.Load())
 	require.Zero(t, w.canary.Load())
 
 	// A name with allowed and inner addresses is connected at an allowed one, in any order.
-	w.name("both.test", inside, allowed, "::1")
+	w.name("both.test", innerAddress, publicAddress, "::1")
 	for range 5 {
 		client.CloseIdleConnections()
 		body, err := get(t, client, fmt.Sprintf("http://both.test:%d/", w.port))
@@ -55,11 +55,11 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 func TestClient_AsksOnlyListedHosts(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for _, name := range []string{"a.listed.test", "b.a.listed.test", "listed.test", "notlisted.test", "exact.test", "below.exact.test"} {
-		w.name(name, allowed)
+		w.name(name, publicAddress)
 	}
 	client, err := egress.New(egress.Config{
 		Hosts: []string{"*.Listed.test", "exact.test"}, PlainHTTP: []string{"*.listed.test"}, Ports: []int{w.port},
-		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
+		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(publicAddress + "/32")}, Resolver: w.resolver,
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
@@ -69,7 +69,7 @@ func TestClient_AsksOnlyListedHosts(t *testing.T) {
 		"listed.test":      "the host listed.test is not allowed; hosts lists *.listed.test, exact.test",
 		"notlisted.test":   "is not allowed",
 		"below.exact.test": "is not allowed",
-		allowed:            "the host 127.0.0.2 is not allowed",
+		publicAddress:      "the host 127.0.0.2 is not allowed",
 		"exact.test":       "plain http is not allowed for exact.test; use https, or list it under plainHTTP",
 	} {
 		_, err := get(t, client, fmt.Sprintf("http://%s:%d/", host, w.port))
@@ -88,8 +88,8 @@ func TestClient_SendsNoCredentialsToAnotherHost(t *testing.T) {
 		got = r.Header.Clone()
 		redirect(rw, r)
 	}))
-	w.name("other.test", allowed)
-	w.name("below.allowed.test", allowed)
+	w.name("other.test", publicAddress)
+	w.name("below.allowed.test", publicAddress)
 	client := w.client(t)
 	ask := func(method, path string, body io.Reader) error {
 		req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://allowed.test:%d%s", w.port, path), body)
@@ -123,7 +123,7 @@ func TestClient_SendsNoCredentialsToAnotherHost(t *testing.T) {
 func TestClient_IgnoresProxies(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
-		t.Setenv(name, fmt.Sprintf("http://%s:%d", inside, w.port))
+		t.Setenv(name, fmt.Sprintf("http://%s:%d", innerAddress, w.port))
 	}
 	body, err := get(t, w.client(t), fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestClient_LimitsTheResponse(t *testing.T) {
 		case "/bomb":
 			rw.Header().Set("Content-Encoding", "gzip")
 			zip := gzip.NewWriter(rw)
-			_, _ = io.CopyN(zip, zeros{}, 1<<20)
+			_, _ = io.CopyN(zip, zeroReader{}, 1<<20)
 			_ = zip.Close()
 		case "/slow":
 			_, _ = io.WriteString(rw, "x")
@@ -152,7 +152,7 @@ func TestClient_LimitsTheResponse(t *testing.T) {
 	page := func(path string, timeout time.Duration) (string, error) {
 		client, err := egress.New(egress.Config{
 			Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBody: 1000, Timeout: timeout,
-			AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
+			AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(publicAddress + "/32")}, Resolver: w.resolver,
 		})
 		require.NoError(t, err)
 		defer client.CloseIdleConnections()
@@ -171,9 +171,9 @@ func TestClient_LimitsTheResponse(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-type zeros struct{}
+type zeroReader struct{}
 
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestClient_RejectsAnotherHostHeader(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))

@@ -110,10 +110,10 @@ func (g *guard) check(req *http.Request) error {
 	if problem := hostProblem(host); problem != "" {
 		return refuse(failure.PolicySecurity, "the host %q %s", u.Hostname(), problem)
 	}
-	if !matches(g.hosts, host) {
+	if !matchesAny(g.hosts, host) {
 		return refuse(failure.PolicyAllowlist, "the host %s is not allowed; hosts lists %s", host, strings.Join(g.hosts, ", "))
 	}
-	if u.Scheme == "http" && !matches(g.plainHosts, host) {
+	if u.Scheme == "http" && !matchesAny(g.plainHosts, host) {
 		return refuse(failure.PolicyAllowlist, "plain http is not allowed for %s; use https, or list it under plainHTTP", host)
 	}
 	if err := g.checkPort(u); err != nil {
@@ -160,8 +160,8 @@ func (g *guard) checkAddress(a netip.Addr) error {
 		"%s is an inner address (%s) and out of reach; use a public one, or list it under allowInnerAddresses if it is meant", a, why)
 }
 
-// matches reports whether one of the patterns covers the host.
-func matches(patterns []string, host string) bool {
+// matchesAny reports whether one of the patterns covers the host.
+func matchesAny(patterns []string, host string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		suffix, below := strings.CutPrefix(p, "*")
 		return p == host || below && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trick is a URL that leads to the canary, or to another inner address. P in it is the port of the canary, and
-// R the start of a redirect: R302= and the escaped target.
+// trick is a URL that leads to the canary, or to another inner address. In it, P stands for the port of the
+// canary, and R for the start of a redirect: R302= and the escaped target.
 type trick struct{ name, url, rule string }
 
 // The rules that reject a trick, by their messages.
@@ -84,7 +84,7 @@ var tricks = []trick{
 	{"reserved", "http://240.0.0.1:P/", rule},
 	{"benchmarks", "http://198.18.0.1:P/", rule},
 
-	// Where clouds keep credentials.
+	// The addresses at which clouds serve credentials.
 	{"metadata", "http://169.254.169.254/latest/meta-data/", rule},
 	{"metadata as a number", "http://2852039166/latest/meta-data/", number},
 	{"metadata of AWS in IPv6", "http://[fd00:ec2::254]/latest/meta-data/", rule},
@@ -134,7 +134,7 @@ var tricks = []trick{
 	{"jar", "jar:http://127.0.0.1:P!/", scheme},
 	{"capital file", "FILE:///etc/passwd", scheme},
 
-	// Names that mean inside. The resolver of the test knows them.
+	// Names that resolve to inner addresses. Only the resolver of the test knows them.
 	{"a name of loopback", "http://inside.test:P/", rule},
 	{"a name of IPv6 loopback", "http://inside6.test:P/", rule},
 	{"a name of a mapped address", "http://mapped.test:P/", rule},
@@ -167,12 +167,12 @@ var tricks = []trick{
 // names maps the host names of the tricks to addresses. Go would not resolve some of them; they show what
 // another client would reach.
 var names = map[string]string{
-	"inside.test": inside, "inside6.test": "::1", "mapped.test": "::ffff:127.0.0.1", "127.0.0.1.nip.io": inside,
-	"7f000001.nip.io": inside, "169-254-169-254.sslip.io": "169.254.169.254", "app.localtest.me": inside,
-	"metadata.google.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1", "localhost": inside,
-	"0": inside, "2130706433": inside, "017700000001": inside, "0x7f000001": inside, "0x7f.0x0.0x0.0x1": inside,
-	"0177.0.0.01": inside, "127.000.000.001": inside, "127.1": inside, "127.0.1": inside, "0x7f.1": inside,
-	"0X7F000001": inside, "2852039166": "169.254.169.254",
+	"inside.test": innerAddress, "inside6.test": "::1", "mapped.test": "::ffff:127.0.0.1", "127.0.0.1.nip.io": innerAddress,
+	"7f000001.nip.io": innerAddress, "169-254-169-254.sslip.io": "169.254.169.254", "app.localtest.me": innerAddress,
+	"metadata.google.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1", "localhost": innerAddress,
+	"0": innerAddress, "2130706433": innerAddress, "017700000001": innerAddress, "0x7f000001": innerAddress, "0x7f.0x0.0x0.0x1": innerAddress,
+	"0177.0.0.01": innerAddress, "127.000.000.001": innerAddress, "127.1": innerAddress, "127.0.1": innerAddress, "0x7f.1": innerAddress,
+	"0X7F000001": innerAddress, "2852039166": "169.254.169.254",
 }
 
 func (tr trick) requestURL(w *world) string {
@@ -202,8 +202,8 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	for name, address := range names {
 		w.name(name, address)
 	}
-	w.name("many.test", inside, "::1", "10.0.0.1")
-	client, naive := w.client(t), w.naive(t)
+	w.name("many.test", innerAddress, "::1", "10.0.0.1")
+	client, naive := w.client(t), w.naiveClient(t)
 	require.GreaterOrEqual(t, len(tricks), 60)
 
 	worked := 0 // with a naive client

@@ -25,16 +25,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The world of these tests is on loopback: 127.0.0.2 is a public server as far as the client
 // is concerned, and everything else there is inside.
 const (
-	allowed = "127.0.0.2"
-	inside  = "127.0.0.1"
+	publicAddress = "127.0.0.2"
+	innerAddress  = "127.0.0.1"
 )
 
 // world is an allowed server, a canary that must not be reached, and a DNS resolver.
 type world struct {
-	port     int // of both servers
-	canary   atomic.Int64
-	reached  atomic.Int64 // the allowed server
-	resolver *net.Resolver
+	port         int // of both servers
+	canary       atomic.Int64
+	reachedCount atomic.Int64 // the allowed server
+	resolver     *net.Resolver
 
 	mu    sync.Mutex
 	names map[string][]string // each query takes the next of the addresses, if they are split by "|"
@@ -44,19 +44,19 @@ type world struct {
 func newWorld(t *testing.T, handler http.Handler) *world {
 	t.Helper()
 	w := &world{names: map[string][]string{}, asked: map[string]int{}}
-	w.port = w.listen(t, allowed+":0", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.reached.Add(1)
+	w.port = w.listen(t, publicAddress+":0", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.reachedCount.Add(1)
 		handler.ServeHTTP(rw, r)
 	}))
 	trap := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		w.canary.Add(1)
 		_, _ = rw.Write([]byte("the secret"))
 	})
-	for _, host := range []string{inside, "::1"} {
+	for _, host := range []string{innerAddress, "::1"} {
 		w.listen(t, net.JoinHostPort(host, strconv.Itoa(w.port)), trap)
 	}
 	w.serveDNS(t)
-	w.name("allowed.test", allowed)
+	w.name("allowed.test", publicAddress)
 	return w
 }
 
@@ -79,8 +79,8 @@ func (w *world) name(name string, addresses ...string) {
 	w.names[name] = []string{strings.Join(addresses, " ")}
 }
 
-// flip makes a name resolve to the first address, then to the second, and so on again.
-func (w *world) flip(name string, addresses ...string) {
+// alternate makes a name resolve to the first address, then to the second, and so on again.
+func (w *world) alternate(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.names[name] = addresses
@@ -151,7 +151,7 @@ func (w *world) client(t *testing.T) *http.Client {
 	t.Helper()
 	client, err := egress.New(egress.Config{
 		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port},
-		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")},
+		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(publicAddress + "/32")},
 		Timeout:             5 * time.Second, Resolver: w.resolver,
 	})
 	require.NoError(t, err)
@@ -159,8 +159,8 @@ func (w *world) client(t *testing.T) *http.Client {
 	return client
 }
 
-// naive returns a client without any of these rules.
-func (w *world) naive(t *testing.T) *http.Client {
+// naiveClient returns a client without any of these rules.
+func (w *world) naiveClient(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)

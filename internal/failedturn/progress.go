@@ -1,4 +1,4 @@
-// Package failedturn describes what a failed turn had done, and how to recover (contract OC-26).
+// Package failedturn describes the progress of a failed turn, and how to recover it (contract OC-26).
 package failedturn
 
 import (
@@ -28,7 +28,7 @@ const (
 	MaxTextLength = 500 // characters of one
 )
 
-// Progress is what a turn had done when it failed.
+// Progress describes how far a turn was when it failed.
 type Progress struct {
 	Trace     string
 	Completed []int // numbers of the committed steps, in order

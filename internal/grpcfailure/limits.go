@@ -21,8 +21,8 @@ const (
 	maxAll     = 8 << 10 // all facts together
 )
 
-// cut returns the beginning of a text that fits, without invalid UTF-8.
-func cut(text string, bytes int) string {
+// cutText returns the beginning of a text that fits, without invalid UTF-8.
+func cutText(text string, bytes int) string {
 	if len(text) <= bytes && utf8.ValidString(text) {
 		return text
 	}
@@ -33,7 +33,7 @@ func cut(text string, bytes int) string {
 func cutFacts(facts map[string]string) map[string]string {
 	fit, all := len(facts) <= maxFacts, 0
 	for key, value := range facts {
-		fit = fit && cut(key, maxKey) == key && cut(value, maxValue) == value
+		fit = fit && cutText(key, maxKey) == key && cutText(value, maxValue) == value
 		all += len(key) + len(value)
 	}
 	if fit && all <= maxAll {
@@ -41,14 +41,14 @@ func cutFacts(facts map[string]string) map[string]string {
 	}
 	keys := []string{failure.FactStage, failure.FactTrace, failure.FactRoot}
 	for _, key := range slices.Sorted(maps.Keys(facts)) {
-		if !slices.Contains(keys, key) && cut(key, maxKey) == key {
+		if !slices.Contains(keys, key) && cutText(key, maxKey) == key {
 			keys = append(keys, key)
 		}
 	}
 	out, left := map[string]string{}, maxAll
 	for _, key := range keys {
 		value, ok := facts[key]
-		value = cut(value, maxValue)
+		value = cutText(value, maxValue)
 		if size := len(key) + len(value); ok && size <= left && len(out) < maxFacts {
 			out[key] = value
 			left -= size

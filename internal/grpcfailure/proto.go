@@ -16,10 +16,10 @@ func ToProto(err error) *troupev1.Failure {
 		return nil // an error that holds a nil *Error counts as nil, too
 	}
 	e := failure.FromError(err)
-	return &troupev1.Failure{Mode: modeToProto(e.Mode), Op: cut(e.Op, maxOp), Message: cut(e.Message, maxMessage), Facts: cutFacts(e.Facts)}
+	return &troupev1.Failure{Mode: modeToProto(e.Mode), Op: cutText(e.Op, maxOp), Message: cutText(e.Message, maxMessage), Facts: cutFacts(e.Facts)}
 }
 
-// FromProto returns the Error that ToProto was given, without its cause. Nil gives nil.
+// FromProto is the inverse of ToProto. The cause is lost. Nil gives nil.
 func FromProto(f *troupev1.Failure) *failure.Error {
 	if f == nil {
 		return nil

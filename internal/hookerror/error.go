@@ -11,7 +11,7 @@ func (e Error) Error() string { return e.Err.Error() }
 // Unwrap returns the handler's own error.
 func (e Error) Unwrap() error { return e.Err }
 
-// Is reports whether a handler returned err. Such an error ends the turn, even of an agent that tolerates failed
+// Is reports whether err comes from a handler. Such an error ends the turn, even of an agent that tolerates failed
 // steps (C-10).
 func Is(err error) bool {
 	_, ok := errors.AsType[Error](err)

@@ -75,10 +75,10 @@ func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 		return s
 	}
 	var caller ID
-	address := serve(t, open(Worker, "a").Server(), func(who ID, _ bool) { caller = who })
-	require.NoError(t, call(t, open(Orchestrator, "").Client(Worker, "a"), address))
+	address := serveWith(t, open(Worker, "a").Server(), func(who ID, _ bool) { caller = who })
+	require.NoError(t, callOnce(t, open(Orchestrator, "").Client(Worker, "a"), address))
 	require.Equal(t, Orchestrator, caller.Role)
-	require.Error(t, call(t, open(Orchestrator, "").Client(Worker, "b"), address))
+	require.Error(t, callOnce(t, open(Orchestrator, "").Client(Worker, "b"), address))
 }
 
 // A program that cannot use the CA itself gets files that prove its identity.
@@ -93,7 +93,7 @@ func TestCA_FilesProveAnIdentity(t *testing.T) {
 	require.NoError(t, err)
 	other, err := Open(Config{DevCA: dir}, Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
-	require.NoError(t, call(t, other.Client(Worker, "a"), serve(t, foreign.Server(), func(ID, bool) {})))
+	require.NoError(t, callOnce(t, other.Client(Worker, "a"), serveWith(t, foreign.Server(), func(ID, bool) {})))
 	_, err = ca.Files(Worker, "../a")
 	require.Error(t, err)
 	cfg, err = ca.Files(Memory, "")

@@ -64,8 +64,8 @@ func writeFiles(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
 	return cfg
 }
 
-// open returns the identity of a process of the CA's mesh, read from files.
-func open(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) *Source {
+// openSource returns the identity of a process of the CA's mesh, read from files.
+func openSource(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) *Source {
 	t.Helper()
 	id := ID{domain, role, agent}
 	s, err := Open(writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, id.String()))), role, agent, log)
@@ -105,8 +105,8 @@ func (h *health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// serve runs a server with the credentials until the test ends.
-func serve(t testing.TB, creds credentials.TransportCredentials, called func(ID, bool)) (address string) {
+// serveWith runs a server with the credentials until the test ends.
+func serveWith(t testing.TB, creds credentials.TransportCredentials, called func(ID, bool)) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -118,8 +118,8 @@ func serve(t testing.TB, creds credentials.TransportCredentials, called func(ID,
 	return lis.Addr().String()
 }
 
-// call makes one call over a new connection.
-func call(t testing.TB, creds credentials.TransportCredentials, address string) error {
+// callOnce makes one call over a new connection.
+func callOnce(t testing.TB, creds credentials.TransportCredentials, address string) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))
 	require.NoError(t, err)

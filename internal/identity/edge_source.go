@@ -18,7 +18,7 @@ type EdgeSource struct{ reloader[*edgeKeys] }
 // edgeKeys are the TLS settings of the client port, with the file contents that they were read from.
 type edgeKeys struct {
 	tls  *tls.Config
-	from keyTexts // contents of the files
+	from keyContents // contents of the files
 }
 
 func (k *edgeKeys) leaf() *x509.Certificate { return k.tls.Certificates[0].Leaf }

@@ -27,7 +27,7 @@ func TestEdge_ClientsVerifyTheHostName(t *testing.T) {
 	shown, err := newEdge(t, ca).Open(zap.NewNop())
 	require.NoError(t, err)
 	served := 0
-	address := serve(t, shown.Credentials(), func(_ ID, known bool) { served++; require.False(t, known) })
+	address := serveWith(t, shown.Credentials(), func(_ ID, known bool) { served++; require.False(t, known) })
 	for _, c := range []struct {
 		trust ClientTLS
 		says  string
@@ -39,7 +39,7 @@ func TestEdge_ClientsVerifyTheHostName(t *testing.T) {
 	} {
 		client, err := c.trust.Credentials()
 		require.NoError(t, err)
-		err = call(t, client, address)
+		err = callOnce(t, client, address)
 		if c.says == "" {
 			require.NoError(t, err)
 			continue
@@ -55,7 +55,7 @@ func TestEdge_RequiresClientCertificates(t *testing.T) {
 	e.CA = newClientTLS(t, clients).CA
 	shown, err := e.Open(zap.NewNop())
 	require.NoError(t, err)
-	address := serve(t, shown.Credentials(), func(ID, bool) {})
+	address := serveWith(t, shown.Credentials(), func(ID, bool) {})
 	known := newClientTLS(t, clients)
 	for _, c := range []struct {
 		trust ClientTLS
@@ -67,7 +67,7 @@ func TestEdge_RequiresClientCertificates(t *testing.T) {
 	} {
 		client, err := c.trust.Credentials()
 		require.NoError(t, err)
-		require.Equal(t, c.ok, call(t, client, address) == nil)
+		require.Equal(t, c.ok, callOnce(t, client, address) == nil)
 	}
 }
 
@@ -80,11 +80,11 @@ func TestEdge_ReloadsCertificates(t *testing.T) {
 	log, next := newWarningLog(t)
 	shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
 	require.NoError(t, err)
-	address := serve(t, shown.Credentials(), func(ID, bool) {})
+	address := serveWith(t, shown.Credentials(), func(ID, bool) {})
 	client := func(ca *CA) error {
 		creds, err := ClientTLS{CA: newClientTLS(t, ca).CA}.Credentials()
 		require.NoError(t, err)
-		return call(t, creds, address)
+		return callOnce(t, creds, address)
 	}
 	require.NoError(t, client(before))
 	require.NoError(t, os.WriteFile(cfg.Key, nil, 0o600))

@@ -99,7 +99,7 @@ func TestEdge_RejectsCertificatesNotValidNow(t *testing.T) {
 
 func TestMeasure_LabelsTheCertificatesOfAProcess(t *testing.T) {
 	ca := newCA(t)
-	self := open(t, ca, Orchestrator, "", zap.NewNop())
+	self := openSource(t, ca, Orchestrator, "", zap.NewNop())
 	shown, err := newEdge(t, ca).Open(zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()

@@ -20,9 +20,9 @@ func failIfServed(t *testing.T) func(ID, bool) {
 func TestMutual_BothSidesKnowEachOther(t *testing.T) {
 	ca := newCA(t)
 	var caller ID
-	address := serve(t, open(t, ca, Memory, "", zap.NewNop()).Server(), func(who ID, ok bool) { caller = who; require.True(t, ok) })
-	client := open(t, ca, Worker, "research", zap.NewNop()).Client(Memory, "")
-	require.NoError(t, call(t, client, address))
+	address := serveWith(t, openSource(t, ca, Memory, "", zap.NewNop()).Server(), func(who ID, ok bool) { caller = who; require.True(t, ok) })
+	client := openSource(t, ca, Worker, "research", zap.NewNop()).Client(Memory, "")
+	require.NoError(t, callOnce(t, client, address))
 	require.Equal(t, ID{domain, Worker, "research"}, caller)
 	require.NoError(t, client.HandshakeError())
 }
@@ -30,8 +30,8 @@ func TestMutual_BothSidesKnowEachOther(t *testing.T) {
 func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
 	var none *Source
 	known := true
-	address := serve(t, none.Server(), func(_ ID, ok bool) { known = ok })
-	require.NoError(t, call(t, none.Client(Memory, ""), address))
+	address := serveWith(t, none.Server(), func(_ ID, ok bool) { known = ok })
+	require.NoError(t, callOnce(t, none.Client(Memory, ""), address))
 	require.False(t, known)
 }
 
@@ -68,12 +68,12 @@ func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, next := newWarningLog(t)
-			address := serve(t, open(t, ca, Memory, "", log).Server(), failIfServed(t))
+			address := serveWith(t, openSource(t, ca, Memory, "", log).Server(), failIfServed(t))
 			shows := &tls.Config{InsecureSkipVerify: true, MaxVersion: c.max}
 			if c.shown != nil {
 				shows.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.shown, nil }
 			}
-			require.Error(t, call(t, credentials.NewTLS(shows), address))
+			require.Error(t, callOnce(t, credentials.NewTLS(shows), address))
 			said := next()
 			require.Equal(t, "connection rejected", said["message"])
 			require.Contains(t, said["error"], c.says)
@@ -82,8 +82,8 @@ func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 	}
 	t.Run("plain text", func(t *testing.T) {
 		log, next := newWarningLog(t)
-		address := serve(t, open(t, ca, Memory, "", log).Server(), failIfServed(t))
-		require.Error(t, call(t, insecure.NewCredentials(), address))
+		address := serveWith(t, openSource(t, ca, Memory, "", log).Server(), failIfServed(t))
+		require.Error(t, callOnce(t, insecure.NewCredentials(), address))
 		require.Contains(t, next()["error"], "does not look like a TLS handshake")
 	})
 }
@@ -116,9 +116,9 @@ func TestMutual_ClientRejectsOtherPeers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, next := newWarningLog(t)
-			address := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*c.shown}, MaxVersion: c.max}), failIfServed(t))
-			client := open(t, ca, Orchestrator, "", log).Client(Worker, "a")
-			require.ErrorContains(t, call(t, client, address), c.says)
+			address := serveWith(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*c.shown}, MaxVersion: c.max}), failIfServed(t))
+			client := openSource(t, ca, Orchestrator, "", log).Client(Worker, "a")
+			require.ErrorContains(t, callOnce(t, client, address), c.says)
 			if c.max != 0 {
 				return // no certificate was received
 			}
@@ -129,17 +129,17 @@ func TestMutual_ClientRejectsOtherPeers(t *testing.T) {
 		})
 	}
 	t.Run("plain text", func(t *testing.T) {
-		address := serve(t, insecure.NewCredentials(), failIfServed(t))
-		client := open(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
-		require.ErrorContains(t, call(t, client, address), "does not look like a TLS handshake")
+		address := serveWith(t, insecure.NewCredentials(), failIfServed(t))
+		client := openSource(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
+		require.ErrorContains(t, callOnce(t, client, address), "does not look like a TLS handshake")
 		require.Error(t, client.HandshakeError())
 	})
 	t.Run("no server", func(t *testing.T) {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		require.NoError(t, lis.Close())
-		client := open(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
-		require.Error(t, call(t, client, lis.Addr().String()))
+		client := openSource(t, ca, Orchestrator, "", zap.NewNop()).Client(Worker, "a")
+		require.Error(t, callOnce(t, client, lis.Addr().String()))
 		require.NoError(t, client.HandshakeError(), "a lost connection is no failed verification")
 	})
 }

@@ -31,7 +31,7 @@ type keys struct {
 	id   ID
 	pair tls.Certificate
 	cas  *x509bundle.Bundle
-	from keyTexts // contents of the files
+	from keyContents // contents of the files
 }
 
 func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
@@ -95,7 +95,7 @@ func (f keyFiles) read(last *keys) (*keys, error) {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)
 	}
 	if k.cas, err = x509bundle.Parse(id.TrustDomain(), []byte(from.ca)); err != nil || k.cas.Empty() {
-		return nil, fmt.Errorf("--tls-ca: %s holds no certificates in PEM: %w", f.ca, errOr(err, "it is empty"))
+		return nil, fmt.Errorf("--tls-ca: %s holds no certificates in PEM: %w", f.ca, errorOr(err, "it is empty"))
 	}
 	if _, err := k.verify(k.pair.Certificate); err != nil {
 		return nil, fmt.Errorf("--tls-cert: with --tls-ca %s peers would reject %s: %w", f.ca, f.cert, err)
@@ -103,11 +103,11 @@ func (f keyFiles) read(last *keys) (*keys, error) {
 	return k, nil
 }
 
-// keyTexts are the contents of key files.
-type keyTexts struct{ cert, key, ca string }
+// keyContents are the contents of key files.
+type keyContents struct{ cert, key, ca string }
 
 // readKeyFiles reads key files and skips those without a name. Its error names the flag of the unreadable file.
-func readKeyFiles(flag, cert, key, ca string) (t keyTexts, err error) {
+func readKeyFiles(flag, cert, key, ca string) (t keyContents, err error) {
 	for _, file := range []struct {
 		kind, name string
 		text       *string
@@ -117,14 +117,14 @@ func readKeyFiles(flag, cert, key, ca string) (t keyTexts, err error) {
 		}
 		text, err := os.ReadFile(file.name)
 		if err != nil {
-			return keyTexts{}, fmt.Errorf("%s-%s: %w", flag, file.kind, err)
+			return keyContents{}, fmt.Errorf("%s-%s: %w", flag, file.kind, err)
 		}
 		*file.text = string(text)
 	}
 	return t, nil
 }
 
-func errOr(err error, text string) error {
+func errorOr(err error, text string) error {
 	if err == nil {
 		err = errors.New(text)
 	}

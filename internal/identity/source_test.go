@@ -107,7 +107,7 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	}
 	server, client := source(Memory, ""), source(Worker, "a")
 	var served atomic.Int64
-	address := serve(t, server.Server(), func(ID, bool) { served.Add(1) })
+	address := serveWith(t, server.Server(), func(ID, bool) { served.Add(1) })
 
 	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.Client(Memory, "")))
 	require.NoError(t, err)
@@ -133,10 +133,10 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 		_, err := healthpb.NewHealthClient(lasting).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err
 	})
-	again(func() error { return call(t, client.Client(Memory, ""), address) })
+	again(func() error { return callOnce(t, client.Client(Memory, ""), address) })
 	more := func() { // waits for further calls
 		for until := served.Load() + 40; served.Load() < until && failed.Load() == nil; {
-			require.NoError(t, call(t, client.Client(Memory, ""), address))
+			require.NoError(t, callOnce(t, client.Client(Memory, ""), address))
 		}
 	}
 	more()
@@ -154,8 +154,8 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	for _, s := range []*Source{server, client} {
 		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
 	}
-	old := open(t, before, Worker, "a", zap.NewNop())
-	require.Error(t, call(t, old.Client(Memory, ""), address), "the old CA is no longer trusted")
+	old := openSource(t, before, Worker, "a", zap.NewNop())
+	require.Error(t, callOnce(t, old.Client(Memory, ""), address), "the old CA is no longer trusted")
 }
 
 // An invalid file is logged once, and the last keys stay in use.

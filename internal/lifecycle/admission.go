@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// step is a step that runs.
-type step struct {
+// runningStep is a step that runs.
+type runningStep struct {
 	traceID string // for the transition at its end
 	cancel  context.CancelCauseFunc
 }
@@ -30,7 +30,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, err
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &step{traceID(ctx), cancel}
+	admitted := &runningStep{traceID(ctx), cancel}
 	i.steps[admitted] = struct{}{}
 	i.record.InFlight++
 	i.record.metrics.TotalRequests++
@@ -62,7 +62,7 @@ func checkAdmission(s Status) error {
 
 // endStep ends a step. Only BUSY changes, so that a step that ends during a shutdown does not revive the
 // instance (LC-29b).
-func (i *Instance) endStep(s *step, err error) {
+func (i *Instance) endStep(s *runningStep, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s.cancel(nil)

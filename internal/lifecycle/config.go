@@ -29,8 +29,8 @@ type Config struct {
 	// Start takes the resources of the instance. When it fails, Stop runs, so Stop must cope with a
 	// Start that ended half way.
 	Start func(ctx context.Context) error
-	// Leave removes the instance from the registry. It runs first at shutdown, before steps drain, so
-	// that no new step is routed here.
+	// Leave removes the instance from the registry. It runs first in a shutdown, before steps drain, so that no
+	// new step is routed to the instance.
 	Leave func(ctx context.Context) error
 	// Stop frees what Start took: after each failed start, and last in a shutdown, when no step runs any
 	// more. Its context ends with the deadline of the shutdown.

@@ -52,8 +52,8 @@ type Instance struct {
 
 	mu     sync.Mutex
 	record record
-	steps  map[*step]struct{} // that run
-	pause  *pendingPause      // (nil when no Pause waits for steps)
+	steps  map[*runningStep]struct{} // that run
+	pause  *pendingPause             // (nil when no Pause waits for steps)
 
 	startup   *operation    // of the first Startup (nil before it)
 	startDone chan struct{} // closed when no Start hook will run any more
@@ -75,7 +75,7 @@ func New(cfg Config) *Instance {
 		cfg:       cfg,
 		hooks:     hooks{cfg},
 		record:    newRecord(cfg.Capacity),
-		steps:     map[*step]struct{}{},
+		steps:     map[*runningStep]struct{}{},
 		startDone: make(chan struct{}),
 	}
 }

@@ -41,8 +41,8 @@ func situations() (all []situation) {
 	return all
 }
 
-// after returns the situation that a verb must lead to, and the mode of its failure: the table as a function.
-func (p situation) after(verb string) (situation, failure.Mode) {
+// expected returns the situation that a verb must lead to, and the mode of its failure: the table as a function.
+func (p situation) expected(verb string) (situation, failure.Mode) {
 	ended := p.state == ShuttingDown || p.state == Terminated
 	switch verb {
 	case "startup":
@@ -106,9 +106,9 @@ func (p situation) after(verb string) (situation, failure.Mode) {
 	return p, failure.Unknown
 }
 
-// bound returns how long a verb may take. Verbs that wait take until the deadline of their caller. A
+// maxDuration returns how long a verb may take. Verbs that wait take until the deadline of their caller. A
 // shutdown without drain time takes a second (I5), and all others no time at all.
-func (p situation) bound(verb string) time.Duration {
+func (p situation) maxDuration(verb string) time.Duration {
 	switch {
 	case verb == "shutdown":
 		return time.Second
@@ -205,7 +205,7 @@ func TestInstance_EveryVerbDoesWhatTheTableSays(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := walkTo(t, from)
 					defer close(w.free)
-					want, mode := from.after(verb)
+					want, mode := from.expected(verb)
 					before := w.Status().Version
 					ctx, cancel := context.WithTimeout(t.Context(), walkWait)
 					defer cancel()
@@ -216,7 +216,7 @@ func TestInstance_EveryVerbDoesWhatTheTableSays(t *testing.T) {
 					if verb != "shutdown" { // whose error says what failed, although it succeeded
 						require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 					}
-					require.LessOrEqual(t, took, from.bound(verb))
+					require.LessOrEqual(t, took, from.maxDuration(verb))
 					require.Equal(t, want, w.situation())
 					require.Equal(t, want.state == from.state, w.Status().Version == before, "the version grows with each transition only")
 					checkHistory(t, w.Instance)

@@ -41,7 +41,8 @@ func (r *run) answerIncomplete() error {
 	return r.Events.Emit(event.Answer{Text: text, Reason: event.MaxIterations, Iterations: r.maxIterations})
 }
 
-// endedAnswer returns the answer of a turn that a handler ended: what was said last. It is nil while the turn continues.
+// endedAnswer returns the answer of a turn that a handler ended, which is the last text. It is nil while the turn
+// continues.
 func (r *run) endedAnswer() *event.Answer {
 	if !r.Progress.Ended() {
 		return nil
@@ -58,7 +59,7 @@ func (r *run) stoppedAnswer() *event.Answer {
 	return &event.Answer{Text: text, Reason: event.Stopped}
 }
 
-// lastText returns what the model said last in this turn, or "".
+// lastText returns the last text of the model in this turn (empty if there is none).
 func (r *run) lastText() string {
 	for _, m := range slices.Backward(r.turn.Messages()) {
 		if m.Role == conversation.RoleUser && m.Author == "" {

@@ -54,13 +54,13 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 		budget.ToolCalls:  {func(l *budget.Limits) { l.ToolCalls = 3 }, 2, 3},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			round := calls("spy", "spy")
+			round := toolCallsReply("spy", "spy")
 			round.Usage = spent
 			model := scripted.New(round, round, scripted.Say("done"))
 			ran := 0
 			in := input("go")
 			in.Budget = newLedger(c.limit)
-			_, err := drive(t.Context(), loop.Loop{Model: model, Tools: observingTools(t, func(context.Context) { ran++ })}, in, ignoreEvents)
+			_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: observingTools(t, func(context.Context) { ran++ })}, in, ignoreEvents)
 			requireBudgetRefusal(t, err, kind)
 			require.Len(t, model.Requests(), c.models)
 			require.Equal(t, c.tools, ran)
@@ -73,37 +73,37 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	}
 }
 
-// A request that is as large as the rest of the budget is refused by its estimate, and not sent.
+// A request whose estimate exceeds the rest of the budget is rejected and not sent.
 func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	model := scripted.New(scripted.Say("done"))
 	in := input(fmt.Sprintf("%0400d", 7)) // about 100 tokens
 	in.Budget = newLedger(func(l *budget.Limits) { l.Tokens = 100 })
-	_, err := drive(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
 	requireBudgetRefusal(t, err, budget.Tokens)
 	require.Empty(t, model.Requests())
 }
 
-// When the budget does not suffice for all concurrent tools, none of them runs and the journal has none.
+// If the budget does not suffice for all concurrent tools, none of them runs or is in the journal.
 func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
 	in := input("go")
 	in.Journal, in.Budget = j, newLedger(func(l *budget.Limits) { l.ToolCalls = 1 })
-	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
 	requireBudgetRefusal(t, err, budget.ToolCalls)
 	require.Empty(t, w.did)
 	require.Len(t, j.durable, 1, "the reply of the model, and no intent of a tool: %v", j.durable)
 }
 
 func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
-	round := calls("spy", "spy")
+	round := toolCallsReply("spy", "spy")
 	round.Usage = execution.Usage{InputTokens: 90, OutputTokens: 30}
 	ran := 0
 	in := input("go")
 	in.Budget = newLedger(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 6, ran)
@@ -117,27 +117,27 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	require.Equal(t, []string{"limits.to", "limits.to"}, emitted, "once of tokens, once of tool calls")
 }
 
-// Calls that the journal has were counted by the attempt that made them.
+// Calls in the journal were counted by the attempt that made them.
 func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	replies := []scripted.Reply{scripted.Call(toolCall("1", "read", "a")), scripted.Call(toolCall("2", "idempotent", "b")), scripted.Say("done")}
 	first := input("go")
 	first.Journal, first.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls = 2 })
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
 	requireBudgetRefusal(t, err, budget.ModelCalls)
 
 	second := input("go")
 	second.Journal, second.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
-	out, err := drive(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.EqualValues(t, 1, second.Budget.Used().ModelCalls)
 	require.Zero(t, second.Budget.Used().ToolCalls)
 }
 
-// No handler gets around the budget: neither one that answers for a failed model, nor one that asks the model
-// itself and ignores the refusal.
+// No handler can bypass the budget: neither one that answers for a failed model, nor one that asks the model
+// itself and ignores the rejection.
 func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 	stand := hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}
@@ -145,7 +145,7 @@ func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 	})
 	in := input("go", stand)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 0 })
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New()}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New()}, in, ignoreEvents)
 	requireBudgetRefusal(t, err, budget.ModelCalls)
 
 	asks := hook.AfterLLM(func(ctx context.Context, reply *hook.LLMReply) error {
@@ -154,6 +154,6 @@ func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 	})
 	in = input("go", asks)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 1 })
-	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, ignoreEvents)
+	_, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, ignoreEvents)
 	requireBudgetRefusal(t, err, budget.ModelCalls)
 }

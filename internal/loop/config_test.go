@@ -37,7 +37,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	set, err := tool.NewSet(both...)
 	require.NoError(t, err)
 	model := scripted.New(scripted.Call(toolCall("1", "left", "a"), toolCall("2", "bad name!", "b"), toolCall("3", "right", "c")), scripted.Say("done"))
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	var statuses []event.ToolStatus
@@ -47,8 +47,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	require.Equal(t, []event.ToolStatus{event.ToolSuccess, event.ToolNotFound, event.ToolSuccess}, statuses, "in the order of the calls")
 }
 
-// Handlers get the turn, its memory and its trace.
-//
+// Handlers can read the turn, its memory and its trace.
 // Req: LP-3
 func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	var seen hook.Info
@@ -68,7 +67,7 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
 		Memory: hook.NewMemory(artifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, []string{"a"}, calls)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// outcome is the sum of the events of a run.
+// outcome collects the results of a run from its events.
 type outcome struct {
 	event.Answer
 	Messages []conversation.Message
@@ -19,8 +19,8 @@ type outcome struct {
 	Usage    execution.Usage
 }
 
-// drive reads a run to its end. Payloads that are not internal go to emit, whose error ends the run.
-func drive(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
+// runToEnd reads a run to its end. Payloads that are not internal go to emit, whose error ends the run.
+func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
 	for e, err := range l.Run(ctx, in) {
 		if err != nil {
 			return out, err

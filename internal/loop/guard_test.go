@@ -67,7 +67,7 @@ func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := input("Send, and read.")
 	in.Only = mail
-	out, err := drive(t.Context(), l, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "it asked for these before it had read anything")
 	last := out.Calls[len(out.Calls)-1]
@@ -82,13 +82,13 @@ func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
 func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
-	out, err := drive(t.Context(), l, input("Add."), ignoreEvents)
+	out, err := runToEnd(t.Context(), l, input("Add."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"add": 1}, ran)
 	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, statuses(out))
 
 	l.Model = scripted.New(toolCalls("send"), scripted.Say("done"))
-	out, err = drive(t.Context(), l, input("Send."), ignoreEvents)
+	out, err = runToEnd(t.Context(), l, input("Send."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, statuses(out))
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
@@ -103,7 +103,7 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 		emitted := &recorder{}
 		in := input("Read and send.")
 		in.Only, in.Journal = mail, j
-		out, err := drive(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
+		out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
 		return out, emitted
 	}
@@ -126,7 +126,7 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
-	out, err := drive(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "sent", out.Text)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
@@ -142,7 +142,7 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 	})
 	in := input("Read and send.", allow)
 	in.Only = mail
-	_, err := drive(t.Context(), loop.Loop{
+	_, err := runToEnd(t.Context(), loop.Loop{
 		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),
 	}, in, ignoreEvents)
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func handlerFor(name string, fn func(*hook.Turn) error) hook.Handler {
 
 // configThatReaches returns an agent whose turn reaches the named event.
 func configThatReaches(t *testing.T, name string) agent.Config {
-	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(calls("fail"), scripted.Say("done"))}
+	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
 	switch name {
 	case "on_llm_error":
 		c.Model = scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
@@ -58,8 +58,7 @@ var hooks = []string{
 	"on_error", "after_each_tool", "after_tools", "after_iteration", "on_stop_signal", "after_agent", "on_complete",
 }
 
-// A turn runs as usual up to the handler that fails, and ends there with its error. A panic counts as an error.
-//
+// A turn runs up to the handler that fails, and ends there with its error. A panic counts as an error.
 // Req: CO-40, CO-41, C-10
 func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
@@ -104,7 +103,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen []*hook.Call
-			model := scripted.New(calls("echo", "nothing"), scripted.Say("done"))
+			model := scripted.New(toolCallsReply("echo", "nothing"), scripted.Say("done"))
 			c := agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
 				handlerFor("before_each_tool", fn),
 				hook.OnError(func(_ context.Context, c *hook.Call) error {
@@ -115,7 +114,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 			}}
 			w := turn(t, c, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
-			require.Contains(t, w.text(), ran(1, event.ToolError))
+			require.Contains(t, w.text(), toolLog(1, event.ToolError))
 			require.Len(t, seen, 2, "and the tool that there is not")
 			require.True(t, strings.HasPrefix(model.Requests()[1].Messages[2].Text, "Error: the handler before_each_tool failed"))
 		})
@@ -127,7 +126,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 // Req: AD-31
 func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		model := scripted.New(calls("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
+		model := scripted.New(toolCallsReply("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
 		w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
 			hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
@@ -203,7 +202,7 @@ func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
 	w := turn(t, agent.Config{
-		Model: scripted.New(calls("echo"), calls("echo"), scripted.Say("done")), Tools: toolbox(t, nil), Handlers: []hook.Handler{compact},
+		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: toolbox(t, nil), Handlers: []hook.Handler{compact},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 	require.Contains(t, w.text(), ">tool_call:1 ")
@@ -242,7 +241,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 		}
 		return nil
 	}))
-	asking := calls("echo", "echo")
+	asking := toolCallsReply("echo", "echo")
 	asking.Usage = execution.Usage{InputTokens: 32_000}
 	w := turn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: toolbox(t, nil), Handlers: watching}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
@@ -306,13 +305,13 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 			in := input("go", tc.handler)
 			in.Journal = j
 			model := scripted.New(scripted.Say("first"), scripted.Say("good"))
-			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{after: tc.heard}).emit)
+			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{after: tc.heard}).emit)
 			require.ErrorIs(t, err, errKilled)
 
 			in = input("go", tc.handler)
 			in.Journal = j
 			model = scripted.New(scripted.Say("second"), scripted.Say("never"))
-			out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
+			out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 			if name == "a tool" {
 				require.Equal(t, "first", out.Messages[1].Text, "the tool had heard the first reply")
@@ -332,7 +331,7 @@ func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
 		return nil
 	}))
 	in.Journal = j
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Len(t, j.durable, 1)
 	require.Equal(t, "first", j.durable[0].Reply.Text)

@@ -43,9 +43,9 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	outside := func(ctx context.Context) { require.Equal(t, hook.Running{}, hook.InTool(ctx)) }
 	call := func(ctx context.Context, _ *hook.Call) error { outside(ctx); return nil }
 	in := input("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
-	model := scripted.New(calls("spy", "fail"), scripted.Call(toolCall("3", "spy", "x")), scripted.Say("done"))
+	model := scripted.New(toolCallsReply("spy", "fail"), scripted.Call(toolCall("3", "spy", "x")), scripted.Say("done"))
 	var got recorder
-	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
 	require.NoError(t, err)
 	outside(t.Context())
 	require.Equal(t, "no tool is running", hook.Running{}.String())
@@ -94,7 +94,7 @@ func TestInTool_IsZeroAfterTheTool(t *testing.T) {
 				require.Equal(t, hook.Running{}, <-later)
 				return nil
 			}))
-			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls(name), scripted.Say("done")), Tools: set}, in, ignoreEvents)
+			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply(name), scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 		})
 	}
@@ -118,8 +118,8 @@ func TestInTool_SeparatesTurnsAndCalls(t *testing.T) {
 		turns.Go(func() {
 			id := fmt.Sprint("turn ", n)
 			in := loop.Input{Turn: hook.New(hook.Start{Info: hook.Info{TurnID: id}, Messages: []conversation.Message{conversation.User(id)}})}
-			l := loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: true}
-			_, err := drive(t.Context(), l, in, ignoreEvents)
+			l := loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: true}
+			_, err := runToEnd(t.Context(), l, in, ignoreEvents)
 			failed[n] = err
 		})
 	}

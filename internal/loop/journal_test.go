@@ -119,7 +119,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		in := loop.Input{Journal: j, Key: key}
 		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
 		d := &killedConsumer{after: after}
-		out, err := drive(t.Context(), l, in, d.emit)
+		out, err := runToEnd(t.Context(), l, in, d.emit)
 		if err == nil {
 			require.Greater(t, after, 10, "the run was long enough")
 			require.Len(t, out.Messages, 9)
@@ -135,7 +135,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 			}
 		}
 		l.Model = script(replies)
-		out, err = drive(t.Context(), l, in, ignoreEvents)
+		out, err = runToEnd(t.Context(), l, in, ignoreEvents)
 		require.NoError(t, err)
 		require.Equal(t, "Done.", out.Text)
 		require.Equal(t, 3, out.Usage.ModelCalls, "also those of the lost attempt")
@@ -158,11 +158,11 @@ func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := drive(t.Context(), l, in, (&killedConsumer{after: 2}).emit) // lost after the call, before its result is durable
+	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit) // lost after the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
-	out, err := drive(t.Context(), l, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Done.", out.Text)
 	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.did)
@@ -172,12 +172,12 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := drive(t.Context(), l, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
 	var seen recorder
-	out, err := drive(t.Context(), l, in, seen.emit)
+	out, err := runToEnd(t.Context(), l, in, seen.emit)
 	require.NoError(t, err)
 	require.Len(t, w.did, 1)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
@@ -193,7 +193,7 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	// Later attempts see the same.
 	require.NoError(t, j.Sync(t.Context()))
 	l.Model = scripted.New(scripted.Say("Still not."))
-	out, err = drive(t.Context(), l, in, ignoreEvents)
+	out, err = runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
 	require.Len(t, w.did, 1)
@@ -202,7 +202,7 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 func TestRun_FailsWhenItDiffersFromTheJournal(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := drive(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{after: 4}).emit)
+	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{after: 4}).emit)
 	require.ErrorIs(t, err, errKilled)
 
 	for name, change := range map[string]func(*execution.Entry){
@@ -216,7 +216,7 @@ func TestRun_FailsWhenItDiffersFromTheJournal(t *testing.T) {
 			if changed.durable[1].Number == 1 {
 				changed.durable = changed.durable[1:2]
 			}
-			_, err := drive(t.Context(), l, loop.Input{Journal: changed}, ignoreEvents)
+			_, err := runToEnd(t.Context(), l, loop.Input{Journal: changed}, ignoreEvents)
 			require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 			require.ErrorContains(t, err, "changed under a running step")
 		})
@@ -228,7 +228,7 @@ func TestRun_SyncsOnlyForToolsWithAnEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j, w := &fakeJournal{}, &toolRuns{}
 			l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
-			_, err := drive(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
+			_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, want, j.syncs)
 		})
@@ -240,7 +240,7 @@ func TestRun_EndsWhenTheJournalIsFenced(t *testing.T) {
 	fenced := failure.New(failure.Fenced, "test", "another worker has the step")
 	j := &fakeJournal{fail: fenced}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := drive(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
+	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 	require.ErrorIs(t, err, fenced)
 	require.Equal(t, []string{"read "}, w.did, "nothing with an effect ran")
 }
@@ -252,14 +252,14 @@ func TestWith_KeepsAStarter(t *testing.T) {
 	require.Equal(t, execution.Read, tool.EffectOf(tool.With(execution.Read, plain)))
 	_, starts := tool.With(execution.Read, plain).(tool.Starter)
 	require.False(t, starts)
-	wrapped := tool.With(execution.Idempotent, started{plain})
+	wrapped := tool.With(execution.Idempotent, startedTool{plain})
 	_, starts = wrapped.(tool.Starter)
 	require.True(t, starts)
 	require.Equal(t, execution.Idempotent, tool.EffectOf(wrapped))
 	require.Empty(t, cmp.Diff(plain.Spec(), wrapped.Spec()))
 }
 
-type started struct{ tool.Tool }
+type startedTool struct{ tool.Tool }
 
-func (started) Start(context.Context) error { return nil }
-func (started) Close() error                { return nil }
+func (startedTool) Start(context.Context) error { return nil }
+func (startedTool) Close() error                { return nil }

@@ -73,7 +73,7 @@ func (h *loginScenario) turn(answers ...execution.Answer) outcome {
 		in.Broker = h.broker.For("s1")
 	}
 	var got recorder
-	out, err := drive(execution.WithAuth(ctx, h.brings), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)
+	out, err := runToEnd(execution.WithAuth(ctx, h.brings), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)
 	require.NoError(h.t, err)
 	h.events, h.journal.pending = got.events, nil
 	return out
@@ -94,7 +94,7 @@ func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.
 //
 // Req: LP-37
 func TestLogin_CallWaitsForACredential(t *testing.T) {
-	h := newLoginScenario(t, calls("free", "post", "free"), calls("post", "fetch"), scripted.Say("done"))
+	h := newLoginScenario(t, toolCallsReply("free", "post", "free"), toolCallsReply("post", "fetch"), scripted.Say("done"))
 	out := h.turn()
 	want := execution.Pending{
 		ID: "2-7-3", CallID: "2", Tool: "post", Arguments: `{"word": "2"}`, Needs: execution.NeedAuth, Risk: execution.AtMostOnce,
@@ -134,7 +134,7 @@ func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 		}, "it was not sealed to the key of this call"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newLoginScenario(t, calls("post"), scripted.Say("done"))
+			h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 			first := h.turn().Pending[0]
 			spoilt := sealedAnswer(t, first, "hunter2")
 			tc.spoil(h, &spoilt)
@@ -157,7 +157,7 @@ func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 // Req: LP-37, OC-33
 func TestLogin_AnswerAfterTheExpiryOfTheKeyIsADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newLoginScenario(t, calls("post"), calls("post"), scripted.Say("done"))
+		h := newLoginScenario(t, toolCallsReply("post"), toolCallsReply("post"), scripted.Say("done"))
 		first := h.turn().Pending[0]
 		time.Sleep(15*time.Minute + time.Nanosecond)
 		late := sealedAnswer(t, first, "hunter2")
@@ -175,7 +175,7 @@ func TestLogin_AnswerAfterTheExpiryOfTheKeyIsADenial(t *testing.T) {
 
 func TestLogin_AppliesDenialAndStop(t *testing.T) {
 	for verdict, ends := range map[execution.Verdict]event.Reason{execution.Deny: event.Natural, execution.Stop: event.Stopped} {
-		h := newLoginScenario(t, calls("post"), scripted.Say("done"))
+		h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 		p := h.turn().Pending[0]
 		settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
 		require.NoError(t, err)
@@ -187,14 +187,14 @@ func TestLogin_AppliesDenialAndStop(t *testing.T) {
 }
 
 func TestLogin_DoesNotAskForACredentialOfTheTurn(t *testing.T) {
-	h := newLoginScenario(t, calls("post", "free"), scripted.Say("done"))
+	h := newLoginScenario(t, toolCallsReply("post", "free"), scripted.Say("done"))
 	h.brings = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("hunter2")}}
 	require.Equal(t, []string{"did 1", "truehunter2"}, results(h.turn()))
 }
 
 // The next call of a tool whose credential was rejected waits for another one.
 func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
-	h := newLoginScenario(t, calls("post"), calls("post"), scripted.Say("done"))
+	h := newLoginScenario(t, toolCallsReply("post"), toolCallsReply("post"), scripted.Say("done"))
 	h.brings, h.wrong = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("old")}}, "old"
 	out := h.turn()
 	require.Contains(t, results(out)[0], "the credential mailbox was not taken: it has expired")
@@ -213,7 +213,7 @@ func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 	login := hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { c.Login(ctx, mailbox); return nil })
 	for name, handlers := range map[string][]hook.Handler{"of the tool": {wait}, "approval first": {wait, login}, "login first": {login, wait}} {
 		t.Run(name, func(t *testing.T) {
-			h := newLoginScenario(t, calls("post"), scripted.Say("done"))
+			h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 			h.handlers = handlers
 			p := h.turn().Pending[0]
 			require.Equal(t, "It posts. The agent test needs the credential mailbox for post.", p.Reason)
@@ -226,7 +226,7 @@ func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 
 // Concurrent calls each wait; one credential is enough for a tool.
 func TestLogin_ConcurrentCallsEachWait(t *testing.T) {
-	h := newLoginScenario(t, calls("post", "post", "fetch"), scripted.Say("done"))
+	h := newLoginScenario(t, toolCallsReply("post", "post", "fetch"), scripted.Say("done"))
 	h.parallel = true
 	out := h.turn()
 	require.Len(t, out.Pending, 3)
@@ -239,7 +239,7 @@ func TestLogin_ConcurrentCallsEachWait(t *testing.T) {
 }
 
 func TestLogin_ToolFailsWithoutABroker(t *testing.T) {
-	h := newLoginScenario(t, calls("post"), scripted.Say("done"))
+	h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 	h.broker = nil
 	require.Contains(t, results(h.turn())[0], "post lacks the credential mailbox, and nobody can be asked for it here")
 	require.Empty(t, h.did)

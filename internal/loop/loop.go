@@ -40,7 +40,7 @@ const (
 // ReasonMaxIterations is the reason of the warning that a turn stopped at its limit.
 const ReasonMaxIterations = "MAX_ITERATIONS"
 
-// Loop is what does not change between runs. It may run many times at once.
+// Loop holds the settings that do not change between runs. It may run many times at once.
 type Loop struct {
 	Model         llm.Model
 	Tools         *tool.Set // nil when there are none
@@ -53,7 +53,7 @@ type Loop struct {
 	Guard tool.Guard
 }
 
-// Input is what one run is given.
+// Input holds the input of one run.
 type Input struct {
 	System  string
 	Turn    *hook.Control // of the turn, with its messages and handlers (nil makes a new one)

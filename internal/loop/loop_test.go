@@ -56,7 +56,7 @@ func toolCall(id, name, said string) conversation.ToolCall {
 func TestLoop_AnswersWithoutTools(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"Hel", "lo"}, Usage: execution.Usage{InputTokens: 3, OutputTokens: 2}})
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
 	require.NoError(t, err)
 
 	usage := execution.Usage{InputTokens: 3, OutputTokens: 2, ModelCalls: 1}
@@ -75,7 +75,7 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	model := scripted.New(scripted.Reply{Thought: "The user greets.", Deltas: []string{"Hel", "lo"}})
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "Hello", out.Text)
 	require.Equal(t, []event.Payload{
@@ -88,7 +88,7 @@ func TestLoop_WarnsOfAnIncompleteAnswer(t *testing.T) {
 	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
 		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})
 		var got recorder
-		out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+		out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
 		require.NoError(t, err)
 		require.Equal(t, "Hel", out.Text)
 		var reasons []string
@@ -113,7 +113,7 @@ func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 	)
 	var calls []string
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 2, out.Iterations)
@@ -161,7 +161,7 @@ func TestLoop_AssignsMissingCallIDs(t *testing.T) {
 		scripted.Say("done"),
 	)
 	var calls []string
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), new(recorder).emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), new(recorder).emit)
 	require.NoError(t, err)
 
 	seen := map[string]bool{}
@@ -180,7 +180,7 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("never"))
 	var calls []string
 	var got recorder
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, "Task incomplete: Maximum iterations (2) reached.", out.Text)
@@ -191,7 +191,7 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
 	model := scripted.New(scripted.Fail(failure.New(failure.PolicyRateLimit, "test", "slow down")))
 	in := input("hi")
-	_, err := drive(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
 }
@@ -210,7 +210,7 @@ func TestLoop_ReportsWhyItsContextEnded(t *testing.T) {
 			ctx, cancel := tc.context(t.Context())
 			model := scripted.New(scripted.Reply{Wait: make(chan struct{})})
 			cancel()
-			_, err := drive(ctx, loop.Loop{Model: model}, input("hi"), new(recorder).emit)
+			_, err := runToEnd(ctx, loop.Loop{Model: model}, input("hi"), new(recorder).emit)
 			require.True(t, failure.Is(err, tc.want), "%v", err)
 		})
 	}
@@ -229,7 +229,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 
 	var got recorder
 	model := scripted.New(scripted.Call(toolCall("1", "slow", "a"), toolCall("2", "slow", "b")))
-	_, err = drive(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	_, err = runToEnd(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	finished, ok := got.events[len(got.events)-1].(event.ToolFinished)
 	require.True(t, ok)
@@ -239,7 +239,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 func TestLoop_EndsWhenItsConsumerStops(t *testing.T) {
 	broken := errors.New("the stream is gone")
 	model := scripted.New(scripted.Say("hello"), scripted.Say("never"))
-	_, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
 	require.ErrorIs(t, err, broken)
 	require.Len(t, model.Requests(), 1)
 }
@@ -255,7 +255,7 @@ func TestLoop_BoundsTheResultOfATool(t *testing.T) {
 
 	var got recorder
 	model := scripted.New(scripted.Call(toolCall("1", "loud", "a")), scripted.Say("done"))
-	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxText)
 	for _, e := range got.events {

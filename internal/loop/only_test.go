@@ -29,7 +29,7 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "nothing", "b")), scripted.Say("done"))
 		in := input("go")
 		in.Only = c.only
-		out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
+		out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 		require.NoError(t, err, name)
 		require.Equal(t, "done", out.Text)
 		var offered []string
@@ -45,7 +45,7 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		require.Equal(t, c.refused, out.Messages[1].Text, "the model reads it")
 	}
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
-	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Len(t, model.Requests()[0].Tools, 4, "all")
 	require.Equal(t, []string{"a"}, calls)

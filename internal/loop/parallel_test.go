@@ -71,9 +71,9 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 				j := &fakeJournal{}
 				in := input("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
 				in.Journal = j
-				model := scripted.New(calls("meet0", "meet1", "meet2"), scripted.Say("done"))
+				model := scripted.New(toolCallsReply("meet0", "meet1", "meet2"), scripted.Say("done"))
 				var got recorder
-				out, err := drive(t.Context(), loop.Loop{Model: model, Tools: barrierTools(t, order), Parallel: true}, in, got.emit)
+				out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: barrierTools(t, order), Parallel: true}, in, got.emit)
 				require.NoError(t, err)
 
 				require.Equal(t, []string{"before 1", "before 2", "before 3", "after 1", "after 2", "after 3"}, log)
@@ -107,8 +107,8 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 	}, numbers)
 }
 
-// steadyModel answers only by what it is asked, so it does not matter how often: two rounds of tools, then an answer, and
-// whatever a handler asks.
+// steadyModel is a model whose reply depends on the request alone: two rounds of tools, then an answer, and a
+// reply to each question of a handler.
 type steadyModel struct{ asked int }
 
 func (o *steadyModel) Name() string { return "oracle/model" }
@@ -172,7 +172,7 @@ func TestRun_EndsTheSameWhereverAnAttemptWasLost(t *testing.T) {
 						}
 						in, model := input("go", handlers...), &steadyModel{}
 						in.Journal, in.Key = j, key
-						out, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
+						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
 						return model, finalState{out, in.Turn.ChangesToStore()}, err
 					}
 					all, whole, err := run(&fakeJournal{}, &toolRuns{}, ignoreEvents)
@@ -222,7 +222,7 @@ func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
 	in := input("go")
 	in.Journal = j
 	var got recorder
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
 	require.ErrorContains(t, err, "changed under a running step")
 	require.Empty(t, w.did)
 	for _, e := range got.events {

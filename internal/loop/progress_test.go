@@ -36,7 +36,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 			in := input("go")
 			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
 			var emitted []string
-			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
+			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
 				switch p := p.(type) {
 				case event.ToolStarted:
 					emitted = append(emitted, "start "+p.CallID)
@@ -72,7 +72,7 @@ func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
 		<-ctx.Done()
 	})
 	gone := errors.New("gone")
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("spy"), scripted.Say("done")), Tools: set}, input("go"), func(p event.Payload) error {
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, input("go"), func(p event.Payload) error {
 		if _, ok := p.(event.ToolProgress); ok {
 			return gone
 		}
@@ -91,14 +91,14 @@ func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 		"it said all":        {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
 		"it was cut":         {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
 		"it declined":        {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
-		"it calls":           {[]scripted.Reply{calls("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
+		"it calls":           {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
 		"a filter stops it":  {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
 		"it fails otherwise": {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []event.Finish
 			set := observingTools(t, func(context.Context) {})
-			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
+			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
 				if call, ok := p.(event.ModelCall); ok {
 					got = append(got, call.Finish)
 				}

@@ -20,9 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Messages stay in order whatever models say and handlers do: in thousands of turns of models and handlers that make
-// random moves, and also let calls wait.
-//
+// Messages stay in order whatever models and handlers do. The test runs thousands of turns of models and handlers
+// that make random moves, and also let calls wait.
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
 func TestLoop_KeepsMessagesInOrderWhateverHandlersDo(t *testing.T) {
 	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
@@ -201,7 +200,7 @@ func (w *randomTurn) act(name string, t *hook.Turn) error {
 	return nil
 }
 
-// check checks what a turn left.
+// check checks the result of a turn.
 func (w *randomTurn) check(messages []conversation.Message, failed error) {
 	if failed == nil {
 		last := w.events[len(w.events)-1].Payload
@@ -294,14 +293,14 @@ func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 		"a result without a call":  func(t *hook.Turn) { t.Messages()[0] = conversation.Message{Role: conversation.RoleTool} },
 		"one result added twice":   func(t *hook.Turn) { t.Add(t.Messages()[2]) },
 		"a call without a result": func(t *hook.Turn) {
-			t.Add(conversation.Message{Role: conversation.RoleAssistant, ToolCalls: calls("echo").ToolCalls})
+			t.Add(conversation.Message{Role: conversation.RoleAssistant, ToolCalls: toolCallsReply("echo").ToolCalls})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := tool.NewSet(toolbox(t, nil)...)
 			require.NoError(t, err)
 			model := &randomTurn{rt: t, replies: [][]int{{0}}}
-			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
+			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 				spoil(r.Turn)
 				return nil
 			})), ignoreEvents)

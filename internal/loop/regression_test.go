@@ -47,10 +47,10 @@ func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 		return in
 	}
 	l := loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "down", "a")), scripted.Say("ASIDE"), scripted.Fail(errKilled))}
-	_, err := drive(t.Context(), l, in(), ignoreEvents)
+	_, err := runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	l.Model = scripted.New(scripted.Say("Final."))
-	out, err := drive(t.Context(), l, in(), ignoreEvents)
+	out, err := runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Final.", out.Text)
 	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
@@ -71,10 +71,10 @@ func TestReplay_TakesNoSideCallForAReply(t *testing.T) {
 		in.Journal = j
 		return in
 	}
-	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("ASIDE"), scripted.Fail(errKilled))}, in(), ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("ASIDE"), scripted.Fail(errKilled))}, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	asks = false
-	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("Final."))}, in(), ignoreEvents)
+	_, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("Final."))}, in(), ignoreEvents)
 	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 }
 
@@ -99,10 +99,10 @@ func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 		return in
 	}
 	l := loop.Loop{Tools: w.effects(t), Model: scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "too long")), scripted.Say("shorter"))}
-	_, err := drive(t.Context(), l, in(), ignoreEvents)
+	_, err := runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	l.Model = scripted.New(scripted.Call(toolCall("1", "read", "a"))) // would be asked if the number were free
-	_, err = drive(t.Context(), l, in(), ignoreEvents)
+	_, err = runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled, "the successor goes the same way")
 	require.Empty(t, w.did)
 }
@@ -119,7 +119,7 @@ func TestJournal_RejectsTooMuchState(t *testing.T) {
 	})
 	in := input("go")
 	in.Journal = &fakeJournal{}
-	_, err := drive(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "hoard", "a")))}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "hoard", "a")))}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	require.ErrorContains(t, err, "as an artifact")
 }
@@ -138,7 +138,7 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		in := input("go")
 		model := scripted.New(scripted.Call(toolCall("1", "half", "bad"), toolCall("2", "half", "good")), scripted.Say("done"))
-		_, err := drive(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, ignoreEvents)
+		_, err := runToEnd(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, ignoreEvents)
 		require.NoError(t, err)
 		require.Len(t, in.Turn.ChangesToStore(), 1)
 		require.Contains(t, in.Turn.ChangesToStore(), "good")
@@ -159,7 +159,7 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 			var ran []string
 			in := input("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
 			model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "echo", "b")))
-			_, err := drive(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
+			_, err := runToEnd(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, ran)
 			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))
@@ -178,7 +178,7 @@ func TestParallel_StartsNothingAfterAStop(t *testing.T) {
 	}))
 	in.Journal = j
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
-	out, err := drive(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, w.did)

@@ -25,8 +25,8 @@ import (
 //
 // Req: CO-40, CO-63
 func TestTurn_StopsAtEveryPoint(t *testing.T) {
-	three := calls("echo", "echo", "echo")
-	firstOnly := asks + ran(1, event.ToolSuccess) + skipped(2, 3) + stops
+	three := toolCallsReply("echo", "echo", "echo")
+	firstOnly := logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2, 3) + logStop
 	for name, tc := range map[string]struct {
 		replies []scripted.Reply
 		on      func(stop func()) hook.Handler // stops there
@@ -38,34 +38,34 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 		},
 		"before an iteration": {
 			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(inTurn(stop)) },
-			want: "before_iteration before_llm " + stops,
+			want: "before_iteration before_llm " + logStop,
 		},
 		"before the model": {
 			on: func(stop func()) hook.Handler {
 				return hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { stop(); return nil })
 			},
-			want: "before_iteration before_llm " + stops,
+			want: "before_iteration before_llm " + logStop,
 		},
 		"after the model, that asks for tools": {
 			replies: []scripted.Reply{three},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
-			want: asks + skipped(1, 2, 3) + stops,
+			want: logAsk + skippedLog(1, 2, 3) + logStop,
 		},
 		"after the model, that has answered": {
 			replies: []scripted.Reply{scripted.Say("hello")},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
-			want: says + answers, // completed work wins
+			want: logSay + logAnswer, // completed work wins
 		},
 		"before the tools": {
 			replies: []scripted.Reply{three},
 			on: func(stop func()) hook.Handler {
 				return hook.BeforeTools(func(context.Context, *hook.Round) error { stop(); return nil })
 			},
-			want: asks + skipped(1, 2, 3) + stops,
+			want: logAsk + skippedLog(1, 2, 3) + logStop,
 		},
 		"before a tool": {
 			replies: []scripted.Reply{three},
@@ -77,7 +77,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 					return nil
 				})
 			},
-			want: asks + ran(1, event.ToolSuccess) + "before_each_tool:2 " + skipped(2, 3) + stops,
+			want: logAsk + toolLog(1, event.ToolSuccess) + "before_each_tool:2 " + skippedLog(2, 3) + logStop,
 		},
 		"after a tool": {
 			replies: []scripted.Reply{three},
@@ -87,25 +87,25 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			want: firstOnly,
 		},
 		"after the last tool": {
-			replies: []scripted.Reply{calls("echo")},
+			replies: []scripted.Reply{toolCallsReply("echo")},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterEachTool(func(context.Context, *hook.Call) error { stop(); return nil })
 			},
-			want: asks + ran(1, event.ToolSuccess) + stops,
+			want: logAsk + toolLog(1, event.ToolSuccess) + logStop,
 		},
 		"after the tools": {
-			replies: []scripted.Reply{calls("echo")},
+			replies: []scripted.Reply{toolCallsReply("echo")},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterTools(func(context.Context, *hook.Round) error { stop(); return nil })
 			},
-			want: asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+			want: logAsk + toolLog(1, event.ToolSuccess) + "after_tools " + logStop,
 		},
 		"in a tool that had failed": {
-			replies: []scripted.Reply{calls("fail", "echo")},
+			replies: []scripted.Reply{toolCallsReply("fail", "echo")},
 			on: func(stop func()) hook.Handler {
 				return hook.OnError(func(context.Context, *hook.Call) error { stop(); return nil })
 			},
-			want: asks + ran(1, event.ToolError) + skipped(2) + stops,
+			want: logAsk + toolLog(1, event.ToolError) + skippedLog(2) + logStop,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			}
 			w := turn(t, config, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
-			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 
 			// This handler asks to stop in every turn, so it must not be kept between cases.
 			var now *hook.Turn
@@ -129,7 +129,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			}
 			w = turn(t, config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
-			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 			if w.done.Reason == event.Stopped {
 				require.Equal(t, "The turn was stopped: enough", w.done.Result.Text)
 			}
@@ -147,18 +147,18 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 		reply scripted.Reply
 		want  string
 	}{
-		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + stops},
-		"a model that speaks":          {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + stops},
-		"a tool that can be stopped":   {calls("echo", "stop", "echo"), asks + ran(1, event.ToolSuccess) + ran(2, event.ToolInterrupted) + skipped(3) + stops},
-		"a tool that ends on its way":  {calls("late", "echo"), asks + ran(1, event.ToolSuccess) + skipped(2) + stops},
-		"no tool, and the last answer": {scripted.Say("hello"), says + answers},
+		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + logStop},
+		"a model that speaks":          {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
+		"a tool that can be stopped":   {toolCallsReply("echo", "stop", "echo"), logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolInterrupted) + skippedLog(3) + logStop},
+		"a tool that ends on its way":  {toolCallsReply("late", "echo"), logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2) + logStop},
+		"no tool, and the last answer": {scripted.Say("hello"), logSay + logAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			model := llm.Model(scripted.New(tc.reply))
 			if tc.reply.Wait != nil {
-				model = thinking{scripted.New(tc.reply), stop}
+				model = thinkingModel{scripted.New(tc.reply), stop}
 			}
 			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
 				if token == ">text_delta" && name == "a model that speaks" || token == ">llm_call" && name == "no tool, and the last answer" {
@@ -167,7 +167,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 				return false
 			})
 			require.NoError(t, w.err)
-			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 			if w.done.Reason == event.Stopped {
 				require.NotContains(t, w.done.Result.Text, "never")
 				require.Equal(t, 1, w.done.Result.Usage.ModelCalls, "what was asked was consumed")
@@ -176,13 +176,13 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 	}
 }
 
-// thinking is a model that is stopped while it thinks.
-type thinking struct {
+// thinkingModel is a model that is stopped while it thinks.
+type thinkingModel struct {
 	*scripted.Model
 	stop func()
 }
 
-func (m thinking) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (m thinkingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	m.stop()
 	return m.Model.Generate(ctx, req)
 }
@@ -190,11 +190,11 @@ func (m thinking) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.D
 // Req: CO-63
 func TestTurn_StopsInItsLastIteration(t *testing.T) {
 	w := turn(t, agent.Config{
-		Model: scripted.New(calls("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
+		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
 		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
-	require.Equal(t, strings.Fields(begins+asks+ran(1, event.ToolSuccess)+skipped(2)+stops), strings.Fields(w.text()))
+	require.Equal(t, strings.Fields(logBegin+logAsk+toolLog(1, event.ToolSuccess)+skippedLog(2)+logStop), strings.Fields(w.text()))
 }
 
 // A stop interrupts a handler that asks the model. That is no failure of the handler, and the round is closed.
@@ -217,50 +217,50 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 			"on_stop_signal >answer:stopped >turn_result:stopped",
 		},
 		"before the tools": {
-			[]scripted.Reply{calls("echo", "echo"), wait},
+			[]scripted.Reply{toolCallsReply("echo", "echo"), wait},
 			hook.BeforeTools(func(ctx context.Context, r *hook.Round) error { return ask(ctx, r.Turn) }),
-			asks + skipped(1, 2) + stops,
+			logAsk + skippedLog(1, 2) + logStop,
 		},
 		"before a tool": {
-			[]scripted.Reply{calls("echo", "echo"), wait},
+			[]scripted.Reply{toolCallsReply("echo", "echo"), wait},
 			hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
-			asks + "before_each_tool:1 " + skipped(1, 2) + stops,
+			logAsk + "before_each_tool:1 " + skippedLog(1, 2) + logStop,
 		},
 		"after a tool": {
-			[]scripted.Reply{calls("echo", "echo"), wait},
+			[]scripted.Reply{toolCallsReply("echo", "echo"), wait},
 			hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
-			asks + ran(1, event.ToolSuccess) + skipped(2) + stops,
+			logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2) + logStop,
 		},
 		"after the tools": {
-			[]scripted.Reply{calls("echo"), wait},
+			[]scripted.Reply{toolCallsReply("echo"), wait},
 			hook.AfterTools(func(ctx context.Context, r *hook.Round) error { return ask(ctx, r.Turn) }),
-			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+			logAsk + toolLog(1, event.ToolSuccess) + "after_tools " + logStop,
 		},
 		"after an iteration": {
-			[]scripted.Reply{calls("echo"), wait},
+			[]scripted.Reply{toolCallsReply("echo"), wait},
 			hook.AfterIteration(ask),
-			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+			logAsk + toolLog(1, event.ToolSuccess) + "after_tools " + logStop,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
-			model := &stoppedAtLast{scripted.New(tc.replies...), len(tc.replies), stop}
+			model := &modelStoppedAtLastReply{scripted.New(tc.replies...), len(tc.replies), stop}
 			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
-			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 		})
 	}
 }
 
-// stoppedAtLast is a model that is stopped when it is asked for its last reply.
-type stoppedAtLast struct {
+// modelStoppedAtLastReply is a model that is stopped when it is asked for its last reply.
+type modelStoppedAtLastReply struct {
 	*scripted.Model
 	left int
 	stop func()
 }
 
-func (m *stoppedAtLast) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (m *modelStoppedAtLastReply) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	if m.left--; m.left == 0 {
 		m.stop()
 	}
@@ -343,12 +343,12 @@ func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 			require.NoError(t, err)
 			in := input("go")
 			in.Journal = j
-			_, err = drive(ctx, loop.Loop{Model: scripted.New(calls(effect)), Tools: set}, in, ignoreEvents)
+			_, err = runToEnd(ctx, loop.Loop{Model: scripted.New(toolCallsReply(effect)), Tools: set}, in, ignoreEvents)
 			require.Error(t, err)
 
 			in = input("go")
 			in.Journal = j
-			out, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, ignoreEvents)
+			out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, want, out.Calls[0].Status)
 		})

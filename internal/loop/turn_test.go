@@ -50,40 +50,40 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 	}{
 		"no tools": {
 			replies: []scripted.Reply{scripted.Say("hello")},
-			want:    begins + says + answers,
+			want:    logBegin + logSay + logAnswer,
 			text:    "hello",
 		},
 		"one round of three tools": {
-			replies: []scripted.Reply{calls("echo", "echo", "echo"), scripted.Say("done")},
-			want: begins +
-				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolSuccess) + ran(3, event.ToolSuccess) + "after_tools after_iteration " +
-				says + answers,
+			replies: []scripted.Reply{toolCallsReply("echo", "echo", "echo"), scripted.Say("done")},
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolSuccess) + toolLog(3, event.ToolSuccess) + "after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"two rounds": {
-			replies: []scripted.Reply{calls("echo"), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("done")},
-			want: begins +
-				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
-				asks + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
-				says + answers,
+			replies: []scripted.Reply{toolCallsReply("echo"), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("done")},
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolSuccess) + "after_tools after_iteration " +
+				logAsk + toolLog(2, event.ToolSuccess) + "after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"a tool that fails": {
-			replies: []scripted.Reply{calls("echo", "fail"), scripted.Say("done")},
-			want: begins +
-				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolError) + "after_tools after_iteration " +
-				says + answers,
+			replies: []scripted.Reply{toolCallsReply("echo", "fail"), scripted.Say("done")},
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolError) + "after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"a tool that there is not": {
-			replies: []scripted.Reply{calls("nothing"), scripted.Say("done")},
-			want: begins +
-				asks + ">tool_call:1 >tool_execution:1:not_found on_error:1 after_each_tool:1 >appended:tool:1 after_tools after_iteration " +
-				says + answers,
+			replies: []scripted.Reply{toolCallsReply("nothing"), scripted.Say("done")},
+			want: logBegin +
+				logAsk + ">tool_call:1 >tool_execution:1:not_found on_error:1 after_each_tool:1 >appended:tool:1 after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"a tool that a handler answers for": {
-			replies: []scripted.Reply{calls("echo", "echo"), scripted.Say("done")},
+			replies: []scripted.Reply{toolCallsReply("echo", "echo"), scripted.Say("done")},
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
 					c.Answer("I know")
@@ -92,22 +92,22 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				}
 				return nil
 			})}},
-			want: begins +
-				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolError) + "after_tools after_iteration " +
-				says + answers,
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolError) + "after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"a handler of before_each_tool that fails": {
-			replies: []scripted.Reply{calls("echo", "echo"), scripted.Say("done")},
+			replies: []scripted.Reply{toolCallsReply("echo", "echo"), scripted.Say("done")},
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
 					return errors.New("no")
 				}
 				return nil
 			})}},
-			want: begins +
-				asks + ran(1, event.ToolError) + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
-				says + answers,
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolError) + toolLog(2, event.ToolSuccess) + "after_tools after_iteration " +
+				logSay + logAnswer,
 			text: "done",
 		},
 		"a model that fails, and a handler that answers": {
@@ -116,7 +116,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				f.Respond("later")
 				return nil
 			})}},
-			want: begins + "before_iteration before_llm on_llm_error after_llm >appended:assistant after_iteration " + answers,
+			want: logBegin + "before_iteration before_llm on_llm_error after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "later",
 		},
 		"a handler that answers for the model": {
@@ -124,30 +124,30 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				r.Respond("I know")
 				return nil
 			})}},
-			want: begins + "before_iteration before_llm after_llm >appended:assistant after_iteration " + answers,
+			want: logBegin + "before_iteration before_llm after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "I know",
 		},
 		"the limit of iterations, with nothing said": {
-			replies: []scripted.Reply{calls("echo"), scripted.Call(toolCall("2", "echo", "b"))},
+			replies: []scripted.Reply{toolCallsReply("echo"), scripted.Call(toolCall("2", "echo", "b"))},
 			config:  agent.Config{MaxIterations: 2},
-			want: begins +
-				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
-				asks + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolSuccess) + "after_tools after_iteration " +
+				logAsk + toolLog(2, event.ToolSuccess) + "after_tools after_iteration " +
 				">warning:MAX_ITERATIONS >appended:assistant >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
 			text: "Task incomplete: Maximum iterations (2) reached.",
 		},
 		"the limit of iterations, with something said": {
-			replies: []scripted.Reply{{Deltas: []string{"Let me see."}, ToolCalls: calls("echo").ToolCalls}},
+			replies: []scripted.Reply{{Deltas: []string{"Let me see."}, ToolCalls: toolCallsReply("echo").ToolCalls}},
 			config:  agent.Config{MaxIterations: 1},
-			want: begins +
-				strings.Replace(asks, ">llm_call", ">text_delta >llm_call", 1) + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
+			want: logBegin +
+				strings.Replace(logAsk, ">llm_call", ">text_delta >llm_call", 1) + toolLog(1, event.ToolSuccess) + "after_tools after_iteration " +
 				">warning:MAX_ITERATIONS >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
 			text: "Let me see.",
 		},
 		"a tool that asks the user": {
-			replies: []scripted.Reply{calls("ask", "echo"), scripted.Say("never")},
-			want: begins +
-				asks + ran(1, event.ToolAsked) + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+			replies: []scripted.Reply{toolCallsReply("ask", "echo"), scripted.Say("never")},
+			want: logBegin +
+				logAsk + toolLog(1, event.ToolAsked) + toolLog(2, event.ToolSuccess) + "after_tools after_iteration " +
 				">answer:input_required after_agent on_complete >turn_result:input_required",
 			text: "Which one?",
 		},
@@ -166,7 +166,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 
 // Req: LP-33
 func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
-	failing := func(replies ...scripted.Reply) *watched {
+	failing := func(replies ...scripted.Reply) *watchedTurn {
 		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}, agent.Invocation{}, nil)
 	}
 	one := func(id, name string) scripted.Reply { return scripted.Call(toolCall(id, name, "x")) }
@@ -175,7 +175,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	require.True(t, failure.Is(w.err, failure.ResourceTool), "%v", w.err)
 	reason, _ := errors.AsType[*failure.Error](w.err)
 	require.Equal(t, "consecutive-tool-failures", reason.Facts["reason"])
-	require.True(t, strings.HasSuffix(w.text(), "after_each_tool:3 >appended:tool:3 after_tools "+fails), w.text())
+	require.True(t, strings.HasSuffix(w.text(), "after_each_tool:3 >appended:tool:3 after_tools "+logFail), w.text())
 
 	w = failing(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), one("5", "fail"), scripted.Say("done"))
 	require.NoError(t, w.err, "a success begins the count anew")
@@ -202,24 +202,24 @@ func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 	config := func(replies ...scripted.Reply) agent.Config {
 		return agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}
 	}
-	lost := turn(t, config(calls("echo", "fail", "echo")), journaled(j, agent.Invocation{}), func(token string) bool {
+	lost := turn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
 		return token == ">tool_execution:2:error"
 	})
 	require.Equal(t, ">tool_execution:2:error", lost.log[len(lost.log)-1])
 
-	w := turn(t, config(scripted.Say("done")), journaled(j, agent.Invocation{}), nil)
+	w := turn(t, config(scripted.Say("done")), journaledLog(j, agent.Invocation{}), nil)
 	require.NoError(t, w.err)
-	require.Equal(t, strings.Fields(begins+
+	require.Equal(t, strings.Fields(logBegin+
 		"before_iteration before_llm >llm_call:replayed after_llm >appended:assistant before_tools "+
 		"before_each_tool:1 >tool_execution:1:success:replayed after_each_tool:1 >appended:tool:1 "+
 		"before_each_tool:2 >tool_execution:2:error:replayed on_error:2 after_each_tool:2 >appended:tool:2 "+
-		ran(3, event.ToolSuccess)+"after_tools after_iteration "+says+answers), strings.Fields(w.text()))
+		toolLog(3, event.ToolSuccess)+"after_tools after_iteration "+logSay+logAnswer), strings.Fields(w.text()))
 	require.Equal(t, 2, w.done.Result.Usage.ModelCalls)
 }
 
 // Req: CO-25
 func TestTurn_HandlersChangeWhatTheModelSeesAndWhatRuns(t *testing.T) {
-	model := scripted.New(calls("echo", "fail"), scripted.Say("done"))
+	model := scripted.New(toolCallsReply("echo", "fail"), scripted.Say("done"))
 	w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 			if r.Iteration() == 1 {

@@ -137,7 +137,7 @@ func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
 	in := input("go", handlers...)
 	in.Journal, in.Answers = p.journal, p.answers
 	l := loop.Loop{Model: p, Tools: p.tools, Parallel: p.parallel, MaxFailures: 99}
-	out, err := drive(context.Background(), l, in, (&killedConsumer{after: cmp.Or(after+1, 1<<20) - 1}).emit)
+	out, err := runToEnd(context.Background(), l, in, (&killedConsumer{after: cmp.Or(after+1, 1<<20) - 1}).emit)
 	if keep != nil {
 		p.journal.durable = append(p.journal.durable, p.journal.pending[:keep(len(p.journal.pending))]...)
 	}

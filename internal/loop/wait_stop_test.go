@@ -22,11 +22,11 @@ import (
 //
 // Req: CO-33, CO-63
 func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
-	o := newScenario(t, calls("look", "send", "look", "screen"))
+	o := newScenario(t, toolCallsReply("look", "send", "look", "screen"))
 	o.handlers = append(o.handlers, hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in := input("go", o.handlers...)
 	in.Journal = o.journal
-	out, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: true}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, out.Pending)
@@ -40,7 +40,7 @@ func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 	require.NoError(t, err)
 	in = input("go", hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in.Journal = o.journal
-	out, err = drive(t.Context(), loop.Loop{Model: scripted.New(calls("look", "echo")), Tools: set, Parallel: true}, in, ignoreEvents)
+	out, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("look", "echo")), Tools: set, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Equal(t, []string{"did 1", "Interrupted: the turn was stopped while it ran."}, results(out))
@@ -62,7 +62,7 @@ func (waitingAgentTool) Skip(context.Context, *nested.Call) {}
 
 func TestLoop_BoundsTheWaitingCalls(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {
-		o := newScenario(t, calls("echo"))
+		o := newScenario(t, toolCallsReply("echo"))
 		var err error
 		o.tools, err = tool.NewSet(waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), calling})
 		require.NoError(t, err)

@@ -87,7 +87,7 @@ func (o *scenario) tryTurn(answers ...execution.Answer) (outcome, error) {
 	in.Journal, in.Key, in.Answers = o.journal, key, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got recorder
-	out, err := drive(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
+	out, err := runToEnd(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
 	o.events, o.journal.pending = got.events, nil
 	return out, err
 }
@@ -109,7 +109,7 @@ func (o *scenario) toolEvents() (all []string) {
 	return all
 }
 
-// results returns what the model reads of its calls.
+// results returns the texts that the model reads of its calls.
 func results(out outcome) (all []string) {
 	for _, m := range out.Messages {
 		if m.Role == conversation.RoleTool {
@@ -127,7 +127,7 @@ func answerTo(verdict execution.Verdict, number int, text string) execution.Answ
 //
 // Req: LP-16, LP-32, AD-32
 func TestLoop_EndsAndContinuesWithACallThatWaits(t *testing.T) {
-	o := newScenario(t, calls("look", "send", "look"), scripted.Say("done"))
+	o := newScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
 	out := o.turn()
 	waiting := execution.Pending{
 		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: deadline,
@@ -175,7 +175,7 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newScenario(t, calls(tc.tool), calls("send"), scripted.Say("done"))
+				o := newScenario(t, toolCallsReply(tc.tool), toolCallsReply("send"), scripted.Say("done"))
 				o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 					if !c.AtClient && c.Iteration() == 1 {
 						require.True(t, c.CanWait())
@@ -208,7 +208,7 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 // Req: LP-32
 func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newScenario(t, calls("send", "screen", "send", "send"), scripted.Say("done"))
+		o := newScenario(t, toolCallsReply("send", "screen", "send", "send"), scripted.Say("done"))
 		o.parallel = parallel
 		o.turn()
 		o.turn(answerTo(execution.Deny, 2, "no"))
@@ -230,7 +230,7 @@ func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 //
 // Req: LP-16, C-9
 func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
-	o := newScenario(t, calls("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
+	o := newScenario(t, toolCallsReply("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
 	o.parallel = true
 	out := o.turn()
 	require.Equal(t, "send waits for an approval, and screen waits for a result of the client.", out.Text)
@@ -255,7 +255,7 @@ func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
 // Req: LP-16
 func TestLoop_AsksTheUserOnceNoCallWaits(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newScenario(t, calls("ask", "send"))
+		o := newScenario(t, toolCallsReply("ask", "send"))
 		o.parallel = parallel
 		require.Equal(t, "send waits for an approval.", o.turn().Text)
 		out := o.turn(answerTo(execution.Approve, 3, ""))
@@ -269,8 +269,8 @@ func TestLoop_AsksTheUserOnceNoCallWaits(t *testing.T) {
 // Req: CO-64
 func TestLoop_NoCallWaitsWithoutAJournal(t *testing.T) {
 	o := newScenario(t)
-	call := loop.Loop{Model: scripted.New(calls("send", "screen"), scripted.Say("done")), Tools: o.tools}
-	out, err := drive(t.Context(), call, input("go", askApproval), ignoreEvents)
+	call := loop.Loop{Model: scripted.New(toolCallsReply("send", "screen"), scripted.Say("done")), Tools: o.tools}
+	out, err := runToEnd(t.Context(), call, input("go", askApproval), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
@@ -305,11 +305,11 @@ func TestLoop_ChecksArgumentsBeforeACallWaits(t *testing.T) {
 
 // An allowed tool that was running when its worker was lost is in doubt like any other.
 func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
-	o := newScenario(t, calls("send"), scripted.Say("done"))
+	o := newScenario(t, toolCallsReply("send"), scripted.Say("done"))
 	o.turn()
 	in := input("go", askApproval)
 	in.Journal, in.Answers = o.journal, []execution.Answer{{ID: "0-0-2", Verdict: execution.Approve}}
-	_, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Equal(t, []string{"send 1"}, o.did)
 	o.journal.pending = nil
@@ -327,7 +327,7 @@ func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 //
 // Req: LP-32, AD-32
 func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
-	o := newScenario(t, calls("screen"), scripted.Say("done"))
+	o := newScenario(t, toolCallsReply("screen"), scripted.Say("done"))
 	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", deadline); return nil })}
 	require.Equal(t, execution.NeedApproval, o.turn().Pending[0].Needs)
 	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, nil, nil} {
@@ -341,13 +341,16 @@ func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
 // Everything that was done is durable before the pending calls are emitted.
 func TestLoop_SyncsBeforeItEmitsPendingCalls(t *testing.T) {
 	o := newScenario(t, scripted.Say("I know."))
-	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error { r.ToolCalls = calls("screen").ToolCalls; return nil }))
+	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+		r.ToolCalls = toolCallsReply("screen").ToolCalls
+		return nil
+	}))
 	out := o.turn()
 	require.Len(t, out.Pending, 1)
 	require.Equal(t, 1, o.journal.syncs)
 	require.Len(t, o.journal.durable, 1, "also the reply that a handler added a call to")
 
-	o = newScenario(t, calls("screen"))
+	o = newScenario(t, toolCallsReply("screen"))
 	o.journal.fail = failure.New(failure.Fenced, "test", "another worker has the step")
 	_, err := o.tryTurn()
 	require.ErrorIs(t, err, o.journal.fail)

@@ -16,17 +16,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watch notes the hooks and the events of a turn in the order in which they happen: hooks by their name, events as
-// ">kind", both with the id of the tool call that they are about.
-type watch struct{ log []string }
+// callLog records the hooks and the events of a turn in order: hooks by their name, events as ">kind", both with
+// the id of their tool call.
+type callLog struct{ log []string }
 
-func (w *watch) note(parts ...string) {
+func (w *callLog) note(parts ...string) {
 	parts = append([]string(nil), parts...)
 	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
 
 // plugin returns a handler for each hook.
-func (w *watch) plugin() hook.Plugin {
+func (w *callLog) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
 		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
 	}
@@ -54,7 +54,7 @@ func (w *watch) plugin() hook.Plugin {
 	}}
 }
 
-func (w *watch) event(e event.Event) {
+func (w *callLog) event(e event.Event) {
 	replayed := func(yes bool) string {
 		if yes {
 			return "replayed"
@@ -84,23 +84,23 @@ func (w *watch) event(e event.Event) {
 	}
 }
 
-// watched is what a turn of a watched agent led to.
-type watched struct {
-	watch
+// watchedTurn is the outcome of a turn of a watched agent.
+type watchedTurn struct {
+	callLog
 	done event.TurnResult
 	err  error
 }
 
 // text returns the log without the events of the agent's construction.
-func (w *watched) text() string {
+func (w *watchedTurn) text() string {
 	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
 }
 
 // turn runs one turn of a watched agent, whose own handlers run after the watching ones. The worker is lost
 // where stop says so.
-func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watched {
+func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
 	t.Helper()
-	w := &watched{}
+	w := &watchedTurn{}
 	c.Name = "test"
 	c.Plugins = append([]hook.Plugin{w.plugin()}, c.Plugins...)
 	a, err := agent.New(c)
@@ -126,16 +126,16 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 
 // The parts that the expected logs are composed of.
 const (
-	begins  = ">user_input before_agent after_user_input "
-	asks    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
-	says    = "before_iteration before_llm >text_delta >llm_call after_llm >appended:assistant after_iteration "
-	answers = ">answer:natural after_agent on_complete >turn_result:natural"
-	stops   = "after_iteration on_stop_signal >answer:stopped >turn_result:stopped"
-	fails   = ">turn_result:error"
+	logBegin  = ">user_input before_agent after_user_input "
+	logAsk    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
+	logSay    = "before_iteration before_llm >text_delta >llm_call after_llm >appended:assistant after_iteration "
+	logAnswer = ">answer:natural after_agent on_complete >turn_result:natural"
+	logStop   = "after_iteration on_stop_signal >answer:stopped >turn_result:stopped"
+	logFail   = ">turn_result:error"
 )
 
-// ran is the log of a tool call that ended with status.
-func ran(id int, status event.ToolStatus) string {
+// toolLog is the log of a tool call that ended with status.
+func toolLog(id int, status event.ToolStatus) string {
 	failed := ""
 	if status == event.ToolError {
 		failed = " on_error:" + fmt.Sprint(id)
@@ -143,8 +143,8 @@ func ran(id int, status event.ToolStatus) string {
 	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
 }
 
-// skipped is the log of calls that were answered without running.
-func skipped(ids ...int) string {
+// skippedLog is the log of calls that were answered without running.
+func skippedLog(ids ...int) string {
 	text := ""
 	for _, id := range ids {
 		text += fmt.Sprintf(">appended:tool:%d ", id)
@@ -152,8 +152,8 @@ func skipped(ids ...int) string {
 	return text
 }
 
-// calls is a reply that asks for the tools, with ids from 1.
-func calls(tools ...string) scripted.Reply {
+// toolCallsReply is a reply that asks for the tools, with ids from 1.
+func toolCallsReply(tools ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for i, name := range tools {
 		all = append(all, toolCall(fmt.Sprint(i+1), name, fmt.Sprint(i+1)))
@@ -161,7 +161,7 @@ func calls(tools ...string) scripted.Reply {
 	return scripted.Call(all...)
 }
 
-func journaled(j execution.Journal, inv agent.Invocation) agent.Invocation {
+func journaledLog(j execution.Journal, inv agent.Invocation) agent.Invocation {
 	inv.Step.Journal = j
 	return inv
 }

@@ -157,17 +157,17 @@ func (d Document) At(keys ...any) Place {
 
 // find follows the keys as far as they exist; ok reports whether all of them do.
 func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
-	found, _, ok = follow(node, keys)
+	found, _, ok = followKeys(node, keys)
 	return found, ok
 }
 
 // lineOf returns the line of the last key that exists. For a field it is the line of its name.
 func lineOf(node *yaml.Node, keys []any) int {
-	_, line, _ := follow(node, keys)
+	_, line, _ := followKeys(node, keys)
 	return line
 }
 
-func follow(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
+func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
 	node = resolve(node)
 	if node == nil {
 		return nil, 0, false

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-const header = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\n"
+const manifestHeader = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\n"
 
 func folder(files map[string]string) fstest.MapFS {
 	fsys := fstest.MapFS{}
@@ -47,8 +47,8 @@ func lines(err error) []string { return strings.Split(err.Error(), "\n") }
 
 func TestLoad_ReadsAllDocumentsOfTheRoot(t *testing.T) {
 	docs, err := manifest.Load(folder(map[string]string{
-		"a.yaml":     "---\n" + header + "spec: {model: x}\n---\n# nothing\n---\napiVersion: troupe.dev/v1\nkind: Workflow\nmetadata:\n  name: a\nspec: {}\n",
-		"b.yml":      strings.Replace(header, "name: a", "name: b", 1) + "spec: {}\n",
+		"a.yaml":     "---\n" + manifestHeader + "spec: {model: x}\n---\n# nothing\n---\napiVersion: troupe.dev/v1\nkind: Workflow\nmetadata:\n  name: a\nspec: {}\n",
+		"b.yml":      strings.Replace(manifestHeader, "name: a", "name: b", 1) + "spec: {}\n",
 		"c.txt":      "no manifest",
 		"sub/d.yaml": "nor: this",
 	}))
@@ -65,10 +65,10 @@ func TestLoad_ReportsAllThatIsWrongInAFolder(t *testing.T) {
 	docs, err := manifest.Load(folder(map[string]string{
 		"a.yaml": "apiVersion: troupe.dev/v2\nkind: Agnet\nmetadata:\n  name: A b\nspec: {}\n",
 		"b.yaml": "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata:\n  nam: a\nspecs: {}\n",
-		"c.yaml": header + "spec: {}\n---\n" + header + "spec: {}\n",
-		"d.yaml": header + "spec:\n  - a\n  b: c\n",
-		"e.yaml": header[:len(header)-1] + "\n",
-		"f.yaml": strings.Replace(header, "name: a", "name: f", 1) + "spec: [a]\n",
+		"c.yaml": manifestHeader + "spec: {}\n---\n" + manifestHeader + "spec: {}\n",
+		"d.yaml": manifestHeader + "spec:\n  - a\n  b: c\n",
+		"e.yaml": manifestHeader[:len(manifestHeader)-1] + "\n",
+		"f.yaml": strings.Replace(manifestHeader, "name: a", "name: f", 1) + "spec: [a]\n",
 		"g.yaml": "just a text\n",
 	}))
 	require.Len(t, docs, 2)
@@ -94,7 +94,7 @@ func TestLoad_SaysWhatAnEmptyFolderLacks(t *testing.T) {
 
 func load(t *testing.T, text string) manifest.Document {
 	t.Helper()
-	docs, err := manifest.Load(folder(map[string]string{"a.yaml": header + text}))
+	docs, err := manifest.Load(folder(map[string]string{"a.yaml": manifestHeader + text}))
 	require.NoError(t, err)
 	require.Len(t, docs, 1)
 	return docs[0]
@@ -207,7 +207,7 @@ func TestLoad_RejectsEndlessAliases(t *testing.T) {
 		"spec: {a: &a {b: *a}}\n": "more than 100 levels deep, or contains itself",
 		"spec: {a: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}\n": "more than 100 levels deep",
 	} {
-		_, err := manifest.Load(folder(map[string]string{"a.yaml": header + text}))
+		_, err := manifest.Load(folder(map[string]string{"a.yaml": manifestHeader + text}))
 		require.ErrorContains(t, err, want)
 		require.Regexp(t, `^a\.yaml:\d+: `, err.Error())
 	}

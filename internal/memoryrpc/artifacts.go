@@ -16,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// unnamed is the artifact name of a content that is only staged, without a version.
-const unnamed = "staged"
+// stagedName is the artifact name of a content that is only staged, without a version.
+const stagedName = "staged"
 
 // StageArtifact implements memory.Artifacts.
 func (s *artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: unnamed})
+	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: stagedName})
 	return stored, err
 }
 
@@ -32,7 +32,7 @@ func (s *artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	const op = "memory.AppendArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	put, stored, err := s.begin(ctx, op, h, memory.Artifact{Content: c, Name: unnamed})
+	put, stored, err := s.begin(ctx, op, h, memory.Artifact{Content: c, Name: stagedName})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.A
 
 // chunk sends a piece and returns how many bytes the service has stored then.
 func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
-	// A stream that is over has no room for a chunk; why, it says when it is read.
+	// A stream that has ended takes no chunk. The error is found when the stream is read.
 	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, grpcfailure.FromStatus(op, err)

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	waiting = []execution.Pending{
+	noon         = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	waitingCalls = []execution.Pending{
 		{ID: pendingcall.ID(1, 1, 2), Agent: "clerk", Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval, Until: noon},
 		{ID: pendingcall.ID(1, 1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
 	}
@@ -41,7 +41,7 @@ func TestCheckAnswers_AcceptsMatchingAnswersAndMarksLateOnes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			given := append([]execution.Answer(nil), tc.answers...)
-			checked, err := pendingcall.CheckAnswers(waiting, tc.answers, tc.now)
+			checked, err := pendingcall.CheckAnswers(waitingCalls, tc.answers, tc.now)
 			require.NoError(t, err)
 			require.Empty(t, cmp.Diff(tc.want, checked))
 			require.Empty(t, cmp.Diff(given, tc.answers), "the caller's slice is not changed")
@@ -55,22 +55,22 @@ func TestCheckAnswers_NamesTheInvalidAnswer(t *testing.T) {
 		answers []execution.Answer
 		says    string
 	}{
-		"none":          {waiting, nil, "answers: there is none; waiting: 1-1-2, 1-1-3"},
-		"unknown":       {waiting, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, `answers[0].id: no call "1-2-1" waits here; waiting: 1-1-2, 1-1-3`},
+		"none":          {waitingCalls, nil, "answers: there is none; waiting: 1-1-2, 1-1-3"},
+		"unknown":       {waitingCalls, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, `answers[0].id: no call "1-2-1" waits here; waiting: 1-1-2, 1-1-3`},
 		"nothing waits": {nil, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, "waiting: none"},
 		"twice": {
-			waiting,
+			waitingCalls,
 			[]execution.Answer{{ID: "1-1-2", Verdict: execution.Deny}, {ID: "1-1-2", Verdict: execution.Approve}},
 			`answers[1].id: "1-1-2" is answered twice`,
 		},
-		"no verdict": {waiting, []execution.Answer{{ID: "1-1-2"}}, "say one of [approve deny stop]"},
+		"no verdict": {waitingCalls, []execution.Answer{{ID: "1-1-2"}}, "say one of [approve deny stop]"},
 		"approval of a client's tool": {
-			waiting,
+			waitingCalls,
 			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Approve}},
 			`answers[0].verdict: "approve" does not answer a call of read_clipboard that waits for its result; say one of [succeed fail]`,
 		},
 		"too long": {
-			waiting,
+			waitingCalls,
 			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswer+1)}},
 			"answers[0].text: 262145 bytes, at most 262144",
 		},

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// needs says, for a person, what calls wait for.
+// needs describes for a person what calls wait for.
 var needs = []struct {
 	need execution.Need
 	text string

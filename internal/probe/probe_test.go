@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func ask(b *Board, path string) (int, string) {
+func getProbe(b *Board, path string) (int, string) {
 	w := httptest.NewRecorder()
 	b.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
@@ -25,7 +25,7 @@ func TestBoard_EveryConditionMustHold(t *testing.T) {
 	var seen []bool
 	b.OnChange(func(ready bool) { seen = append(seen, ready) })
 
-	code, body := ask(b, "/readyz")
+	code, body := getProbe(b, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "etcd: not yet\nredis: not yet\n", body)
 
@@ -34,7 +34,7 @@ func TestBoard_EveryConditionMustHold(t *testing.T) {
 	require.True(t, b.Set("redis", nil))
 	require.NoError(t, b.Ready())
 	require.False(t, b.Set("redis", nil), "nothing changed")
-	code, body = ask(b, "/readyz")
+	code, body = getProbe(b, "/readyz")
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "ok\n", body)
 
@@ -44,12 +44,12 @@ func TestBoard_EveryConditionMustHold(t *testing.T) {
 
 func TestBoard_DependenciesDecideNeitherLivenessNorStartup(t *testing.T) {
 	b := NewBoard("redis")
-	code, _ := ask(b, "/startupz")
+	code, _ := getProbe(b, "/startupz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	b.Set("redis", nil)
 	b.Set("redis", errors.New("away"))
 	for path, want := range map[string]int{"/livez": 200, "/startupz": 200, "/readyz": 503} {
-		code, _ := ask(b, path)
+		code, _ := getProbe(b, path)
 		require.Equal(t, want, code, path)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Closers is a stack of what a process has opened. The zero value is ready for use, by one goroutine.
+// Closers is a stack of the resources that a process has opened. The zero value is ready for use, by one
+// goroutine.
 type Closers struct{ opened []io.Closer }
 
 // Add adds something to close.

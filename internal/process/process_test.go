@@ -16,19 +16,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// diary records what the parts do, in order.
-type diary struct {
+// eventDiary records what the parts do, in order.
+type eventDiary struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) add(line string) {
+func (d *eventDiary) add(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, line)
 }
 
-func (d *diary) part(name string) Part {
+func (d *eventDiary) part(name string) Part {
 	return Part{Name: name, Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		d.add("+" + name)
 		ready()
@@ -41,7 +41,7 @@ func (d *diary) part(name string) Part {
 func TestRun_StartsInOrderAndStopsInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &diary{}
+		d := &eventDiary{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { d.add("ready"); cancel() }, d.part("a"), d.part("b"), d.part("c")))
 		require.Equal(t, []string{"+a", "+b", "+c", "ready", "-c", "-b", "-a"}, d.lines)
 	})
@@ -49,7 +49,7 @@ func TestRun_StartsInOrderAndStopsInReverse(t *testing.T) {
 
 func TestRun_APartThatFailsStopsTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &diary{}
+		d := &eventDiary{}
 		broken := Part{Name: "b", Grace: time.Second, Run: func(context.Context, func()) error { return errors.New("no disk") }}
 		err := Run(t.Context(), zap.NewNop(), func() { d.add("ready") }, d.part("a"), broken, d.part("c"))
 		require.EqualError(t, err, "b: no disk")
@@ -66,7 +66,7 @@ func TestRun_AbandonsAPartThatDoesNotStop(t *testing.T) {
 			return nil
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &diary{}
+		d := &eventDiary{}
 		start := time.Now()
 		err := Run(ctx, zap.NewNop(), cancel, d.part("a"), stuck)
 		require.EqualError(t, err, "stuck: did not stop within 1m0s")

@@ -15,10 +15,10 @@ import (
 //
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
-	hearHangups(t)
+	unignoreHangup(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		ctx, stop := Signals(t.Context())
-		d := &diary{}
+		d := &eventDiary{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { require.NoError(t, syscall.Kill(os.Getpid(), signal)) },
 			d.part("a"), d.part("b")))
 		stop()
@@ -26,17 +26,17 @@ func TestSignals_StopTheParts(t *testing.T) {
 	}
 }
 
-// hearHangups stops ignoring SIGHUP, here and in children, because the tests may run under nohup.
-func hearHangups(t *testing.T) {
+// unignoreHangup stops ignoring SIGHUP, here and in children, because the tests may run under nohup.
+func unignoreHangup(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
-// alone runs a test of this binary in a process of its own, started by a shell, and returns how it ended.
-func alone(t *testing.T, script string) syscall.WaitStatus {
+// runAlone runs a test of this binary in a process of its own, started by a shell, and returns how it ended.
+func runAlone(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
-	hearHangups(t)
+	unignoreHangup(t)
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), inChild+"=1")
 	_ = child.Run() // its status tells more
@@ -58,7 +58,7 @@ func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 		}
 	}
-	status := alone(t, `exec "$0" "$@"`)
+	status := runAlone(t, `exec "$0" "$@"`)
 	require.True(t, status.Signaled())
 	require.Equal(t, syscall.SIGTERM, status.Signal())
 }
@@ -73,7 +73,7 @@ func TestSignals_RespectNohup(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		return
 	}
-	status := alone(t, `trap "" HUP; exec "$0" "$@"`)
+	status := runAlone(t, `trap "" HUP; exec "$0" "$@"`)
 	require.True(t, status.Exited())
 	require.Zero(t, status.ExitStatus())
 }

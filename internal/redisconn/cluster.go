@@ -74,8 +74,10 @@ func (p masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// dataless are the commands that a replica answers as its master does.
-var dataless = map[string]bool{"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true}
+// datalessCommands are the commands for which a replica gives the same reply as its master.
+var datalessCommands = map[string]bool{
+	"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true,
+}
 
 // callOnConnect calls OnConnect before the first command about data.
 func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) error {
@@ -83,7 +85,7 @@ func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) erro
 		return nil
 	}
 	for _, cmd := range cmds {
-		if dataless[cmd.Name()] {
+		if datalessCommands[cmd.Name()] {
 			continue
 		}
 		conn := p.node.Conn()

@@ -17,21 +17,21 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// cutting breaks the connection of a command that contains the word, after its reply: the command was executed.
-type cutting struct {
+// connectionCutter breaks the connection of a command that contains the word, after its reply: the command was executed.
+type connectionCutter struct {
 	net.Conn
 	word string
 	due  atomic.Bool
 }
 
-func (c *cutting) Write(b []byte) (int, error) {
+func (c *connectionCutter) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(c.word)) {
 		c.due.Store(true)
 	}
 	return c.Conn.Write(b)
 }
 
-func (c *cutting) Read(b []byte) (int, error) {
+func (c *connectionCutter) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.due.Load() {
 		_ = c.Close()
@@ -40,22 +40,24 @@ func (c *cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cut is a hook that applies cutting to the connections of a node.
-type cut struct{ word string }
+// cutHook is a hook that applies cutting to the connections of a node.
+type cutHook struct{ word string }
 
-func (c cut) DialHook(next redis.DialHook) redis.DialHook {
+func (c cutHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
-		return &cutting{Conn: conn, word: c.word}, err
+		return &connectionCutter{Conn: conn, word: c.word}, err
 	}
 }
 
-func (cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (cutHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (cutHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
-// single returns the URL of a node of a Cluster as a single Redis.
-func single(t *testing.T, cluster string) string {
+// singleNodeURL returns the URL of a node of a Cluster as a single Redis.
+func singleNodeURL(t *testing.T, cluster string) string {
 	t.Helper()
 	u, err := url.Parse(cluster)
 	require.NoError(t, err)
@@ -73,16 +75,16 @@ func connect(t *testing.T, cfg Config) *Conn {
 // A write is executed once if its connection breaks, also in a Cluster.
 func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 	at := redistest.Cluster(t)
-	for name, cfg := range map[string]Config{"alone": {URL: single(t, at)}, "cluster": {URL: at}} {
+	for name, cfg := range map[string]Config{"alone": {URL: singleNodeURL(t, at)}, "cluster": {URL: at}} {
 		t.Run(name, func(t *testing.T) {
 			conn, sound := connect(t, cfg), connect(t, Config{URL: at})
 			switch c := conn.UniversalClient.(type) {
 			case *redis.ClusterClient:
-				c.OnNewNode(func(node *redis.Client) { node.AddHook(cut{"precious"}) })
+				c.OnNewNode(func(node *redis.Client) { node.AddHook(cutHook{"precious"}) })
 			case *redis.Client:
-				c.AddHook(cut{"precious"})
+				c.AddHook(cutHook{"precious"})
 			}
-			// The key is one of the node that is alone.
+			// The key belongs to the node that is connected alone.
 			shares, err := sound.Shards(t.Context(), "precious-"+name)
 			require.NoError(t, err)
 			for _, share := range shares {
@@ -131,7 +133,7 @@ func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 	for i := range shares {
 		require.Equal(t, shares[i].Key, again[i].Key)
 	}
-	alone, err := connect(t, Config{URL: single(t, at)}).Shards(t.Context(), "k")
+	alone, err := connect(t, Config{URL: singleNodeURL(t, at)}).Shards(t.Context(), "k")
 	require.NoError(t, err)
 	require.Len(t, alone, 1)
 	require.Equal(t, "k", alone[0].Key)

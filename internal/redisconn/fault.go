@@ -12,14 +12,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// unavailable are the prefixes of replies, after an ERR, with which Redis says that it cannot serve now.
-var unavailable = []string{
+// unavailableReplies are the prefixes of replies, after an ERR, with which Redis says that it cannot serve now.
+var unavailableReplies = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "max number of clients",
 }
 
-// credentials are the prefixes of replies with which Redis says that it does not know the service, or does not permit
+// credentialReplies are the prefixes of replies with which Redis says that it does not know the service, or does not permit
 // the command. Redis rejects a long command of an unknown client as a protocol error.
-var credentials = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
+var credentialReplies = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
 
 // hasPrefix reports whether Redis replied an error with one of the prefixes.
 func hasPrefix(err error, prefixes []string) bool {
@@ -62,7 +62,7 @@ func (c *Conn) Fault(op string, err error) error {
 		return failure.New(failure.SystemDisk, op,
 			"the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
 	}
-	if hasPrefix(err, unavailable) {
+	if hasPrefix(err, unavailableReplies) {
 		return failure.New(failure.SystemNetwork, op,
 			"the store does not serve at the moment and nothing was written; try again").Because(cause)
 	}
@@ -70,7 +70,7 @@ func (c *Conn) Fault(op string, err error) error {
 		return failure.New(failure.SystemNetwork, op,
 			"all connections to the store are in use and nothing was written; try again").Because(cause)
 	}
-	if hasPrefix(err, credentials) {
+	if hasPrefix(err, credentialReplies) {
 		return failure.New(failure.Unknown, op,
 			"the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
 	}

@@ -74,8 +74,8 @@ func (a *authority) leaf(t *testing.T, name string) {
 	})
 }
 
-// overTLS runs a Redis that requires a certificate and a password, and returns its URL.
-func overTLS(t *testing.T, a *authority) string {
+// startRedisWithTLS runs a Redis that requires a certificate and a password, and returns its URL.
+func startRedisWithTLS(t *testing.T, a *authority) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 	a.leaf(t, "client")
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2\n"), 0o600))
-	url := overTLS(t, a)
+	url := startRedisWithTLS(t, a)
 	good := Security{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), PasswordFile: secret}
 
 	ask := func(s Security) error {
@@ -158,7 +158,7 @@ func TestConn_RereadsCertificateAndPassword(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("wrong"), 0o600))
 	a.leaf(t, "client")
-	conn, err := New(Config{URL: overTLS(t, a), Security: Security{
+	conn, err := New(Config{URL: startRedisWithTLS(t, a), Security: Security{
 		CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), PasswordFile: secret,
 	}})
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 	oldCA, newCA := read(was, "ca.pem"), read(now, "ca.pem")
 	secret := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
-	conn := connect(t, Config{URL: overTLS(t, was), Security: Security{
+	conn := connect(t, Config{URL: startRedisWithTLS(t, was), Security: Security{
 		CA: was.file("ca.pem"), Cert: was.file("client.pem"), Key: was.file("client.key"), PasswordFile: secret,
 	}})
 	tell := func(settings ...any) {
@@ -229,7 +229,7 @@ func TestConn_ReportsUnsentCommands(t *testing.T) {
 	uncertified, gone := good, good
 	uncertified.Cert, uncertified.Key = "", ""
 	gone.PasswordFile = filepath.Join(t.TempDir(), "gone")
-	url := overTLS(t, a)
+	url := startRedisWithTLS(t, a)
 	for name, cfg := range map[string]Config{
 		"no server":      {URL: "redis://" + loopback.Address(t)},
 		"other CA":       {URL: url, Security: Security{PasswordFile: secret}},

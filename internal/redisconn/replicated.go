@@ -12,11 +12,11 @@ import (
 // replicaTime is the default of Config.ReplicaTime.
 const replicaTime = 200 * time.Millisecond
 
-// errNotReplicated is the error of a write that happened, and that too few replicas have confirmed.
+// errNotReplicated is the error of a write that took effect but was confirmed by too few replicas.
 var errNotReplicated = errors.New("too few replicas have the write")
 
-// reads are the commands that no replica must confirm.
-var reads = map[string]bool{
+// readCommands are the commands that no replica must confirm.
+var readCommands = map[string]bool{
 	"get": true, "getrange": true, "exists": true, "hget": true, "hgetall": true, "hmget": true, "smembers": true,
 	"xrange": true, "xrevrange": true, "zrange": true, "zrevrange": true, "zrangebyscore": true, "zrevrangebyscore": true,
 	"zscore": true, "zcard": true, "time": true, "ttl": true, "pttl": true, "eval_ro": true, "evalsha_ro": true,
@@ -37,7 +37,7 @@ func (r replicationHook) DialHook(next redis.DialHook) redis.DialHook { return n
 // ProcessHook implements redis.Hook: a single write becomes a pipeline.
 func (r replicationHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if reads[cmd.Name()] || ctx.Value(readOnlyKey{}) != nil {
+		if readCommands[cmd.Name()] || ctx.Value(readOnlyKey{}) != nil {
 			return next(ctx, cmd)
 		}
 		pipe := r.node.Pipeline()
@@ -52,7 +52,7 @@ func (r replicationHook) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		var writes []redis.Cmder
 		for _, cmd := range cmds {
-			if !reads[cmd.Name()] {
+			if !readCommands[cmd.Name()] {
 				writes = append(writes, cmd)
 			}
 		}

@@ -21,7 +21,7 @@ type Security struct {
 	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// tls returns the configuration of a URL with what the files add, or nil when the URL asks for no TLS.
+// tls returns the TLS configuration from the URL and the files (nil if the URL does not ask for TLS).
 func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {

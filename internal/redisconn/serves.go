@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// allowed replies which commands the user may not use on a key. If it may use all, the script removes the key, which never
+// permissionScript replies which commands the user may not use on a key. If it may use all, the script removes the key, which never
 // exists: that changes nothing, and fails where nothing can be written.
-var allowed = redis.NewScript(`
+var permissionScript = redis.NewScript(`
 local refused = {}
 for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do -- not every server has it
   local known, may = pcall(redis.acl_check_cmd, command, KEYS[1], KEYS[1], KEYS[1])
@@ -25,7 +25,7 @@ if #refused == 0 then redis.call('UNLINK', KEYS[1]) end
 return refused
 `)
 
-// Needs is what a service does with a Redis.
+// Needs are the permissions that a service needs in Redis.
 type Needs struct {
 	// Prefix begins its keys. Commands are used on them, besides what a client needs to connect. UNLINK is one of
 	// them.
@@ -44,7 +44,7 @@ func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
 		return c.refusal(op, needs, err)
 	}
 	for _, share := range shares {
-		refused, err := allowed.Run(ctx, share.Node, []string{share.Key}, anys(needs.Commands)...).StringSlice()
+		refused, err := permissionScript.Run(ctx, share.Node, []string{share.Key}, toAny(needs.Commands)...).StringSlice()
 		if err != nil {
 			return c.refusal(op, needs, err)
 		}
@@ -59,7 +59,7 @@ func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
 // readOnlyKey marks the context of a command that changes nothing, so that no replica must confirm it.
 type readOnlyKey struct{}
 
-func anys(all []string) []any {
+func toAny(all []string) []any {
 	out := make([]any, len(all))
 	for i, s := range all {
 		out[i] = s
@@ -76,7 +76,7 @@ func (c *Conn) refusal(op string, needs Needs, err error) error {
 	switch code, _, _ := strings.Cut(err.Error(), " "); {
 	case code == "NOPERM":
 		return unpermitted(needs, "scripts", fault)
-	case hasPrefix(err, credentials):
+	case hasPrefix(err, credentialReplies):
 		return &probe.NotServingError{Reason: "does not accept the user and password of the service", Cause: fault}
 	default:
 		return &probe.NotServingError{Reason: "does not serve: " + code, Cause: fault}

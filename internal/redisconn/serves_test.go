@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// reason returns the text of a board for an error.
-func reason(t *testing.T, err error) string {
+// boardReason returns the text of a board for an error.
+func boardReason(t *testing.T, err error) string {
 	t.Helper()
 	refusal, ok := errors.AsType[*probe.NotServingError](err)
 	require.True(t, ok, "%v", err)
@@ -23,14 +23,14 @@ func reason(t *testing.T, err error) string {
 	return refusal.Reason
 }
 
-func admin(t *testing.T, addr string) *redis.Client {
+func adminClient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
 }
 
-func allow(t *testing.T, client *redis.Client, rule ...any) {
+func allowCommands(t *testing.T, client *redis.Client, rule ...any) {
 	t.Helper()
 	require.NoError(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "memory"}, rule...)...).Err())
 }
@@ -39,7 +39,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 	server := redistest.Guarded(t)
 	needs := Needs{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
 	at := func(url string) *Conn { return connect(t, Config{URL: url}) }
-	conn, can := at(redistest.URL("memory", server.Addr)), admin(t, server.Addr)
+	conn, can := at(redistest.URL("memory", server.Addr)), adminClient(t, server.Addr)
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
 
 	for _, c := range []struct{ rule, back, want string }{
@@ -49,21 +49,21 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 		{"-unlink", "+unlink", "does not permit the user of the service to use unlink on keys m:*; grant what users.acl says"},
 		{"resetkeys", "~m:*", "does not permit the user of the service to use scripts on keys m:*; grant what users.acl says"},
 	} {
-		allow(t, can, c.rule)
+		allowCommands(t, can, c.rule)
 		err := conn.CheckServing(t.Context(), needs)
-		require.Equal(t, c.want, reason(t, err))
+		require.Equal(t, c.want, boardReason(t, err))
 		require.Equal(t, failure.Unknown, failure.ModeOf(err))
-		allow(t, can, c.back)
+		allowCommands(t, can, c.back)
 		require.NoError(t, conn.CheckServing(t.Context(), needs))
 	}
 
 	long := Needs{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
 	require.NoError(t, conn.CheckServing(t.Context(), long))
 	err := at(redistest.URL("orchestrator", server.Addr)).CheckServing(t.Context(), needs)
-	require.Contains(t, reason(t, err), "use scripts on keys m:*")
+	require.Contains(t, boardReason(t, err), "use scripts on keys m:*")
 	for _, url := range []string{"redis://memory:hunter2@" + server.Addr, "redis://memory@" + server.Addr, "redis://" + server.Addr} {
 		err = at(url).CheckServing(t.Context(), long)
-		require.Equal(t, "does not accept the user and password of the service", reason(t, err), url)
+		require.Equal(t, "does not accept the user and password of the service", boardReason(t, err), url)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 }
@@ -86,9 +86,9 @@ func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	replica := connect(t, Config{URL: "redis://" + redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
-	require.Equal(t, "does not serve: READONLY", reason(t, replica.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: READONLY", boardReason(t, replica.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 	lonely := connect(t, Config{URL: "redis://" + redistest.New(t, "--min-replicas-to-write", "1").Addr})
-	require.Equal(t, "does not serve: NOREPLICAS", reason(t, lonely.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: NOREPLICAS", boardReason(t, lonely.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 }
 
 // Each node of a Cluster has its own users.
@@ -100,5 +100,5 @@ func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	require.NoError(t, err)
 	last := shares[len(shares)-1].Node
 	require.NoError(t, last.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "-hset").Err())
-	require.Contains(t, reason(t, conn.CheckServing(t.Context(), needs)), "use hset on keys m:*")
+	require.Contains(t, boardReason(t, conn.CheckServing(t.Context(), needs)), "use hset on keys m:*")
 }

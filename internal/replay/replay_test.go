@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// sent returns the recording of a step that asked a model, sent a letter, and asked again.
-func sent() []execution.Entry {
+// recordLetter returns the recording of a step that asked a model, sent a letter, and asked again.
+func recordLetter() []execution.Entry {
 	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: stepjournal.CallDigest("send", `{"to":"bob"}`)}
 	done := tool
 	done.Phase, done.Status, done.Text = execution.Done, "success", "sent"
@@ -23,8 +23,8 @@ func sent() []execution.Entry {
 	}
 }
 
-// again makes the calls of the numbers.
-func (j *Journal) again(numbers ...int) *Journal {
+// repeatCalls makes the calls of the numbers.
+func (j *Journal) repeatCalls(numbers ...int) *Journal {
 	for _, n := range numbers {
 		e, _ := j.Replay(n, execution.Done)
 		j.Asked(n, e.Digest)
@@ -34,7 +34,7 @@ func (j *Journal) again(numbers ...int) *Journal {
 
 func TestJournal_FindsNoDifferenceInTheSameCalls(t *testing.T) {
 	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
-	j := New(sent(), was).again(1, 2, 3)
+	j := New(recordLetter(), was).repeatCalls(1, 2, 3)
 	require.Nil(t, j.Compare(was, was, nil))
 	models, tools := j.Calls()
 	require.Equal(t, [2]int{2, 1}, [2]int{models, tools})
@@ -42,13 +42,13 @@ func TestJournal_FindsNoDifferenceInTheSameCalls(t *testing.T) {
 
 func TestJournal_FindsMissingCalls(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	d := New(sent(), was).again(1, 3).Compare(was, was, nil)
+	d := New(recordLetter(), was).repeatCalls(1, 3).Compare(was, was, nil)
 	require.Equal(t, &Difference{Kind: MissingCall, Number: 2, Subject: "send", Recorded: `send {"to":"bob"}`}, d)
 }
 
 func TestJournal_KeepsTheFirstDifference(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	j := New(sent(), was).again(1)
+	j := New(recordLetter(), was).repeatCalls(1)
 	require.True(t, failure.Is(j.Stray(execution.Entry{Number: 2}), failure.Nondeterminism))
 	require.Error(t, j.Stray(execution.Entry{Number: 9, Tool: "other"}))
 	d := j.Compare(was, execution.Result{}, failure.New(failure.Nondeterminism, "test", "strayed"))
@@ -58,7 +58,7 @@ func TestJournal_KeepsTheFirstDifference(t *testing.T) {
 // A call that was running when its worker was lost has an unknown outcome.
 func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	j := New(sent()[:2], was).again(1)
+	j := New(recordLetter()[:2], was).repeatCalls(1)
 	j.Record(execution.Entry{Number: 2, Phase: execution.Done, Tool: "send", Status: "unknown_outcome"})
 	require.Nil(t, j.Compare(was, was, nil))
 }
@@ -67,13 +67,13 @@ func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	end := func(numbers ...int) *Difference {
-		j := New(sent()[:3], was).again(numbers...)
+		j := New(recordLetter()[:3], was).repeatCalls(numbers...)
 		return j.Compare(was, execution.Result{}, j.Stray(execution.Entry{Number: 3}))
 	}
 	require.Nil(t, end(1, 2))
 	require.Equal(t, ExtraCall, end(1).Kind, "it did not come as far")
 
-	answers := New(sent()[:3], was).again(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
+	answers := New(recordLetter()[:3], was).repeatCalls(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
 	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
 }
 
@@ -104,7 +104,7 @@ func TestJournal_FindsOtherTasks(t *testing.T) {
 }
 
 func TestJournal_ReportsChangedRequests(t *testing.T) {
-	j := New(sent(), execution.Result{})
+	j := New(recordLetter(), execution.Result{})
 	j.Asked(3, "z d c")
 	j.Asked(1, "a b c")
 	require.Equal(t, []ChangedRequest{{Number: 3, Parts: []string{"instructions"}}}, j.ChangedRequests())

@@ -12,9 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A result has one of five statuses. One without a result has an error, with type, message,
-// details, whether it is recoverable, the retry delay, and the trace.
-//
+// A result has one of five statuses. A response without a result has an error, with type, message, details,
+// whether it is recoverable, the retry delay, and the trace.
 // Req: OC-28
 func TestResponse_HasAResultOrAnError(t *testing.T) {
 	fails := func(mode failure.Mode) execution.Result {

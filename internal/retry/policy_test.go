@@ -20,8 +20,8 @@ func policy(t *testing.T, name string) Policy {
 	return p
 }
 
-// tries runs an operation that always fails. It returns when each try began.
-func tries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
+// countTries runs an operation that always fails. It returns when each try began.
+func countTries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
 	t.Helper()
 	start := time.Now()
 	retries, err = p.Do(t.Context(), func(context.Context) error {
@@ -35,7 +35,7 @@ func tries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, 
 func TestPolicy_RetriesAfterItsPauses(t *testing.T) {
 	away := failure.New(failure.SystemNetwork, "op", "away")
 	synctest.Test(t, func(t *testing.T) {
-		at, retries, err := tries(t, policy(t, "linear"), away)
+		at, retries, err := countTries(t, policy(t, "linear"), away)
 		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second}, at, "three retries after the first try")
 		require.Equal(t, 3, retries)
 		counted, ok := errors.AsType[*failure.Error](err)
@@ -43,13 +43,13 @@ func TestPolicy_RetriesAfterItsPauses(t *testing.T) {
 		require.Equal(t, "3", counted.Facts["retry_count"])
 		require.Equal(t, failure.SystemNetwork, counted.Mode)
 
-		at, retries, _ = tries(t, policy(t, "none"), away)
+		at, retries, _ = countTries(t, policy(t, "none"), away)
 		require.Len(t, at, 1)
 		require.Zero(t, retries)
 
 		p := policy(t, "exponential")
 		p.Retries = 9
-		at, retries, _ = tries(t, p, away)
+		at, retries, _ = countTries(t, p, away)
 		require.Equal(t, 9, retries)
 		differ := false
 		for i, want := range []float64{1, 2, 4, 8, 16, 32, 60, 60, 60} {
@@ -74,15 +74,15 @@ func TestPolicy_NeverRetriesATerminalMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy(t, "linear")
 		for _, mode := range failure.Modes() {
-			at, _, _ := tries(t, p, fmt.Errorf("wrapped: %w", failure.New(mode, "op", "no")))
+			at, _, _ := countTries(t, p, fmt.Errorf("wrapped: %w", failure.New(mode, "op", "no")))
 			require.Equal(t, mode.Retryable() && !mode.Terminal(), len(at) == 4, "%s", mode)
 		}
 		p.Modes = []failure.Mode{failure.ResourceQuota, failure.PolicyBudget} // one of them is terminal
 		for mode, want := range map[failure.Mode]int{failure.ResourceQuota: 4, failure.PolicyBudget: 1, failure.SystemNetwork: 1} {
-			at, _, _ := tries(t, p, failure.New(mode, "op", "no"))
+			at, _, _ := countTries(t, p, failure.New(mode, "op", "no"))
 			require.Len(t, at, want, "%s", mode)
 		}
-		at, _, err := tries(t, p, errors.New("unknown"))
+		at, _, err := countTries(t, p, errors.New("unknown"))
 		require.Len(t, at, 1)
 		require.EqualError(t, err, "unknown")
 	})

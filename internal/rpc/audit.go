@@ -48,7 +48,7 @@ func auditInterceptor(log *audit.Log, instance string) interceptor {
 // errPanicked is the result of a handler that did not return.
 var errPanicked = errors.New("it panicked")
 
-// outcome returns the mode of an error in words, or "ok".
+// outcome returns the mode of an error as text, or "ok".
 func outcome(err error) string {
 	if err == nil {
 		return "ok"
@@ -59,18 +59,18 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// identifying lists the fields that say what a request works on. The first field that is set is the object, the others
-// are facts. A reason comes from an operator and never from a user.
-var identifying = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
+// objectFields lists the fields that identify the object of a request. The first field that is set is the object,
+// the others are facts. A reason comes from an operator and never from a user.
+var objectFields = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
 
-// objectOf returns what a request works on, and adds the other fields to facts.
+// objectOf returns the object of a request, and adds the other fields to facts.
 func objectOf(req any, facts map[string]string) (object string) {
 	m, ok := req.(proto.Message)
 	if !ok {
 		return ""
 	}
 	r := m.ProtoReflect()
-	for _, name := range identifying {
+	for _, name := range objectFields {
 		field := r.Descriptor().Fields().ByName(name)
 		if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() || !r.Has(field) {
 			continue

@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// kept returns telemetry with an audit log, and a function that closes it and returns its entries.
-func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
+// telemetryWithAudit returns telemetry with an audit log, and a function that closes it and returns its entries.
+func telemetryWithAudit(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	t.Helper()
 	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
@@ -26,7 +26,7 @@ func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 
 // Each act of an operator is recorded with its caller, object and result (guarantees S19).
 func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
-	tel, entries := kept(t)
+	tel, entries := telemetryWithAudit(t)
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
 		defer func() { _ = recover() }() // the link recovered is outside of this one
@@ -47,16 +47,16 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 
 // A rejected call makes an entry with its address (S19), and so does each call of a barred caller (S18).
 func TestPermission_AuditsRejectedCallers(t *testing.T) {
-	tel, entries := kept(t)
+	tel, entries := telemetryWithAudit(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")
-	cfg := Config{Identity: opened(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {
+	cfg := Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {
 		if p.Name == "eve" {
 			return barred
 		}
 		return nil
 	}}
-	for _, caller := range []*identity.Source{opened(t, dir, identity.Worker, "research"), opened(t, dir, identity.Admin, "eve"), opened(t, dir, identity.Admin, "ann")} {
-		sessions, _ := connected(t, tel, caller, cfg, func(context.Context) {})
+	for _, caller := range []*identity.Source{openServer(t, dir, identity.Worker, "research"), openServer(t, dir, identity.Admin, "eve"), openServer(t, dir, identity.Admin, "ann")} {
+		sessions, _ := connectAs(t, tel, caller, cfg, func(context.Context) {})
 		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	}
 	all := entries()

@@ -20,14 +20,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// called returns a server that only orchestrators may call, and a client with the given identity.
-func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+// newTestServer returns a server that only orchestrators may call, and a client with the given identity.
+func newTestServer(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	self, other := as(t.TempDir())
-	return connected(t, tel, other, Config{Identity: self}, func(context.Context) {})
+	return connectAs(t, tel, other, Config{Identity: self}, func(context.Context) {})
 }
 
-func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
@@ -35,12 +35,12 @@ func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 		heard(ctx)
 		return &troupev1.GetSessionResponse{}, nil
 	}})
-	conn := dialed(t, server, other)
+	conn := dialServer(t, server, other)
 	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
 }
 
-// dialed starts a server and connects to it.
-func dialed(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
+// dialServer starts a server and connects to it.
+func dialServer(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
 	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func dialed(t testing.TB, server *Server, other *identity.Source) *grpc.ClientCo
 	return conn
 }
 
-func opened(t testing.TB, dir string, role identity.Role, agent string) *identity.Source {
+func openServer(t testing.TB, dir string, role identity.Role, agent string) *identity.Source {
 	t.Helper()
 	s, err := identity.Open(identity.Config{DevCA: dir}, role, agent, zap.NewNop())
 	require.NoError(t, err)
@@ -62,8 +62,8 @@ func opened(t testing.TB, dir string, role identity.Role, agent string) *identit
 
 func TestPermission_RejectsOtherRoles(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	sessions, health := called(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
-		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Worker, "a")
+	sessions, health := newTestServer(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
+		return openServer(t, dir, identity.Memory, ""), openServer(t, dir, identity.Worker, "a")
 	})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
 	err = grpcfailure.FromStatus("test", err)
@@ -75,8 +75,8 @@ func TestPermission_RejectsOtherRoles(t *testing.T) {
 }
 
 func TestPermission_AllowsTheRole(t *testing.T) {
-	sessions, _ := called(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
-		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Admin, "ann")
+	sessions, _ := newTestServer(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
+		return openServer(t, dir, identity.Memory, ""), openServer(t, dir, identity.Admin, "ann")
 	})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
@@ -85,10 +85,10 @@ func TestPermission_AllowsTheRole(t *testing.T) {
 // The log names clients that authenticate by a token, too.
 func TestEdge_NamesTheClient(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	client, _ := servedWith(t, telemetry.For(zap.New(core)), Config{Authenticate: introduced}, &sessions{get: answer}, nil)
-	_, err := client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
+	client, _ := newServerWith(t, telemetry.For(zap.New(core)), Config{Authenticate: trustClaimedIdentity}, &sessions{get: getAnswer}, nil)
+	_, err := client.GetSession(withIdentity(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
-	_, err = client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{})
+	_, err = client.GetSession(withIdentity(t, "shop"), &troupev1.GetSessionRequest{})
 	require.Error(t, err)
 	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.Error(t, err)
@@ -104,8 +104,8 @@ func TestEdge_NamesTheClient(t *testing.T) {
 func TestServer_ReplacesOldConnections(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // connections
-	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Admin, "ann"), Config{
-		Identity: opened(t, dir, identity.Memory, ""), age: 50 * time.Millisecond,
+	sessions, _ := connectAs(t, telemetry.Discard(), openServer(t, dir, identity.Admin, "ann"), Config{
+		Identity: openServer(t, dir, identity.Memory, ""), age: 50 * time.Millisecond,
 	}, func(ctx context.Context) {
 		p, _ := peer.FromContext(ctx)
 		seen[p.Addr.String()] = true
@@ -121,11 +121,11 @@ func BenchmarkCall(b *testing.B) {
 	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
 		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },
 		"mutual": func(dir string) (*identity.Source, *identity.Source) {
-			return opened(b, dir, identity.Memory, ""), opened(b, dir, identity.Admin, "ann")
+			return openServer(b, dir, identity.Memory, ""), openServer(b, dir, identity.Admin, "ann")
 		},
 	} {
 		b.Run(fmt.Sprintf("tls=%s", name), func(b *testing.B) {
-			sessions, _ := called(b, telemetry.Discard(), as)
+			sessions, _ := newTestServer(b, telemetry.Discard(), as)
 			for b.Loop() {
 				if _, err := sessions.GetSession(b.Context(), &troupev1.GetSessionRequest{SessionId: "s"}); err != nil {
 					b.Fatal(err)
@@ -138,7 +138,7 @@ func BenchmarkCall(b *testing.B) {
 // A method that no server has, or without a row in the table, is rejected like one for other callers (S2).
 func TestPermission_RejectsMethodsWithoutARow(t *testing.T) {
 	dir := t.TempDir()
-	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	server, err := NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, "")})
 	require.NoError(t, err)
 	server.RegisterService(&grpc.ServiceDesc{ServiceName: "troupe.v1.NewService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do"}}}, nil)
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
@@ -147,9 +147,9 @@ func TestPermission_RejectsMethodsWithoutARow(t *testing.T) {
 	err = server.Part(lis, time.Second).Run(t.Context(), func() { t.Error("it is served") })
 	require.ErrorContains(t, err, "troupe.v1.NewService/Do has no row")
 
-	server, err = NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	server, err = NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, "")})
 	require.NoError(t, err)
-	conn := dialed(t, server, opened(t, dir, identity.Admin, "ann"))
+	conn := dialServer(t, server, openServer(t, dir, identity.Admin, "ann"))
 	for _, method := range []string{"/troupe.v1.NewService/Do", "/troupe.v1.SessionService/GetSessions"} {
 		err = conn.Invoke(t.Context(), method, &troupev1.GetSessionRequest{}, &troupev1.GetSessionResponse{})
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)

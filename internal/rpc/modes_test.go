@@ -29,7 +29,7 @@ func TestServer_HidesCausesOfFailures(t *testing.T) {
 		wrong[name] = failure.New(mode, "memory.Get", "it cannot be").Because(errors.New(secret))
 	}
 	var now error
-	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { return nil, now })
+	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { return nil, now })
 	for name, now1 := range wrong {
 		now = now1
 		_, err := b.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})

@@ -53,8 +53,8 @@ func violationOfWrite(ctx context.Context, violations *telemetry.Violations, cal
 	return e
 }
 
-// outOfScope returns the error for a request that names what its caller may not touch. If the method writes, that is an
-// ownership violation, even where the caller only learns that nothing was found (S5).
+// outOfScope returns the error for a request whose object the caller may not touch. If the method writes, the
+// request is also an ownership violation, even where the caller only learns that the object was not found (S5).
 func outOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	if failure.Is(err, failure.PolicySecurity) {
 		return violationOfWrite(ctx, violations, caller, method, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// violated returns the violations so far, by owner and actor.
-func violated(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
+// violationCounts returns the violations so far, by owner and actor.
+func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
@@ -42,8 +42,7 @@ func violated(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 	return found
 }
 
-// Who tried is who has proven it, and not what a handler or a request says.
-//
+// The actor of a violation is the proven caller, not a name in the request or from a handler.
 // Req: SO-7, SO-12
 func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
@@ -72,7 +71,7 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
 	require.Equal(t, refused, violationOfWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, refused), "it writes nothing")
-	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violated(t, reader))
+	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violationCounts(t, reader))
 }
 
 // A worker that writes to a session other than its turn's violates the owner's right. It learns only that there
@@ -80,7 +79,7 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 // Req: SO-8
 func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
-	tel, entries := kept(t)
+	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	violations, err := tel.Violations()
 	require.NoError(t, err)
@@ -100,7 +99,7 @@ func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 		require.Equal(t, c.mode, e.Mode)
 		require.Equal(t, c.tells, e.IsViolation(), "%s %s", c.method, c.mode)
 	}
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violated(t, reader), "late writes and reads are no violations")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violationCounts(t, reader), "late writes and reads are no violations")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++

@@ -18,8 +18,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// invoke calls a method by its name, with metadata.
-func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
+// invokeMethod calls a method by its name, with metadata.
+func invokeMethod(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
 	t.Helper()
 	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
 	return grpcfailure.FromStatus("test", err)
@@ -29,12 +29,12 @@ func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) 
 // S19).
 func TestPermission_CountsRejectedCalls(t *testing.T) {
 	const limit = 3
-	tel, entries := kept(t)
-	server, err := NewServer(tel, Config{Authenticate: introduced, Rates: rate.New(rate.Table{
+	tel, entries := telemetryWithAudit(t)
+	server, err := NewServer(tel, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{
 		rate.Operations: {Rate: 0.001, Burst: limit}, rate.Turns: {Rate: 0.001, Burst: limit},
 	})})
 	require.NoError(t, err)
-	conn := dialed(t, server, nil)
+	conn := dialServer(t, server, nil)
 	for _, caller := range []string{"a", "b"} {
 		for _, methods := range [][]string{
 			{troupev1.MemoryService_CommitStep_FullMethodName, troupev1.OrchestratorService_PauseAgent_FullMethodName, "/troupe.v1.NewService/Do"},
@@ -45,7 +45,7 @@ func TestPermission_CountsRejectedCalls(t *testing.T) {
 				if n >= limit {
 					want = failure.PolicyRateLimit
 				}
-				err := invoke(t, conn, methods[n%len(methods)], "name", caller)
+				err := invokeMethod(t, conn, methods[n%len(methods)], "name", caller)
 				require.True(t, failure.Is(err, want), "%s %d: %v", caller, n, err)
 			}
 		}
@@ -62,18 +62,18 @@ func TestPermission_CountsRejectedCalls(t *testing.T) {
 // A barred caller's calls are rejected, but that is no ownership violation.
 func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
-	tel, entries := kept(t)
+	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	dir := t.TempDir()
-	server, err := NewServer(tel, Config{Identity: opened(t, dir, identity.Memory, ""), Barred: func(identity.Principal, string) error {
+	server, err := NewServer(tel, Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(identity.Principal, string) error {
 		return failure.New(failure.PolicySecurity, "test", "out")
 	}})
 	require.NoError(t, err)
-	conn := dialed(t, server, opened(t, dir, identity.Worker, "a"))
-	require.ErrorContains(t, invoke(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
-	require.Empty(t, violated(t, reader))
-	require.ErrorContains(t, invoke(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violated(t, reader), "that is one, barred or not")
+	conn := dialServer(t, server, openServer(t, dir, identity.Worker, "a"))
+	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
+	require.Empty(t, violationCounts(t, reader))
+	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violationCounts(t, reader), "that is one, barred or not")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++
@@ -83,10 +83,10 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 
 // A rejection by the scope records the object and the address (guarantees S19).
 func TestScope_AuditsRejectedRequests(t *testing.T) {
-	tel, entries := kept(t)
+	tel, entries := telemetryWithAudit(t)
 	dir := t.TempDir()
-	sessions, _ := connected(t, tel, opened(t, dir, identity.Admin, "ann"), Config{
-		Identity: opened(t, dir, identity.Memory, ""),
+	sessions, _ := connectAs(t, tel, openServer(t, dir, identity.Admin, "ann"), Config{
+		Identity: openServer(t, dir, identity.Memory, ""),
 		Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
 			return ctx, failure.New(failure.NotFound, "test", "no such session")
 		},
@@ -107,13 +107,13 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 func TestCertified_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
-	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+	server, err := NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
 		tenant = identity.PrincipalOf(ctx).Tenant
 		return ctx, nil
 	}})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
-	conn := dialed(t, server, opened(t, dir, identity.Orchestrator, ""))
+	conn := dialServer(t, server, openServer(t, dir, identity.Orchestrator, ""))
 	get := func(said ...string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
 		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})

@@ -19,13 +19,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// served starts a server with the configuration, and returns a client and its address.
-func served(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+// newRateServer starts a server with the configuration, and returns a client and its address.
+func newRateServer(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
-	return servedWith(t, telemetry.Discard(), cfg, s, board)
+	return newServerWith(t, telemetry.Discard(), cfg, s, board)
 }
 
-func servedWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+func newServerWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
@@ -48,35 +48,35 @@ func servedWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions,
 	return troupev1.NewSessionServiceClient(conn), lis.Addr().String()
 }
 
-func answer(context.Context) (*troupev1.GetSessionResponse, error) {
+func getAnswer(context.Context) (*troupev1.GetSessionResponse, error) {
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-// introduced trusts the identity that a caller claims.
-func introduced(ctx context.Context) (identity.Principal, error) {
+// trustClaimedIdentity returns the identity that a caller claims.
+func trustClaimedIdentity(ctx context.Context) (identity.Principal, error) {
 	if names := metadata.ValueFromIncomingContext(ctx, "name"); len(names) == 1 {
 		return identity.Principal{Role: identity.Client, Tenant: "t", Name: names[0]}, nil
 	}
 	return identity.Principal{}, failure.New(failure.UserUnauthenticated, "call", "a token is needed")
 }
 
-func as(t *testing.T, name string) context.Context {
+func withIdentity(t *testing.T, name string) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "name", name)
 }
 
 func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	called := 0
-	client, _ := served(t, Config{Authenticate: introduced, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
+	client, _ := newRateServer(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
 		&sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
 			called++
 			return &troupev1.GetSessionResponse{}, nil
 		}}, nil)
 	req := &troupev1.GetSessionRequest{SessionId: "s"}
 	for range 2 {
-		_, err := client.GetSession(as(t, "a"), req)
+		_, err := client.GetSession(withIdentity(t, "a"), req)
 		require.NoError(t, err)
 	}
-	_, err := client.GetSession(as(t, "a"), req)
+	_, err := client.GetSession(withIdentity(t, "a"), req)
 	err = grpcfailure.FromStatus("test", err)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 	after, ok := failure.RetryAfter(err)
@@ -85,9 +85,9 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	require.ErrorContains(t, err, "raise reads in the file of --rates")
 	require.Equal(t, 2, called)
 
-	_, err = client.GetSession(as(t, "b"), req)
+	_, err = client.GetSession(withIdentity(t, "b"), req)
 	require.NoError(t, err)
-	stream, err := client.GetArtifact(as(t, "a"), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
+	stream, err := client.GetArtifact(withIdentity(t, "a"), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
 	require.NoError(t, err)
 	_, err = stream.Recv()
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
@@ -96,13 +96,13 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 // After many failures an address is rejected before its credentials are checked.
 func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	asked := 0
-	client, _ := served(t, Config{
-		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return introduced(ctx) },
+	client, _ := newRateServer(t, Config{
+		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return trustClaimedIdentity(ctx) },
 		Rates:        rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: 3}}),
-	}, &sessions{get: answer}, nil)
+	}, &sessions{get: getAnswer}, nil)
 	req := &troupev1.GetSessionRequest{SessionId: "s"}
 	for range 10 {
-		_, err := client.GetSession(as(t, "a"), req)
+		_, err := client.GetSession(withIdentity(t, "a"), req)
 		require.NoError(t, err, "calls that are proven do not count")
 	}
 	for n := range 5 {
@@ -113,16 +113,16 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 		}
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), want), "%v", err)
 	}
-	_, err := client.GetSession(as(t, "a"), req)
+	_, err := client.GetSession(withIdentity(t, "a"), req)
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
 	require.Equal(t, 13, asked)
 }
 
 // A call of an address counts before any work for it.
 func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
-	client, _ := served(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
+	client, _ := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
-	}}, &sessions{get: answer}, nil)
+	}}, &sessions{get: getAnswer}, nil)
 	for n := range 4 {
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.Equal(t, n >= 2, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
@@ -131,7 +131,7 @@ func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 
 // An address has at most its limit of connections; closing one makes room.
 func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
-	client, addr := served(t, Config{PeerConnections: 3}, &sessions{get: answer}, nil)
+	client, addr := newRateServer(t, Config{PeerConnections: 3}, &sessions{get: getAnswer}, nil)
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // the first one
 	require.NoError(t, err)
 	open := func() (net.Conn, bool) {
@@ -162,7 +162,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 // After five panics the process is not ready, but still answers calls.
 func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
-	client, _ := served(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
+	client, _ := newRateServer(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
 	for n := range 6 {
 		if n < 5 {
 			require.NoError(t, board.Ready(), strconv.Itoa(n))

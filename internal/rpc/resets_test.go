@@ -17,7 +17,7 @@ import (
 // An address that resets too many streams loses its connection, and the next one with the first reset on it.
 // Other addresses are unaffected.
 func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
-	client, addr := served(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: answer}, nil)
+	client, addr := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: getAnswer}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
 	require.Zero(t, resetUntilClosed(t, addr, 100))
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -34,7 +34,7 @@ func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	require.NoError(t, f.WriteSettings())
 	require.NoError(t, f.WriteRSTStream(3, http2.ErrCodeNo))
 	for size := 1; size <= sent.Len(); size++ {
-		conn := &resetConn{Conn: &spoken{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skip: len(http2.ClientPreface)}
+		conn := &resetConn{Conn: &textConn{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skip: len(http2.ClientPreface)}
 		read := 0
 		for {
 			n, err := conn.Read(make([]byte, size))
@@ -47,19 +47,19 @@ func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// spoken is a connection that only delivers a text.
-type spoken struct {
+// textConn is a connection that only delivers a text.
+type textConn struct {
 	net.Conn
 	text []byte
 }
 
-func (s *spoken) Read(p []byte) (int, error) {
+func (s *textConn) Read(p []byte) (int, error) {
 	n := copy(p, s.text)
 	s.text = s.text[n:]
 	return n, nil
 }
 
-func (s *spoken) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (s *textConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // resetUntilClosed opens streams and resets them, and returns how many were answered or taken back
 // before the server closed the connection.
@@ -72,7 +72,7 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 	_, err = conn.Write([]byte(http2.ClientPreface))
 	require.NoError(t, err)
 	f := http2.NewFramer(conn, conn)
-	require.True(t, alive(f))
+	require.True(t, answersSettings(f))
 	var head bytes.Buffer
 	coder := hpack.NewEncoder(&head)
 	for n := range most {
@@ -82,15 +82,15 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 		}
 		stream := uint32(2*n + 1)
 		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}) != nil ||
-			f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil || !alive(f) {
+			f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil || !answersSettings(f) {
 			return n
 		}
 	}
 	return most
 }
 
-// alive reports whether the server answers a settings frame; it would count pings as a flood.
-func alive(f *http2.Framer) bool {
+// answersSettings reports whether the server answers a settings frame; it would count pings as a flood.
+func answersSettings(f *http2.Framer) bool {
 	if f.WriteSettings() != nil {
 		return false
 	}

@@ -39,7 +39,7 @@ func (s *sessions) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.S
 	return err
 }
 
-type bundle struct {
+type testServer struct {
 	client troupev1.SessionServiceClient
 	health healthpb.HealthClient
 	conn   *grpc.ClientConn
@@ -48,7 +48,7 @@ type bundle struct {
 	stop   func() error
 }
 
-func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupev1.GetSessionResponse, error)) *bundle {
+func startTestServer(t *testing.T, drain time.Duration, get func(context.Context) (*troupev1.GetSessionResponse, error)) *testServer {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
 	tel := telemetry.For(zap.New(core))
@@ -63,7 +63,7 @@ func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupe
 	conn, err := Dial(lis.Addr().String(), tel)
 	require.NoError(t, err)
 	stopped := false
-	b := &bundle{troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn), conn, server, logs, func() error {
+	b := &testServer{troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn), conn, server, logs, func() error {
 		cancel()
 		stopped = true
 		return <-done
@@ -77,7 +77,7 @@ func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupe
 	return b
 }
 
-func (b *bundle) get(t *testing.T, id string) error {
+func (b *testServer) get(t *testing.T, id string) error {
 	t.Helper()
 	_, err := b.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
 	return grpcfailure.FromStatus("test", err)
@@ -85,7 +85,7 @@ func (b *bundle) get(t *testing.T, id string) error {
 
 func TestServer_RejectsInvalidRequestsAndNamesTheField(t *testing.T) {
 	called := false
-	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { called = true; return nil, nil })
+	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { called = true; return nil, nil })
 	err := b.get(t, "a b")
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	require.ErrorContains(t, err, "session_id")
@@ -94,7 +94,7 @@ func TestServer_RejectsInvalidRequestsAndNamesTheField(t *testing.T) {
 }
 
 func TestServer_HidesPanicsAndKeepsServing(t *testing.T) {
-	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") })
+	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") })
 	for range 2 {
 		err := b.get(t, "s")
 		require.Error(t, err)
@@ -104,7 +104,7 @@ func TestServer_HidesPanicsAndKeepsServing(t *testing.T) {
 }
 
 func TestServer_SendsTheModeAndLogsTheCause(t *testing.T) {
-	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
+	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return nil, failure.New(failure.NotFound, "memory.GetSession", "no such session").Because(context.Canceled)
 	})
 	err := b.get(t, "s")
@@ -114,7 +114,7 @@ func TestServer_SendsTheModeAndLogsTheCause(t *testing.T) {
 }
 
 func TestServer_RejectsOversizedMessagesAndHeaders(t *testing.T) {
-	b := setup(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
+	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return &troupev1.GetSessionResponse{}, nil
 	})
 	require.True(t, failure.Is(b.get(t, strings.Repeat("x", MaxMessageBytes+1)), failure.ResourceQuota))
@@ -122,7 +122,7 @@ func TestServer_RejectsOversizedMessagesAndHeaders(t *testing.T) {
 
 func TestServer_StopsInBoundedTime(t *testing.T) {
 	entered, released := make(chan struct{}), make(chan struct{})
-	b := setup(t, 50*time.Millisecond, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
+	b := startTestServer(t, 50*time.Millisecond, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		close(entered)
 		<-ctx.Done() // ends with the forced stop only
 		close(released)
@@ -141,7 +141,7 @@ func TestServer_StopsInBoundedTime(t *testing.T) {
 }
 
 func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
-	b := setup(t, time.Hour, nil)
+	b := startTestServer(t, time.Hour, nil)
 	watch, err := b.health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
 	first, err := watch.Recv()
@@ -173,7 +173,7 @@ func TestCheckTarget_RejectsInvalidTargets(t *testing.T) {
 }
 
 func TestServing_ChecksTheNamedService(t *testing.T) {
-	b := setup(t, time.Second, nil)
+	b := startTestServer(t, time.Second, nil)
 	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
 	b.server.SetServing(false)
 	require.EqualError(t, ours(t.Context()), "is not ready: NOT_SERVING")

@@ -16,7 +16,7 @@ import (
 // A call in a run names the run, and its server logs it. An invalid id is not logged.
 func TestInRun_CallsNameTheirRun(t *testing.T) {
 	var seen []string
-	b := setup(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
+	b := startTestServer(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		seen = append(seen, RunOf(ctx))
 		return nil, failure.New(failure.NotFound, "memory.GetSession", "no such session")
 	})

@@ -14,7 +14,7 @@ import (
 // returned context. Method is /package.Service/Method. The error goes to the caller.
 type Scope func(ctx context.Context, method string, req any) (context.Context, error)
 
-// scopeInterceptor stops requests that name what their caller may not touch (guarantees S5).
+// scopeInterceptor rejects requests whose object the caller may not touch (guarantees S5).
 func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violations) interceptor {
 	look := func(ctx context.Context, method string, req any) (context.Context, error) {
 		if scope == nil {

@@ -63,7 +63,8 @@ type Config struct {
 	Reflection bool // serve gRPC reflection
 	Inner      bool // only processes of the mesh call it, so larger messages are accepted
 
-	// Identity is what a server inside the mesh proves, and asks of its callers (nil means plain text).
+	// Identity is the identity of a server inside the mesh, which also requires one of its callers (nil means
+	// plain text).
 	Identity *identity.Source
 	// Authenticate returns the principal that sends a call (nil means Certified).
 	Authenticate Authenticate

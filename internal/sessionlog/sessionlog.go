@@ -47,7 +47,7 @@ const (
 	MaxLogs  = 500 // session logs of an agent
 )
 
-// Config configures what is written, and where.
+// Config says which logs are written, and where.
 type Config struct {
 	Agent        string // name of the agent; needed
 	Model        string // default model of a turn

@@ -42,7 +42,7 @@ func open(t *testing.T, c Config) *Log {
 	return l
 }
 
-func say(t *testing.T, l *Log) {
+func logTurn(t *testing.T, l *Log) {
 	t.Helper()
 	require.NoError(t, l.Line(Line{Kind: UserInput, Session: "s1", Turn: 1, Text: "Hello"}))
 	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi"}))
@@ -74,7 +74,7 @@ func TestOpen_ChoosesFolderAndPlainLog(t *testing.T) {
 			var console bytes.Buffer
 			c.config.Console = &console
 			c.config.Lookup = func(name string) (string, bool) { return c.env, name == Variable && c.env != "" }
-			say(t, open(t, c.config))
+			logTurn(t, open(t, c.config))
 			require.Empty(t, cmp.Diff(c.files, files(t, folder)))
 			require.Equal(t, c.console, console.Len() > 0)
 		})
@@ -125,7 +125,7 @@ func TestOpen_AppendsToThePlainLog(t *testing.T) {
 
 func TestOpen_RestrictsFilesToTheirUser(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a", "b")
-	say(t, open(t, Config{Folder: folder}))
+	logTurn(t, open(t, Config{Folder: folder}))
 	require.NoError(t, filepath.WalkDir(filepath.Dir(folder), func(path string, d fs.DirEntry, err error) error {
 		require.NoError(t, err)
 		info, err := d.Info()

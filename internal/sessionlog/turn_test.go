@@ -30,14 +30,14 @@ func load[T any](t require.TestingT, parts ...string) (v T) {
 	return v
 }
 
-func plain(t *testing.T, n yaml.Node) (v any) {
+func plainLines(t *testing.T, n yaml.Node) (v any) {
 	t.Helper()
 	require.NoError(t, n.Decode(&v))
 	return v
 }
 
-// edit replaces text in a file, as a person would.
-func edit(t *testing.T, path string, replacements ...string) {
+// editFile replaces text in a file, as a person would.
+func editFile(t *testing.T, path string, replacements ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	}
 	path := filepath.Join(folder, "evals", "research", "question-1.yaml")
 	turn(l, "a", 1, "a1")
-	edit(t, path, `expected: ""`, "expected: {like: a1}", `evaluation: ""`, "evaluation: good", "turns:", "note: mine\nturns:")
+	editFile(t, path, `expected: ""`, "expected: {like: a1}", `evaluation: ""`, "evaluation: good", "turns:", "note: mine\nturns:")
 	turn(l, "b", 1, "b1")
 	turn(l, "b", 2, "b2")
 	turn(l, "a", 2, "a2") // of the run before
@@ -161,7 +161,7 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	log := load[sessionLog](t, path)
 	require.Equal(t, 3, log.Runs)
 	require.Equal(t, map[int]prose{1: "a", 2: "b", 3: "c"}, log.Sessions)
-	require.Equal(t, "mine", plain(t, log.Own["note"]))
+	require.Equal(t, "mine", plainLines(t, log.Own["note"]))
 	type told struct {
 		Run        int
 		Output     prose
@@ -169,9 +169,9 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	}
 	var got [][]told
 	for _, e := range log.Turns {
-		line := []told{{e.Run, e.Output, plain(t, e.Evaluation)}}
+		line := []told{{e.Run, e.Output, plainLines(t, e.Evaluation)}}
 		for _, h := range e.History {
-			line = append(line, told{h.Run, h.Output, plain(t, h.Evaluation)})
+			line = append(line, told{h.Run, h.Output, plainLines(t, h.Evaluation)})
 		}
 		got = append(got, line)
 	}
@@ -180,7 +180,7 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 		{{2, "b2 again", ""}, {1, "a2", ""}},
 		{{2, "b3", ""}},
 	}, got))
-	require.Equal(t, map[string]any{"like": "a1"}, plain(t, log.Turns[0].Expected))
+	require.Equal(t, map[string]any{"like": "a1"}, plainLines(t, log.Turns[0].Expected))
 	require.Equal(t, []string{
 		"question-1.yaml", "question-1/run_1.yaml", "question-1/run_2.yaml", "question-1/run_3.yaml",
 	}, files(t, filepath.Join(folder, "evals", "research")))
@@ -191,16 +191,16 @@ func TestTurn_KeepsEditedFields(t *testing.T) {
 	folder := t.TempDir()
 	l := open(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
-	say(t, l)
-	edit(t, path, `expected: ""`, "expected: Hi there", `evaluation: ""`, "evaluation: too short\n    grade: 3")
+	logTurn(t, l)
+	editFile(t, path, `expected: ""`, "expected: Hi there", `evaluation: ""`, "evaluation: too short\n    grade: 3")
 	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 2, Input: "More"}))
 	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi!"}))
 	log := load[sessionLog](t, path)
 	require.Len(t, log.Turns, 2)
 	require.EqualValues(t, "Hi!", log.Turns[0].Output)
-	require.Equal(t, "Hi there", plain(t, log.Turns[0].Expected))
-	require.Equal(t, "too short", plain(t, log.Turns[0].Evaluation))
-	require.Equal(t, 3, plain(t, log.Turns[0].Own["grade"]))
+	require.Equal(t, "Hi there", plainLines(t, log.Turns[0].Expected))
+	require.Equal(t, "too short", plainLines(t, log.Turns[0].Evaluation))
+	require.Equal(t, 3, plainLines(t, log.Turns[0].Own["grade"]))
 
 	broken := "turns: {"
 	require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
@@ -264,7 +264,7 @@ func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 	l := open(t, Config{Folder: folder})
 	require.NoError(t, l.Turn(Turn{Session: "0", Number: 1, Input: "log 0"}))
 	logs := filepath.Join(folder, "evals", "research")
-	edit(t, filepath.Join(logs, "log-0.yaml"), `expected: ""`, "expected: x")
+	editFile(t, filepath.Join(logs, "log-0.yaml"), `expected: ""`, "expected: x")
 	text, err := os.ReadFile(filepath.Join(logs, "log-0.yaml"))
 	require.NoError(t, err)
 	for i := range MaxLogs {

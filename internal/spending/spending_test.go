@@ -14,21 +14,21 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// at returns an event of an attempt of a step, in a branch.
-func at(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Event {
+// eventAt returns an event of an attempt of a step, in a branch.
+func eventAt(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Event {
 	e.Step, e.Attempt, e.Branch = step, attempt, branch
 	return e
 }
 
-func asked(tokens int64) *troupev1.Event {
+func modelCalled(tokens int64) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: tokens, CostMicroUsd: 1}}}}
 }
 
-func ran() *troupev1.Event {
+func toolRan() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{}}}
 }
 
-func begun(request, call string) *troupev1.Event {
+func remoteBegan(request, call string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{RequestId: request, CallId: call}}}
 }
 
@@ -36,7 +36,7 @@ func result(r *troupev1.StepResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
 }
 
-func planned(limits budget.Limits, carried budget.Amounts) *troupev1.Event {
+func planEvent(limits budget.Limits, carried budget.Amounts) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{
 		Steps: 20, Limits: wire.LimitsToProto(limits), Carried: wire.UsedToProto(carried),
 	}}}}
@@ -59,47 +59,47 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 		"nothing": {nil, budget.Amounts{}},
 		"a lost attempt counts by what it told, and its successor beside it": {
 			[]*troupev1.Event{
-				at(1, 1, "", asked(10)), at(1, 1, "", ran()), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
-				at(1, 2, "", asked(20)), at(1, 2, "", result(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
+				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", toolRan()), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
+				eventAt(1, 2, "", modelCalled(20)), eventAt(1, 2, "", result(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
 			},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, ToolCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"an attempt that failed and is tried again counts by its own word": {
 			[]*troupev1.Event{
-				at(1, 1, "", asked(10)), at(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
+				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
 			},
 			used,
 		},
 		"a worker that does not count": {
 			[]*troupev1.Event{
-				at(1, 1, "", asked(10)),
-				at(1, 1, "", result(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
+				eventAt(1, 1, "", modelCalled(10)),
+				eventAt(1, 1, "", result(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
 			},
 			budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 1, Tokens: 24, Cost: 1},
 		},
 		"what a remote turn does counts with the result": {
 			[]*troupev1.Event{
-				at(1, 1, "team.remote", begun("r", "")), at(1, 1, "team.remote", asked(10)), at(1, 1, "team.remote.below", ran()),
-				at(1, 1, "team.remote", begun("of the remote turn", "")), at(1, 1, "team.remotely", asked(1)),
+				eventAt(1, 1, "team.remote", remoteBegan("r", "")), eventAt(1, 1, "team.remote", modelCalled(10)), eventAt(1, 1, "team.remote.below", toolRan()),
+				eventAt(1, 1, "team.remote", remoteBegan("of the remote turn", "")), eventAt(1, 1, "team.remotely", modelCalled(1)),
 			},
 			budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 1, Cost: 1, FanOut: 1},
 		},
 		"an agent that is remote itself": {
-			[]*troupev1.Event{at(1, 1, "", begun("r", "")), at(1, 1, "", asked(10)), at(1, 1, "remote.below", asked(10))},
+			[]*troupev1.Event{eventAt(1, 1, "", remoteBegan("r", "")), eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "remote.below", modelCalled(10))},
 			budget.Amounts{FanOut: 1},
 		},
 		"a successor attaches to the remote turns": {
 			[]*troupev1.Event{
-				at(1, 1, "", begun("r", "call")), at(1, 2, "", begun("r", "call")), at(2, 1, "", begun("s", "call")),
+				eventAt(1, 1, "", remoteBegan("r", "call")), eventAt(1, 2, "", remoteBegan("r", "call")), eventAt(2, 1, "", remoteBegan("s", "call")),
 			},
 			budget.Amounts{FanOut: 2},
 		},
 		"what was used before the trace": {
-			[]*troupev1.Event{planned(budget.Default(), used), at(1, 1, "", asked(10))},
+			[]*troupev1.Event{planEvent(budget.Default(), used), eventAt(1, 1, "", modelCalled(10))},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"negative usage counts as zero": {
-			[]*troupev1.Event{at(1, 1, "", asked(-10)), at(1, 1, "", result(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
+			[]*troupev1.Event{eventAt(1, 1, "", modelCalled(-10)), eventAt(1, 1, "", result(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
 			budget.Amounts{ToolCalls: 1},
 		},
 	} {
@@ -108,10 +108,10 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 }
 
 func TestTally_WarnsOfEachKindOnce(t *testing.T) {
-	events := []*troupev1.Event{planned(budget.Default(), budget.Amounts{}), at(1, 1, "", asked(79_999))}
+	events := []*troupev1.Event{planEvent(budget.Default(), budget.Amounts{}), eventAt(1, 1, "", modelCalled(79_999))}
 	s := tally(events...)
 	require.Empty(t, s.DueWarnings())
-	events = append(events, at(1, 1, "", asked(1)))
+	events = append(events, eventAt(1, 1, "", modelCalled(1)))
 	s.Note(events[2])
 	due := s.DueWarnings()
 	require.Len(t, due, 1)

@@ -81,7 +81,8 @@ func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
 	return &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s: %s of %s are gone", timeKind, elapsed.Round(time.Second/10), timeout)}
 }
 
-// markWarned notes that a kind was warned of. It returns false when it was before. The caller holds the lock.
+// markWarned records the warning about a kind. It returns false if there was one before. The caller holds the
+// lock.
 func (s *Tally) markWarned(kind string) bool {
 	if s.warned[kind] {
 		return false
@@ -93,8 +94,8 @@ func (s *Tally) markWarned(kind string) bool {
 	return true
 }
 
-// Describe returns what was used in words, such as "tokens 812 of 100000, toolCalls 2 of 50". It leaves out the
-// kinds that were not used.
+// Describe returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits unused
+// kinds.
 func Describe(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
 	var words []string

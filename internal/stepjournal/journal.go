@@ -1,5 +1,5 @@
-// Package stepjournal has what only the runtime needs of the journal of a step: keys of tool calls, and the sealed journal
-// with which a finished step is run again.
+// Package stepjournal has the parts of the journal of a step that only the runtime needs: keys of tool calls, and
+// the sealed journal with which a finished step is run again.
 package stepjournal
 
 import (
@@ -18,18 +18,18 @@ import (
 // difference.
 type Sealed interface {
 	execution.Journal
-	// Stray notes a call that the journal does not have under this number. It returns the error with which the step
-	// ends; its mode is nondeterminism.
+	// Stray records a call that the journal does not have under this number. It returns the error with which the
+	// step ends; its mode is nondeterminism.
 	Stray(now execution.Entry) error
-	// Asked notes that the call of a number is made again, with the digest of its input.
+	// Asked records that the call of a number is made again, with the digest of its input.
 	Asked(number int, digest string)
 }
 
 // factUnrecorded marks an error of UnrecordedError.
 const factUnrecorded = "unrecorded"
 
-// UnrecordedError returns the error of code that would act outside of the mesh, or have others act, while its step
-// is only run again. The journal does not have the outcome of such an act.
+// UnrecordedError returns the error for code that would act outside of the mesh while its step is only replayed.
+// The journal does not contain the outcome of such an act.
 func UnrecordedError(op, act string) *failure.Error {
 	return failure.Newf(failure.AgentState, op, "%s is not done again, and what came of it then is not recorded", act).With(factUnrecorded, "true")
 }

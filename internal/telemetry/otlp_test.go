@@ -24,17 +24,17 @@ func TestNew_RejectsAnEndpointThatIsNoURL(t *testing.T) {
 	}
 }
 
-// away is an exporter that always fails.
-type away struct{ sdktrace.SpanExporter }
+// failingExporter is an exporter that always fails.
+type failingExporter struct{ sdktrace.SpanExporter }
 
-func (away) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
+func (failingExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
 	return errors.New("no route")
 }
 
 func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
-		e := &loggingExporter{SpanExporter: away{}, log: zap.New(core)}
+		e := &loggingExporter{SpanExporter: failingExporter{}, log: zap.New(core)}
 		batch := tracetest.SpanStubs{{}, {}}.Snapshots()
 		for range 4 {
 			require.NoError(t, e.ExportSpans(t.Context(), batch), "the failure is only logged")

@@ -1,4 +1,4 @@
-// Package tracelog reads the events of a trace: what of them is logged, and the decisions they report.
+// Package tracelog extracts log events and decisions from the events of a trace.
 package tracelog
 
 import (
@@ -40,7 +40,7 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_TurnStarted:
 		return turnStarted(p.TurnStarted)
 	case *troupev1.Event_Plan:
-		return one(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
+		return singleEvent(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
 		})
 	case *troupev1.Event_RoutingDecision:
@@ -49,18 +49,18 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 		if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			message = "tools are chosen"
 		}
-		return one(structured.RouteDecision, message, map[string]any{
+		return singleEvent(structured.RouteDecision, message, map[string]any{
 			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
 			"decision_type": lower(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
 		})
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
-		return one(structured.RouteDecision, "an instance is chosen", map[string]any{
+		return singleEvent(structured.RouteDecision, "an instance is chosen", map[string]any{
 			"target": e.GetInstanceId(), "reason": c.GetReason(), "strategy": c.GetStrategy(),
 			"decision_type": lower(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
 		})
 	case *troupev1.Event_ToolCallStarted:
-		return one(structured.ToolCallStart, "a tool begins", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
+		return singleEvent(structured.ToolCallStart, "a tool begins", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
 	case *troupev1.Event_ToolCallFinished:
 		return toolEnded(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
@@ -75,14 +75,14 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 		}
 		return events
 	case *troupev1.Event_Warning:
-		return warned(e, p.Warning)
+		return budgetWarning(e, p.Warning)
 	case *troupev1.Event_TurnResult:
 		return turnEnded(p.TurnResult)
 	}
 	return nil
 }
 
-func one(name structured.Name, message string, data map[string]any) []structured.Event {
+func singleEvent(name structured.Name, message string, data map[string]any) []structured.Event {
 	return []structured.Event{{Name: name, Message: message, Data: data}}
 }
 
@@ -111,7 +111,7 @@ func approvalRequested(call *troupev1.PendingCall) []structured.Event {
 	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_APPROVAL {
 		return nil
 	}
-	return one(structured.ApprovalRequested, "a tool call waits for an approval", map[string]any{
+	return singleEvent(structured.ApprovalRequested, "a tool call waits for an approval", map[string]any{
 		"call_id": call.GetId(), "tool": call.GetTool(), "risk": call.GetRisk(), "reason": call.GetReason(),
 	})
 }
@@ -121,7 +121,7 @@ func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS && p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
 		name, message = structured.ToolCallError, "a tool gave no result"
 	}
-	return one(name, message, map[string]any{
+	return singleEvent(name, message, map[string]any{
 		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lower(p.GetStatus().String(), "TOOL_STATUS_"),
 		"duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 	})
@@ -133,11 +133,11 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 		"steps": p.GetMetrics().GetTotalSteps(),
 	}
 	if p.GetFailure() == nil {
-		return one(structured.ExecutionComplete, "a turn has ended", data)
+		return singleEvent(structured.ExecutionComplete, "a turn has ended", data)
 	}
 	mode := grpcfailure.FromProto(p.GetFailure()).Mode
 	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
-	events := one(structured.ExecutionError, "a turn has ended without an answer", data)
+	events := singleEvent(structured.ExecutionError, "a turn has ended without an answer", data)
 	if mode == failure.PolicyBudget {
 		events = append(events, structured.Event{
 			Name: structured.BudgetExceeded, Message: "a turn has used up what it had",
@@ -147,26 +147,26 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	return events
 }
 
-// budgetUpdated returns what is used after a step. The amounts are one text, because a field named "tokens"
-// would be redacted as a secret.
+// budgetUpdated returns the log event for the budget after a step. The amounts are one text, because a field named
+// "tokens" would be redacted as a secret.
 func (t *Translator) budgetUpdated() []structured.Event {
 	b := t.Spending.Budget()
 	if b.GetSteps() == 0 {
 		return nil
 	}
-	return one(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
+	return singleEvent(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
 		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.Describe(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
 	})
 }
 
-// warned returns the log events for a warning about the budget.
-func warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+// budgetWarning returns the log events for a warning about the budget.
+func budgetWarning(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {
 	case spending.IsBudgetWarning(e):
-		return one(structured.BudgetWarning, "a turn has used most of its budget", data)
+		return singleEvent(structured.BudgetWarning, "a turn has used most of its budget", data)
 	case w.GetReason() == spending.ReasonExceeded:
-		return one(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
+		return singleEvent(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
 	}
 	return nil
 }

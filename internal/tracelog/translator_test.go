@@ -13,8 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// translated returns the names of the log events for events of a trace.
-func translated(events ...*troupev1.Event) (lines []string) {
+// eventNames returns the names of the log events for events of a trace.
+func eventNames(events ...*troupev1.Event) (lines []string) {
 	var t tracelog.Translator
 	for _, e := range events {
 		e.TraceId = "t"
@@ -46,7 +46,7 @@ func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
 		"tool_call_start", "tool_call_complete", "tool_call_error", "approval_requested",
 		"budget_updated", "memory_store", "budget_updated", "budget_updated", "budget_updated", "budget_warning", "budget_updated", "budget_exceeded",
 		"execution_error", "budget_exceeded",
-	}, translated(
+	}, eventNames(
 		&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Text: "what?", Answers: []*troupev1.CallAnswer{{Id: "1"}, {Id: "2", Late: true}}}}},
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 5}}}},
 		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{}}},
@@ -63,6 +63,6 @@ func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
 	))
 	planner := finished(0, 0)
 	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
-	require.Equal(t, []string{"plan_created"}, translated(planner))
-	require.Equal(t, []string{"execution_complete"}, translated(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))
+	require.Equal(t, []string{"plan_created"}, eventNames(planner))
+	require.Equal(t, []string{"execution_complete"}, eventNames(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))
 }

@@ -45,7 +45,7 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 	}
 	digest := sha256.New()
 	if _, err := io.Copy(digest, io.NewSectionReader(content, 0, content.Size())); err != nil {
-		return memory.Artifact{}, unread(op, a.Name, err)
+		return memory.Artifact{}, unreadableContent(op, a.Name, err)
 	}
 	a.Content = memory.Content{SHA256: hex.EncodeToString(digest.Sum(nil)), Size: content.Size()}
 	streamer := streamerOf(store)
@@ -137,11 +137,11 @@ func (p pieceStreamer) ReceiveArtifact(ctx context.Context, ref session.Ref, nam
 func Piece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
 	piece := make([]byte, min(memory.ArtifactChunk, a.Size-offset))
 	if _, err := content.ReadAt(piece, offset); err != nil && !errors.Is(err, io.EOF) {
-		return nil, unread("memory.Upload", a.Name, err)
+		return nil, unreadableContent("memory.Upload", a.Name, err)
 	}
 	return piece, nil
 }
 
-func unread(op, name string, cause error) error {
+func unreadableContent(op, name string, cause error) error {
 	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: its content cannot be read", name).With("name", name).Because(cause)
 }

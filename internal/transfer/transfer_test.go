@@ -20,15 +20,15 @@ import (
 // Nothing of the content is read, and so nothing is sent.
 func TestUpload_RejectsAnInvalidNameBeforeItReads(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	h := holder(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(broken{}, 0, 10))
+	h := beginTurn(t, store)
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(brokenFile{}, 0, 10))
 	require.ErrorContains(t, err, "no /")
 	all, err := store.ListArtifacts(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.Empty(t, all)
 }
 
-func holder(t *testing.T, store memory.Store) memory.Lease {
+func beginTurn(t *testing.T, store memory.Store) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -46,7 +46,7 @@ func section(content []byte) *io.SectionReader {
 // Req: LP-22
 func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	h := holder(t, store)
+	h := beginTurn(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
 		content := bytes.Repeat([]byte{byte('a' + i)}, size)
 		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
@@ -62,29 +62,29 @@ func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 
 func TestUpload_RejectsOversizedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	_, err := transfer.Upload(t.Context(), store, holder(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, memory.MaxArtifactBytes+1))
+	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "67108864")
 }
 
-// broken cannot be read.
-type broken struct{}
+// brokenFile cannot be read.
+type brokenFile struct{}
 
 var errBroken = errors.New("broken")
 
-func (broken) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
+func (brokenFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
-func (broken) Write([]byte) (int, error) { return 0, errBroken }
+func (brokenFile) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestTransfer_ReportsReadAndWriteErrors(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	h := holder(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, 10))
+	h := beginTurn(t, store)
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, 10))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorIs(t, err, errBroken)
 	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
 	require.NoError(t, err)
-	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, broken{})
+	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, brokenFile{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 	_, err = transfer.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))

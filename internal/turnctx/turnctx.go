@@ -1,5 +1,5 @@
-// Package turnctx carries what a call for a turn shows besides its message: the credential of the step and the
-// trace of the parent turn. Package turncred verifies both.
+// Package turnctx carries the metadata of calls for a turn: the credential of the step and the trace of the parent
+// turn. Package turncred verifies both.
 package turnctx
 
 import (

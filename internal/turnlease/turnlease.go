@@ -9,15 +9,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// renewals is how often a lease is renewed within its time, so that one or two replies may be lost.
-const renewals = 3
+// renewalsPerLease is how often a lease is renewed within its time, so that one or two replies may be lost.
+const renewalsPerLease = 3
 
 // Renew renews the lease of a turn until ctx ends. It calls end when the caller has lost the turn:
 // another one holds it, or the store was unreachable for a whole lease (guarantees F2, F3). In the
 // latter case the error has the fact lost_lease: the work did not fail, so it may be taken over and
 // repeated.
 func Renew(ctx context.Context, turns memory.Turns, hold memory.Lease, lease time.Duration, end context.CancelCauseFunc) {
-	every := lease / renewals
+	every := lease / renewalsPerLease
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	last := time.Now()

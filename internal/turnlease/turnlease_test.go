@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// leases answers RenewTurn as the test says.
-type leases struct {
+// fakeLeases answers RenewTurn as the test says.
+type fakeLeases struct {
 	memory.Turns
 	answers func(call int) error
 	calls   int
 }
 
-func (l *leases) RenewTurn(context.Context, memory.Lease, time.Duration) error {
+func (l *fakeLeases) RenewTurn(context.Context, memory.Lease, time.Duration) error {
 	l.calls++
 	return l.answers(l.calls)
 }
@@ -33,7 +33,7 @@ func TestRenew_EndsTheStepWhenTheTurnIsTakenOver(t *testing.T) {
 				ctx, end := context.WithCancelCause(t.Context())
 				refused := failure.New(mode, "test", "no")
 				began := time.Now()
-				turnlease.Renew(ctx, &leases{answers: func(call int) error {
+				turnlease.Renew(ctx, &fakeLeases{answers: func(call int) error {
 					if call < 3 {
 						return nil
 					}
@@ -51,7 +51,7 @@ func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		away := failure.New(failure.SystemNetwork, "test", "away")
 		began := time.Now()
-		l := &leases{answers: func(call int) error {
+		l := &fakeLeases{answers: func(call int) error {
 			if call == 2 {
 				return nil
 			}

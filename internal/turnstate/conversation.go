@@ -25,7 +25,7 @@ func NewConversation(messages []conversation.Message) *Conversation {
 	return &Conversation{messages: append(make([]conversation.Message, 0, len(messages)+4), messages...)}
 }
 
-// Messages returns what the model sees next, oldest first. The caller does not change it.
+// Messages returns the messages that the model sees next, oldest first. The caller must not change them.
 func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.messages) }
 
 // Append adds a message of the model or of a tool.
@@ -46,8 +46,8 @@ func (c *Conversation) Add(messages ...conversation.Message) {
 	c.messages = append(c.messages, messages...)
 }
 
-// Replace puts messages in the place of all that the model would see. It fails with agent_logic during a tool
-// round, and when calls and their results would be separated.
+// Replace replaces all messages that the model would see. It fails with agent_logic during a tool round, and when
+// calls and their results would be separated.
 func (c *Conversation) Replace(messages []conversation.Message) error {
 	if len(c.round) > 0 {
 		return failure.New(failure.AgentLogic, "hook.Replace", "messages cannot be replaced in a tool round; do it in BeforeLLM or AfterTools")

@@ -72,7 +72,7 @@ func (e *Events) Err() error { return e.err }
 // Delivering reports whether the consumer has an event right now.
 func (e *Events) Delivering() bool { return e.delivering }
 
-// Entries returns what happened in the turn so far, without transient events such as text deltas (CO-46).
+// Entries returns the events of the turn so far, without transient events such as text deltas (CO-46).
 func (e *Events) Entries() []event.Event { return slices.Clip(e.entries) }
 
 func (e *Events) deliver(ev event.Event) error {
@@ -102,8 +102,8 @@ func (e *Events) deliver(ev event.Event) error {
 	return err
 }
 
-// RejectWrite notes a rejected write to state of another owner. It is emitted before the next event, whatever the
-// writer does with its error (SO-6). Safe for concurrent use.
+// RejectWrite records a rejected write to state of another owner. It is emitted before the next event, even if the
+// writer ignores the error (SO-6). Safe for concurrent use.
 func (e *Events) RejectWrite(err *failure.Error) {
 	v, ok := event.ViolationOf(err)
 	e.mu.Lock()

@@ -27,13 +27,13 @@ func (p *Progress) NextIteration() int {
 // Iteration returns the number of the running iteration (0 before the first).
 func (p *Progress) Iteration() int { return p.iteration }
 
-// ToolRan notes that a tool ran.
+// ToolRan records that a tool ran.
 func (p *Progress) ToolRan(tool string) { p.tools = append(p.tools, tool) }
 
 // Tools returns the tools that ran in the turn, in order.
 func (p *Progress) Tools() []string { return slices.Clip(p.tools) }
 
-// AddUsage adds what a model call consumed. A side call of a handler does not change ContextTokens.
+// AddUsage adds the usage of a model call. A side call of a handler does not change ContextTokens.
 func (p *Progress) AddUsage(u execution.Usage, side bool) {
 	p.usage = p.usage.Add(u)
 	if !side {
@@ -41,7 +41,7 @@ func (p *Progress) AddUsage(u execution.Usage, side bool) {
 	}
 }
 
-// Usage returns what models consumed in the turn.
+// Usage returns the usage of models in the turn.
 func (p *Progress) Usage() execution.Usage { return p.usage }
 
 // ContextTokens returns how many tokens the last model call of the conversation read (0 before the first).

@@ -8,14 +8,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// readSources says which untrusted words the model has read. It only grows: what was read does not become
-// unread when its message is removed.
+// readSources holds the untrusted sources that the model has read. It only grows: removing a message does not undo
+// that it was read.
 type readSources struct {
 	source string // first source that anybody may have written (empty when there is none)
 	party  string // author of a tool description, while that is all that was read of others (empty: none)
 }
 
-// MarkRead notes that the model reads words of a source. An empty source is trusted.
+// MarkRead records that the model reads text of a source. An empty source is trusted.
 func (c *Conversation) MarkRead(source string) {
 	read := &c.read
 	source = conversation.SourceName(source, "") // a function may have made it of anything

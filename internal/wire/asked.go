@@ -5,7 +5,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// askedFromProto returns what a step is asked to do.
+// askedFromProto returns the assignment of a step.
 func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
 	a := execution.Assignment{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),

@@ -66,8 +66,8 @@ func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 // UsedToProto converts used amounts, also if all are zero.
 func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	return &troupev1.BudgetUse{
-		Iterations: amount(a.Iterations), ModelCalls: amount(a.ModelCalls), ToolCalls: amount(a.ToolCalls), Tokens: amount(a.Tokens),
-		CostMicroUsd: amount(a.Cost), FanOut: amount(a.FanOut),
+		Iterations: clampAmount(a.Iterations), ModelCalls: clampAmount(a.ModelCalls), ToolCalls: clampAmount(a.ToolCalls), Tokens: clampAmount(a.Tokens),
+		CostMicroUsd: clampAmount(a.Cost), FanOut: clampAmount(a.FanOut),
 	}
 }
 

@@ -51,7 +51,7 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 		Sequence:   m.GetSequence(),
 		Role:       roles.FromProto(m.GetRole()),
 		Author:     m.GetAuthor(),
-		Text:       text(m.GetParts()),
+		Text:       joinedText(m.GetParts()),
 		Turn:       int(m.GetTurn()),
 		Time:       convert.TimeFromProto(m.GetTime()),
 		ToolCalls:  convert.All(m.GetToolCalls(), callFromProto),
@@ -73,7 +73,7 @@ func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
 	return convert.All(ms, MessageFromProto)
 }
 
-func text(parts []*troupev1.Part) string {
+func joinedText(parts []*troupev1.Part) string {
 	if len(parts) == 1 {
 		return parts[0].GetText()
 	}

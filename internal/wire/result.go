@@ -68,9 +68,9 @@ const (
 	maxCalls  = 1_000_000 // of models, by one step
 )
 
-// amount clamps a number to the limits. A number out of range from a provider or a remote turn must not fail a
+// clampAmount clamps a number to the limits. A number out of range from a provider or a remote turn must not fail a
 // step that has its answer.
-func amount(n int64) int64 { return min(max(n, 0), maxAmount) }
+func clampAmount(n int64) int64 { return min(max(n, 0), maxAmount) }
 
 // UsageToProto converts the usage of model calls (nil for zero usage).
 func UsageToProto(u execution.Usage) *troupev1.Usage {
@@ -78,9 +78,9 @@ func UsageToProto(u execution.Usage) *troupev1.Usage {
 		return nil
 	}
 	return &troupev1.Usage{
-		InputTokens: amount(u.InputTokens), OutputTokens: amount(u.OutputTokens), ModelCalls: int32(min(max(u.ModelCalls, 0),
-			maxCalls)), CostMicroUsd: amount(u.CostMicros),
-		CachedTokens: amount(u.CachedTokens), CacheWriteTokens: amount(u.CacheWriteTokens),
+		InputTokens: clampAmount(u.InputTokens), OutputTokens: clampAmount(u.OutputTokens), ModelCalls: int32(min(max(u.ModelCalls, 0),
+			maxCalls)), CostMicroUsd: clampAmount(u.CostMicros),
+		CachedTokens: clampAmount(u.CachedTokens), CacheWriteTokens: clampAmount(u.CacheWriteTokens),
 	}
 }
 

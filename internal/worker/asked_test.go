@@ -19,8 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// does returns an agent that runs the given function.
-func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
+// newAgent returns an agent that runs the given function.
+func newAgent(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
 	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(inv, yield) }
 	}}
@@ -34,17 +34,17 @@ func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) a
 func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	s := surround(t)
 	var got execution.Step
-	r := s.start(t, does(func(inv agent.Invocation, yield func(event.Event, error) bool) {
+	r := s.start(t, newAgent(func(inv agent.Invocation, yield func(event.Event, error) bool) {
 		got = inv.Step
 		yield(event.Event{Payload: event.Message{Text: "Done."}}, nil)
 	}))
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.Goal, req.Task, req.ExpectedOutput, req.Constraints = "Know it all.", "Find it.", "One line.", []string{"short", "no jargon"}
 	req.Priority, req.Tags, req.Timeout, req.Profile = proto.Int32(0), []string{"demo"}, durationpb.New(time.Minute), "fast"
 	req.Plan = &troupev1.PlanRequest{Agents: []*troupev1.PlanAgent{{Name: "b", Description: "Bees."}, {Name: "c"}}, Max: 3, Parallel: true}
 	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "before", Text: "What I found.", Observations: []string{"x"}}}
 	req.Step = 2
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 	require.Equal(t, execution.Assignment{
 		Goal: "Know it all.", Task: "Find it.", ExpectedOutput: "One line.", Constraints: []string{"short", "no jargon"},
@@ -56,8 +56,8 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	require.Equal(t, "hello", got.History[0].Text)
 	require.Equal(t, []string{"x"}, got.Observations())
 
-	req = s.begin(t, "a", "s2")
-	_, result = finish(t, r.execute(t.Context(), t, req))
+	req = s.beginTurn(t, "a", "s2")
+	_, result = readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 	require.Equal(t, execution.DefaultPriority, got.Priority)
 	require.Equal(t, 5, got.Priority)
@@ -69,8 +69,8 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 // Req: OC-28
 func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, does(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
-	whole := s.begin(t, "a", "s1")
+	r := s.start(t, newAgent(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
+	whole := s.beginTurn(t, "a", "s1")
 	for field, spoil := range map[string]func(*troupev1.ExecuteStepRequest){
 		"trace_id":       func(r *troupev1.ExecuteStepRequest) { r.TraceId = "" },
 		"goal":           func(r *troupev1.ExecuteStepRequest) { r.Goal = "" },
@@ -80,13 +80,13 @@ func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	} {
 		req := proto.CloneOf(whole)
 		spoil(req)
-		err := held(t, r.execute(t.Context(), t, req))
+		err := wasRejected(t, r.execute(t.Context(), t, req))
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
 		require.ErrorContains(t, err, field+": ")
 	}
 	low := proto.CloneOf(whole)
 	low.Priority = proto.Int32(-1)
-	require.ErrorContains(t, held(t, r.execute(t.Context(), t, low)), "priority: ")
+	require.ErrorContains(t, wasRejected(t, r.execute(t.Context(), t, low)), "priority: ")
 }
 
 // Whatever an agent does, its caller gets a response and no gRPC error. The response holds the failure.
@@ -117,8 +117,8 @@ func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := surround(t)
-			r := s.start(t, does(c.run))
-			_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+			r := s.start(t, newAgent(c.run))
+			_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 			resp := response.FromResult(wire.ResultFromProto(result))
 			require.Equal(t, c.status, resp.Status, "%v", result)
 			require.Equal(t, c.status == response.Failed, resp.Error != nil)

@@ -19,15 +19,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// witness is a model, and a tool function, that records the credential it gets.
-type witness struct {
+// credentialRecorder is a model, and a tool function, that records the credential it gets.
+type credentialRecorder struct {
 	llm.Model
 	mu   sync.Mutex
 	seen []string
 	kept context.Context //nolint:containedctx // as a tool keeps it that should not
 }
 
-func (w *witness) note(ctx context.Context, who string) {
+func (w *credentialRecorder) note(ctx context.Context, who string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	auth, _ := execution.AuthFrom(ctx)
@@ -36,8 +36,8 @@ func (w *witness) note(ctx context.Context, who string) {
 	w.kept = context.WithoutCancel(ctx)
 }
 
-// take returns what was recorded since the last call, and the latest context.
-func (w *witness) take() (seen []string, kept context.Context) {
+// drain returns what was recorded since the last call, and the latest context.
+func (w *credentialRecorder) drain() (seen []string, kept context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen, w.seen = w.seen, nil
@@ -45,7 +45,7 @@ func (w *witness) take() (seen []string, kept context.Context) {
 }
 
 // Generate implements llm.Model.
-func (w *witness) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (w *credentialRecorder) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	w.note(ctx, "model")
 	return w.Model.Generate(ctx, req)
 }
@@ -54,7 +54,7 @@ func (w *witness) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.D
 func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
 	s := surround(t)
 	call := scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"})
-	w := &witness{Model: scripted.New(
+	w := &credentialRecorder{Model: scripted.New(
 		call, scripted.Say("Done."), call, scripted.Say("Done."),
 		scripted.Fail(failure.New(failure.ResourceAPI, "test", "no")),
 	)}
@@ -67,11 +67,11 @@ func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
 	r := s.start(t, agent.Config{Name: "a", Model: w, Tools: []tool.Tool{look}})
 
 	step := func(sessionID string, auth *troupev1.Auth) (seen []string, _ *troupev1.StepResult) {
-		req := s.begin(t, "a", sessionID)
+		req := s.beginTurn(t, "a", sessionID)
 		req.Auth = auth
-		events, result := finish(t, r.execute(t.Context(), t, req))
+		events, result := readStep(t, r.execute(t.Context(), t, req))
 		require.NotContains(t, fmt.Sprint(events, result), "CANARY")
-		seen, kept := w.take()
+		seen, kept := w.drain()
 		await(t, "it is forgotten", func() bool { _, ok := execution.AuthFrom(kept); return !ok })
 		return seen, result
 	}

@@ -22,25 +22,25 @@ func TestExecuteStep_EnforcesItsBudget(t *testing.T) {
 	)})
 	want := wire.UsedToProto(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 60, Cost: 7})
 
-	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
 	require.Nil(t, result.GetUsed(), "the usage was not requested")
 
-	req := s.begin(t, "a", "s2")
+	req := s.beginTurn(t, "a", "s2")
 	req.Budget = wire.LimitsToProto(budget.Default())
-	_, result = finish(t, r.execute(t.Context(), t, req))
+	_, result = readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, want.String(), result.GetUsed().String())
 
 	none := budget.Default()
 	none.Tokens = 0
-	req = s.begin(t, "a", "s3")
+	req = s.beginTurn(t, "a", "s3")
 	req.Budget = wire.LimitsToProto(none)
-	_, result = finish(t, r.execute(t.Context(), t, req))
+	_, result = readStep(t, r.execute(t.Context(), t, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode())
 	require.Equal(t, "tokens", result.GetFailure().GetFacts()["budget"])
 	require.NotNil(t, result.GetUsed())
-	found, messages := s.stored(t, "s3")
+	found, messages := s.storedSession(t, "s3")
 	require.Equal(t, "t1", found.OpenTurn)
 	require.Len(t, messages, 1, "nothing is committed")
 }

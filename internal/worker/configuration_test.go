@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// configured is an agent that answers with its tone and sets another.
-func configured(p ownership.Protocol, tone string) agent.Config {
+// toneAgent is an agent that answers with its tone and sets another.
+func toneAgent(p ownership.Protocol, tone string) agent.Config {
 	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {
 			was, _ := t.Config().Get("tone")
@@ -40,17 +40,17 @@ func (s *workerEnv) config(t *testing.T) memory.Configuration {
 // Req: SO-11
 func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, configured(ownership.Reject, "kind"))
+	r := s.start(t, toneAgent(ownership.Reject, "kind"))
 	s.Until(func() bool { return s.Known[r.key()].Config == ownership.Reject })
-	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, "It was .", result.GetText())
 	require.Zero(t, s.config(t).Version, "until the agent ends it is in its RAM alone")
 	require.NoError(t, r.stop())
 	stored := s.config(t)
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`)}, stored.Values)
 
-	r = s.start(t, configured(ownership.Reject, "curt"))
-	_, result = finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s2")))
+	r = s.start(t, toneAgent(ownership.Reject, "curt"))
+	_, result = readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))
 	require.Equal(t, `It was "kind".`, result.GetText())
 
 	// Another instance has written first: the protocol decides, not the order.
@@ -68,8 +68,8 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 // Req: SO-11
 func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, configured(ownership.Merge, "kind"))
-	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	r := s.start(t, toneAgent(ownership.Merge, "kind"))
+	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
 	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
 		Agent: "a", Protocol: ownership.Merge, Delta: map[string]json.RawMessage{"limit": json.RawMessage(`3`)},
@@ -84,8 +84,8 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s := surround(t)
 	s.memoryAddr = loopback.Address(t) // no server listens there
-	c := configured(ownership.Merge, "kind")
+	c := toneAgent(ownership.Merge, "kind")
 	c.StartTimeout = 300 * time.Millisecond
-	err := s.launch(t, c).end(t)
+	err := s.startWithoutWaiting(t, c).end(t)
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.AgentTimeout), "%v", err)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// places records the context of each part of a step.
-type places struct {
+// contextRecorder records the context of each part of a step.
+type contextRecorder struct {
 	mu   sync.Mutex
 	seen map[string]execution.Context
 }
 
-func (p *places) note(ctx context.Context, where string) {
+func (p *contextRecorder) note(ctx context.Context, where string) {
 	c, _ := execution.ContextFrom(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *places) note(ctx context.Context, where string) {
 }
 
 // handler records the start of an agent.
-func (p *places) handler(where string) hook.Handler {
+func (p *contextRecorder) handler(where string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
 }
 
@@ -43,7 +43,7 @@ func (p *places) handler(where string) hook.Handler {
 // Req: OC-10
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	s := surround(t)
-	p := &places{seen: map[string]execution.Context{}}
+	p := &contextRecorder{seen: map[string]execution.Context{}}
 	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) { p.note(ctx, "tool"); return "seen", nil })
 	require.NoError(t, err)
 	helper, err := agent.New(agent.Config{
@@ -61,10 +61,10 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 			scripted.Say("Done."),
 		),
 	})
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.UserId, req.RequestId, req.Profile, req.Metadata = "ann", "r1", "fast", map[string]string{"team": "blue"}
-	req.RootTraceId = root
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	req.RootTraceId = rootTraceOf
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 
 	require.Len(t, p.seen, 3)
@@ -72,7 +72,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 		o := c.Origin()
 		require.Equal(t, req.GetTraceId(), c.TraceID(), where)
 		require.Equal(t, execution.Origin{
-			TraceID: req.GetTraceId(), RootTraceID: root, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
+			TraceID: req.GetTraceId(), RootTraceID: rootTraceOf, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
 			ConversationID: "s1", SessionID: "s1", Metadata: map[string]string{"team": "blue"}, Created: o.Created,
 		}, o, where)
 	}
@@ -87,11 +87,11 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	// The memory service logs the run of the step's calls.
 	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
 	require.Len(t, commits, 1)
-	require.Equal(t, root, commits[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTraceOf, commits[0].ContextMap()["root_trace_id"])
 }
 
-// root returns the root trace of a step's run.
-const root = "11111111111111111111111111111111"
+// rootTraceOf returns the root trace of a step's run.
+const rootTraceOf = "11111111111111111111111111111111"
 
 // The log of a failed step names its trace and its run.
 //
@@ -99,12 +99,12 @@ const root = "11111111111111111111111111111111"
 func TestExecuteStep_LogsTheRun(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Fail(errors.New("away")))})
-	req := s.begin(t, "a", "s1")
-	req.RootTraceId = root
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	req := s.beginTurn(t, "a", "s1")
+	req.RootTraceId = rootTraceOf
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.NotNil(t, result.GetFailure())
 	lines := r.logs.FilterMessage("step failed").All()
 	require.Len(t, lines, 1)
 	require.Equal(t, req.GetTraceId(), lines[0].ContextMap()["trace"])
-	require.Equal(t, root, lines[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTraceOf, lines[0].ContextMap()["root_trace_id"])
 }

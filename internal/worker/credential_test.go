@@ -27,20 +27,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// elsewhere is a server outside of the mesh that records its calls.
-type elsewhere struct {
+// outsideServer is a server outside of the mesh that records its calls.
+type outsideServer struct {
 	healthpb.UnimplementedHealthServer
 	calls []metadata.MD
 }
 
 // Check implements healthpb.HealthServer.
-func (e *elsewhere) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+func (e *outsideServer) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	e.calls = append(e.calls, md)
 	return &healthpb.HealthCheckResponse{}, nil
 }
 
-func (e *elsewhere) serve(t *testing.T) *grpc.ClientConn {
+func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	lis, err := net.Listen("tcp", anyPort)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func (e *elsewhere) serve(t *testing.T) *grpc.ClientConn {
 func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
 	s := surroundBy(t, mesh)
-	outside := &elsewhere{}
+	outside := &outsideServer{}
 	conn := outside.serve(t)
 	made := func() agent.Config {
 		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ nothing) (string, error) {
@@ -83,13 +83,13 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	require.NoError(t, err)
 	signer := turncred.New(self)
 	r := s.start(t, made())
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Tenant = true, identity.DefaultTenant
 	turn := turncred.Turn{Agent: "a", Tenant: req.GetTenant(), Session: "s1", ID: req.GetTurnId(), Trace: req.GetTraceId(), Epoch: req.GetEpoch(), Step: int(req.GetStep())}
 	req.Credential, err = signer.Issue(turn, time.Time{})
 	require.NoError(t, err)
 
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "Done.", result.GetText())
 	require.Len(t, outside.calls, 1)
@@ -107,7 +107,7 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, done.GetReplay().GetSkipped())
 
-	req = s.begin(t, "a", "s2")
-	_, result = finish(t, r.execute(t.Context(), t, req))
+	req = s.beginTurn(t, "a", "s2")
+	_, result = readStep(t, r.execute(t.Context(), t, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, result.GetFailure().GetMode(), "without a credential it gets nowhere")
 }

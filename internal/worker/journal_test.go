@@ -21,15 +21,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// effector is a tool with an effect that records the keys of its calls.
-type effector struct {
+// effectTool is a tool with an effect that records the keys of its calls.
+type effectTool struct {
 	mu   sync.Mutex
 	keys []string
 }
 
 type nothing struct{}
 
-func (e *effector) tool(t *testing.T, effect execution.Effect) tool.Tool {
+func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ nothing) (string, error) {
 		e.mu.Lock()
@@ -41,7 +41,7 @@ func (e *effector) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	return tool.With(effect, made)
 }
 
-func (e *effector) calls() []string {
+func (e *effectTool) calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.keys...)
@@ -80,12 +80,12 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 // Req: LP-31
 func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	s := surround(t)
-	acted := new(effector)
+	acted := new(effectTool)
 	never := make(chan struct{})
 	model := scripted.New(act(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	ctx, kill := context.WithCancel(t.Context())
 	r.execute(ctx, t, req)
 	await(t, "the second model call is under way, and the tool's result durable", func() bool {
@@ -95,14 +95,14 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	})
 	kill()
 
-	_, result := finish(t, r.execute(t.Context(), t, s.takeOver(t, req)))
+	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "All done.", result.GetText())
 	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the one of the lost attempt counts too")
 	require.Equal(t, []string{"act"}, result.GetToolsCalled())
 	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.calls())
 	require.Len(t, model.Requests(), 3)
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 2)
 }
 
@@ -111,21 +111,21 @@ func TestExecuteStep_AFencedAttemptHasNoEffect(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
 			s := surround(t)
-			acted := new(effector)
+			acted := new(effectTool)
 			wake := make(chan struct{})
 			zombie := act()
 			zombie.Wait = wake
 			r := s.start(t, agent.Config{Name: "a", Model: scripted.New(zombie, scripted.Say("Too late.")), Tools: []tool.Tool{acted.tool(t, effect)}})
-			req := s.begin(t, "a", "s1")
+			req := s.beginTurn(t, "a", "s1")
 			stream := r.execute(t.Context(), t, req)
-			admitted(t, stream)
+			awaitHeaders(t, stream)
 			s.takeOver(t, req)
 			close(wake)
 
-			_, result := finish(t, stream)
+			_, result := readStep(t, stream)
 			require.Equal(t, failure.Fenced, grpcfailure.FromProto(result.GetFailure()).Mode, "%v", result.GetFailure())
 			require.Empty(t, acted.calls())
-			_, messages := s.stored(t, "s1")
+			_, messages := s.storedSession(t, "s1")
 			require.Len(t, messages, 1)
 			require.Len(t, r.logs.FilterMessage("step failed").All(), 1)
 		})
@@ -136,35 +136,35 @@ func TestExecuteStep_SendsHeartbeats(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}, Wait: wait})})
-	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
+	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
 	for range 2 {
 		item, err := stream.Recv()
 		require.NoError(t, err)
 		require.NotNil(t, item.GetHeartbeat(), "%v", item)
 	}
 	close(wait)
-	_, result := finish(t, stream)
+	_, result := readStep(t, stream)
 	require.Equal(t, "Good day.", result.GetText())
 }
 
 // A worker runs a step once under one epoch. A higher epoch ends the earlier attempt.
 func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	s := surround(t)
-	acted := new(effector)
+	acted := new(effectTool)
 	asked, never := make(chan struct{}), make(chan struct{})
 	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, act(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	first := r.execute(t.Context(), t, req)
 	<-asked // so that the second gets the second reply
 
-	err := held(t, r.execute(t.Context(), t, req))
+	err := wasRejected(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "runs here already")
 
-	_, result := finish(t, r.execute(t.Context(), t, s.takeOver(t, req)))
+	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Equal(t, "All done.", result.GetText())
 	require.Len(t, acted.calls(), 1)
-	_, lost := finish(t, first)
+	_, lost := readStep(t, first)
 	require.Equal(t, failure.Fenced, grpcfailure.FromProto(lost.GetFailure()).Mode, "%v", lost.GetFailure())
 }

@@ -24,7 +24,7 @@ import (
 // journal and the answer to the call.
 func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	s := surround(t)
-	acted := new(effector)
+	acted := new(effectTool)
 	model := scripted.New(act(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{
 		Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)},
@@ -34,8 +34,8 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 		})}}},
 	})
 
-	req := s.begin(t, "a", "s1")
-	events, result := finish(t, r.execute(t.Context(), t, req))
+	req := s.beginTurn(t, "a", "s1")
+	events, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	require.True(t, result.GetInputRequired())
 	require.Len(t, result.GetPending(), 1)
@@ -49,7 +49,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, pending)
-	stored, _ := s.stored(t, "s1")
+	stored, _ := s.storedSession(t, "s1")
 	require.Equal(t, session.InputRequired, stored.State)
 	require.Equal(t, "t1", stored.WaitingTurn)
 	require.Empty(t, acted.calls())
@@ -63,13 +63,13 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	next := s.stepOf(t, req)
 	next.TurnId, next.Turn, next.Epoch, next.Attempt, next.BaseSequence = "t2", 2, begun.Turn.Epoch, 2, begun.Turn.Sequence
 	next.Answers = []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}}
-	_, result = finish(t, r.execute(t.Context(), t, next))
+	_, result = readStep(t, r.execute(t.Context(), t, next))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "All done.", result.GetText())
 	require.Len(t, acted.calls(), 1)
 	require.Len(t, model.Requests(), 2, "what the model said is in the journal")
 	require.EqualValues(t, 2, result.GetUsage().GetModelCalls())
-	stored, _ = s.stored(t, "s1")
+	stored, _ = s.storedSession(t, "s1")
 	require.Equal(t, session.Ready, stored.State)
 	require.Empty(t, stored.WaitingTurn)
 }
@@ -79,9 +79,9 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	s := surround(t)
 	const entries = 300 // more than one write
-	r := s.start(t, agent.Config{Name: "a", Run: waiting(entries)})
-	req := s.begin(t, "a", "s1")
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	r := s.start(t, agent.Config{Name: "a", Run: waitingAgent(entries)})
+	req := s.beginTurn(t, "a", "s1")
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
@@ -93,8 +93,8 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.GreaterOrEqual(t, len(kept), entries)
 }
 
-// waiting returns an agent that records many entries and then waits.
-func waiting(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+// waitingAgent returns an agent that records many entries and then waits.
+func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			for n := range entries {

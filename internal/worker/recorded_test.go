@@ -35,20 +35,20 @@ func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 		require.NoError(t, err)
 		return agent.Config{Name: "a", Model: scripted.New(scripted.Say("The password is hunter2.")), Plugins: []hook.Plugin{plugin}}
 	}
-	req := s.recorded(t, guarded())
+	req := s.runRecorded(t, guarded())
 	failed := grpcfailure.FromProto(req.GetResult().GetFailure())
 	require.NotNil(t, failed)
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed, Failure: failed,
 	})
 	require.NoError(t, err)
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	for _, m := range messages {
 		require.NotContains(t, m.Text, "hunter2")
 	}
 	again := guarded()
 	again.Model = scripted.New()
-	require.Nil(t, s.replay(t, again, req).GetDifference())
+	require.Nil(t, s.replayStep(t, again, req).GetDifference())
 }
 
 // A retry of a recorded step has its own reply and its own failures.
@@ -78,17 +78,17 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 					return agent.Config{Name: "a", Model: m, Tools: []tool.Tool{tool.With(execution.Idempotent, made)}}
 				}
 				r := s.start(t, config(scripted.New(c.replies...)))
-				req := s.begin(t, "a", "s1")
+				req := s.beginTurn(t, "a", "s1")
 				req.Recorded = recorded
-				_, result := finish(t, r.execute(t.Context(), t, req))
+				_, result := readStep(t, r.execute(t.Context(), t, req))
 				require.Equal(t, c.mode, grpcfailure.FromProto(result.GetFailure()).Mode, "%v", result)
 				req.Attempt = 2
-				_, result = finish(t, r.execute(t.Context(), t, req))
+				_, result = readStep(t, r.execute(t.Context(), t, req))
 				require.Nil(t, result.GetFailure())
 				require.Equal(t, "Done.", result.GetText())
 				require.NoError(t, r.stop())
 				if recorded {
-					done := s.replay(t, config(scripted.New()), &troupev1.ReplayStepRequest{Step: req, Result: result})
+					done := s.replayStep(t, config(scripted.New()), &troupev1.ReplayStepRequest{Step: req, Result: result})
 					require.Nil(t, done.GetDifference(), "%v", done)
 				}
 			})

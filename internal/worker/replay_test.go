@@ -22,14 +22,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// letters is a tool with arguments, which counts its calls.
-type letters struct{ calls atomic.Int32 }
+// letterTool is a tool with arguments that counts its calls.
+type letterTool struct{ calls atomic.Int32 }
 
 type letter struct {
 	To string `json:"to"`
 }
 
-func (l *letters) tool(t *testing.T, name string) tool.Tool {
+func (l *letterTool) tool(t *testing.T, name string) tool.Tool {
 	t.Helper()
 	made, err := tool.Func(name, "Sends.", func(_ context.Context, in letter) (string, error) {
 		l.calls.Add(1)
@@ -43,36 +43,36 @@ func send(to string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
 }
 
-// sender is the recorded agent: it sends a letter and says so.
-func sender(t *testing.T, sent *letters, replies ...scripted.Reply) agent.Config {
+// letterAgent is the recorded agent: it sends a letter and says so.
+func letterAgent(t *testing.T, sent *letterTool, replies ...scripted.Reply) agent.Config {
 	t.Helper()
 	return agent.Config{
 		Name: "a", Instructions: "Send letters.", Model: scripted.New(replies...), Tools: []tool.Tool{sent.tool(t, "send")},
 	}
 }
 
-// recorded runs a recorded step of the agent, and returns the request of its replay.
-func (s *workerEnv) recorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
+// runRecorded runs a recorded step of the agent, and returns the request of its replay.
+func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
 	t.Helper()
 	r := s.start(t, c)
-	req := s.begin(t, c.Name, "s1")
+	req := s.beginTurn(t, c.Name, "s1")
 	req.Recorded = true
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.NoError(t, r.stop())
 	return &troupev1.ReplayStepRequest{Step: req, Result: result}
 }
 
-// replay runs the step again in another worker, and checks that no model or tool was called and nothing was
+// replayStep runs the step again in another worker, and checks that no model or tool was called and nothing was
 // stored.
-func (s *workerEnv) replay(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
+func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
 	t.Helper()
-	found, messages := s.stored(t, "s1")
+	found, messages := s.storedSession(t, "s1")
 	model, silent := c.Model.(*scripted.Model)
 	r := s.start(t, c)
 	resp, err := r.steps.ReplayStep(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, r.stop())
-	after, then := s.stored(t, "s1")
+	after, then := s.storedSession(t, "s1")
 	require.Equal(t, found, after)
 	require.Equal(t, messages, then)
 	if silent {
@@ -82,10 +82,10 @@ func (s *workerEnv) replay(t *testing.T, c agent.Config, req *troupev1.ReplaySte
 }
 
 func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
-	s, sent := surround(t), new(letters)
-	req := s.recorded(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
-	again := new(letters)
-	done := s.replay(t, sender(t, again), req)
+	s, sent := surround(t), new(letterTool)
+	req := s.runRecorded(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
+	again := new(letterTool)
+	done := s.replayStep(t, letterAgent(t, again), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.Empty(t, done.GetChangedPrompts())
 	require.EqualValues(t, 2, done.GetModelCalls())
@@ -96,13 +96,13 @@ func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
 
 // A recording is complete and contains no secret.
 func TestExecuteStep_RecordsItsInput(t *testing.T) {
-	s, sent := surround(t), new(letters)
-	r := s.start(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
-	req := s.begin(t, "a", "s1")
+	s, sent := surround(t), new(letterTool)
+	r := s.start(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
+	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
 	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
-	finish(t, r.execute(t.Context(), t, req))
+	readStep(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
 	require.NoError(t, err)
@@ -127,9 +127,9 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 }
 
 func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
-	s, sent := surround(t), new(letters)
-	r := s.start(t, sender(t, sent, scripted.Say("Done.")))
-	finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	s, sent := surround(t), new(letterTool)
+	r := s.start(t, letterAgent(t, sent, scripted.Say("Done.")))
+	readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -137,13 +137,13 @@ func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
 
 func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 	s := surround(t)
-	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
 	for name, test := range map[string]struct {
-		change func(t *testing.T, c *agent.Config, sent *letters)
+		change func(t *testing.T, c *agent.Config, sent *letterTool)
 		want   *troupev1.Difference
 	}{
 		"other arguments": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 					call.Arguments = `{"to":"eve"}`
 					return nil
@@ -154,14 +154,14 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"a tool that is gone": {
-			change: func(t *testing.T, c *agent.Config, sent *letters) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
+			change: func(t *testing.T, c *agent.Config, sent *letterTool) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
 			want: &troupev1.Difference{
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, Number: 2, Subject: "send",
 				Recorded: "success: sent to bob", Now: `not_found: There is no tool "send"; there are post.`,
 			},
 		},
 		"a tool that a handler keeps from running": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 					call.Refuse("Not today.")
 					return nil
@@ -172,7 +172,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"another tool": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					for i := range reply.ToolCalls {
 						reply.ToolCalls[i].Name = "other"
@@ -185,7 +185,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"a call more": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					if len(reply.ToolCalls) == 0 {
 						reply.ToolCalls = []conversation.ToolCall{{Name: "send", Arguments: `{"to":"eve"}`}}
@@ -198,7 +198,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"other text": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					reply.Text += " Bye."
 					return nil
@@ -207,13 +207,13 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			want: &troupev1.Difference{Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT, Recorded: "Done.", Now: "Done. Bye."},
 		},
 		"a question": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) { c.AsksUser = true },
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) { c.AsksUser = true },
 			want: &troupev1.Difference{
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT, Subject: "a question to the user", Recorded: "false", Now: "true",
 			},
 		},
 		"a failure": {
-			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error {
 					return failure.New(failure.PolicySecurity, "test", "not that")
 				}))
@@ -224,10 +224,10 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			again := new(letters)
-			c := sender(t, again)
+			again := new(letterTool)
+			c := letterAgent(t, again)
 			test.change(t, &c, again)
-			done := s.replay(t, c, req)
+			done := s.replayStep(t, c, req)
 			require.True(t, proto.Equal(test.want, done.GetDifference()), "%v", done)
 			require.Zero(t, again.calls.Load(), "no tool is called")
 		})
@@ -236,10 +236,10 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 
 func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 	s := surround(t)
-	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
-	c := sender(t, new(letters))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
+	c := letterAgent(t, new(letterTool))
 	c.Instructions = "Send letters, and be brief."
-	done := s.replay(t, c, req)
+	done := s.replayStep(t, c, req)
 	require.Nil(t, done.GetDifference())
 	require.Len(t, done.GetChangedPrompts(), 2)
 	require.Equal(t, []string{"instructions"}, done.GetChangedPrompts()[1].GetParts())
@@ -247,9 +247,9 @@ func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 
 // An agent used as a tool is replayed too, call by call.
 func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
-	outer := func(t *testing.T, sent *letters, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
+	outer := func(t *testing.T, sent *letterTool, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
 		t.Helper()
-		c := sender(t, sent, below...)
+		c := letterAgent(t, sent, below...)
 		c.Name, c.Handlers = "clerk", handlers
 		clerk, err := agent.New(c)
 		require.NoError(t, err)
@@ -259,9 +259,9 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 	}
 	s := surround(t)
 	ask := scripted.Call(conversation.ToolCall{ID: "c1", Name: "clerk", Arguments: `{"request":"Write to Bob."}`})
-	req := s.recorded(t, outer(t, new(letters), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{send("bob"), scripted.Say("Sent.")}))
+	req := s.runRecorded(t, outer(t, new(letterTool), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{send("bob"), scripted.Say("Sent.")}))
 
-	done := s.replay(t, outer(t, new(letters), nil, nil), req)
+	done := s.replayStep(t, outer(t, new(letterTool), nil, nil), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.EqualValues(t, 4, done.GetModelCalls())
 	require.EqualValues(t, 2, done.GetToolCalls())
@@ -270,11 +270,11 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 // A tool that was not in the recording would be called for real now.
 func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
 	s := surround(t)
-	c := sender(t, new(letters), send("bob"), scripted.Say("There is no such tool."))
+	c := letterAgent(t, new(letterTool), send("bob"), scripted.Say("There is no such tool."))
 	c.Tools = nil
-	req := s.recorded(t, c)
-	sent := new(letters)
-	d := s.replay(t, sender(t, sent), req).GetDifference()
+	req := s.runRecorded(t, c)
+	sent := new(letterTool)
+	d := s.replayStep(t, letterAgent(t, sent), req).GetDifference()
 	require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, d.GetKind())
 	require.Contains(t, d.GetNow(), "would be called")
 	require.Zero(t, sent.calls.Load())
@@ -284,14 +284,14 @@ func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
 func TestReplayStep_ReplaysAFailedStep(t *testing.T) {
 	s := surround(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))
-	req := s.recorded(t, sender(t, new(letters), send("bob"), broken))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), broken))
 	require.NotNil(t, req.GetResult().GetFailure())
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed,
 		Failure: grpcfailure.FromProto(req.GetResult().GetFailure()),
 	})
 	require.NoError(t, err)
-	done := s.replay(t, sender(t, new(letters)), req)
+	done := s.replayStep(t, letterAgent(t, new(letterTool)), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.EqualValues(t, 1, done.GetModelCalls())
 	require.EqualValues(t, 1, done.GetToolCalls())
@@ -307,8 +307,8 @@ func TestReplayStep_StoresNoArtifact(t *testing.T) {
 		})}
 		return c
 	}
-	req := s.recorded(t, saving("Dear Bob"))
-	require.Nil(t, s.replay(t, saving("Dear Bob"), req).GetDifference())
+	req := s.runRecorded(t, saving("Dear Bob"))
+	require.Nil(t, s.replayStep(t, saving("Dear Bob"), req).GetDifference())
 	artifacts, err := s.memory.ListArtifacts(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
 	require.Len(t, artifacts, 1)
@@ -316,9 +316,9 @@ func TestReplayStep_StoresNoArtifact(t *testing.T) {
 
 func TestReplayStep_WithoutARecordingIsNotFound(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, sender(t, new(letters), scripted.Say("Done.")))
-	req := s.begin(t, "a", "s1")
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	r := s.start(t, letterAgent(t, new(letterTool), scripted.Say("Done.")))
+	req := s.beginTurn(t, "a", "s1")
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	_, err := r.steps.ReplayStep(t.Context(), &troupev1.ReplayStepRequest{Step: req, Result: result})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%v", err)
 }

@@ -125,8 +125,8 @@ func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string
 	return conn
 }
 
-// running is a running worker.
-type running struct {
+// runningWorker is a running worker.
+type runningWorker struct {
 	*process
 	troupev1.LifecycleServiceClient
 	steps troupev1.AgentServiceClient
@@ -138,15 +138,15 @@ type running struct {
 }
 
 // key returns the registry key of the worker.
-func (r *running) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
+func (r *runningWorker) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
 
-// launch starts a worker of the agent without waiting until it is ready.
-func (s *workerEnv) launch(t *testing.T, c agent.Config) *running {
+// startWithoutWaiting starts a worker of the agent without waiting until it is ready.
+func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWorker {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := agent.New(c)
 	require.NoError(t, err)
-	r := &running{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
+	r := &runningWorker{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
 	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
 		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
 	}.WithRegistrationTTL(s.registrationTTL), a)
@@ -158,9 +158,9 @@ func (s *workerEnv) launch(t *testing.T, c agent.Config) *running {
 }
 
 // start starts a worker and waits until it is ready.
-func (s *workerEnv) start(t *testing.T, c agent.Config) *running {
+func (s *workerEnv) start(t *testing.T, c agent.Config) *runningWorker {
 	t.Helper()
-	r := s.launch(t, c)
+	r := s.startWithoutWaiting(t, c)
 	receive(t, r.ready)
 	return r
 }
@@ -201,7 +201,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func (r *running) status(t *testing.T) *troupev1.InstanceStatus {
+func (r *runningWorker) status(t *testing.T) *troupev1.InstanceStatus {
 	t.Helper()
 	resp, err := r.GetState(t.Context(), &troupev1.GetStateRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func (r *running) status(t *testing.T) *troupev1.InstanceStatus {
 }
 
 // probe returns status and body of a probe.
-func (r *running) probe(t *testing.T, path string) (int, string) {
+func (r *runningWorker) probe(t *testing.T, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.http+path, http.NoBody)
@@ -222,8 +222,8 @@ func (r *running) probe(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// becomes waits until the readiness probe answers with the code and the line.
-func (r *running) becomes(t *testing.T, code int, line string) {
+// awaitReadiness waits until the readiness probe answers with the code and the line.
+func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 	t.Helper()
 	await(t, "/readyz says "+line, func() bool {
 		got, body := r.probe(t, "/readyz")
@@ -231,8 +231,8 @@ func (r *running) becomes(t *testing.T, code int, line string) {
 	})
 }
 
-// begin opens a turn and returns the request for its only step.
-func (s *workerEnv) begin(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
+// beginTurn opens a turn and returns the request for its only step.
+func (s *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
@@ -247,8 +247,8 @@ func (s *workerEnv) begin(t *testing.T, agent, sessionID string) *troupev1.Execu
 	}
 }
 
-// stored returns the session with its messages.
-func (s *workerEnv) stored(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
+// storedSession returns the session with its messages.
+func (s *workerEnv) storedSession(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
 	t.Helper()
 	ref := session.Ref{Session: sessionID}
 	found, err := s.memory.GetSession(t.Context(), ref)
@@ -258,22 +258,26 @@ func (s *workerEnv) stored(t *testing.T, sessionID string) (session.Session, []c
 	return found, messages
 }
 
-// gate is a tool with a resource, whose start blocks until the gate is opened.
-type gate struct {
+// gatedTool is a tool with a resource, whose start blocks until the gate is opened.
+type gatedTool struct {
 	name   string
 	open   chan error // what Start returns
 	closed chan struct{}
 }
 
-func newGate(name string) *gate { return &gate{name, make(chan error, 1), make(chan struct{}, 1)} }
+func newGate(name string) *gatedTool {
+	return &gatedTool{name, make(chan error, 1), make(chan struct{}, 1)}
+}
 
-func (g *gate) Spec() llm.ToolSpec {
+func (g *gatedTool) Spec() llm.ToolSpec {
 	return llm.ToolSpec{Name: g.name, Description: "A gate.", Schema: json.RawMessage(`{"type":"object"}`)}
 }
 
-func (g *gate) Call(context.Context, json.RawMessage) (tool.Result, error) { return tool.Result{}, nil }
+func (g *gatedTool) Call(context.Context, json.RawMessage) (tool.Result, error) {
+	return tool.Result{}, nil
+}
 
-func (g *gate) Start(ctx context.Context) error {
+func (g *gatedTool) Start(ctx context.Context) error {
 	select {
 	case err := <-g.open:
 		return err
@@ -282,4 +286,4 @@ func (g *gate) Start(ctx context.Context) error {
 	}
 }
 
-func (g *gate) Close() error { g.closed <- struct{}{}; return nil }
+func (g *gatedTool) Close() error { g.closed <- struct{}{}; return nil }

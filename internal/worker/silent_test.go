@@ -15,13 +15,13 @@ import (
 func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.Last, req.Silent = false, true
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "Good day.", result.GetText())
 	require.Equal(t, req.GetBaseSequence(), result.GetSequence())
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1, "the user's")
 }
 
@@ -29,11 +29,11 @@ func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
 func TestExecuteStep_RejectsABranchThatEndsTheTurn(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", AsksUser: true, Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}})})
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.Last, req.Silent = false, true
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
-	found, messages := s.stored(t, "s1")
+	found, messages := s.storedSession(t, "s1")
 	require.Equal(t, session.Busy, found.State)
 	require.Len(t, messages, 1)
 }

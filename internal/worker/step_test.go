@@ -24,15 +24,15 @@ import (
 )
 
 // execute starts a step.
-func (r *running) execute(ctx context.Context, t *testing.T, req *troupev1.ExecuteStepRequest) grpc.ServerStreamingClient[troupev1.ExecuteStepResponse] {
+func (r *runningWorker) execute(ctx context.Context, t *testing.T, req *troupev1.ExecuteStepRequest) grpc.ServerStreamingClient[troupev1.ExecuteStepResponse] {
 	t.Helper()
 	stream, err := r.steps.ExecuteStep(ctx, req)
 	require.NoError(t, err)
 	return stream
 }
 
-// finish reads a step to its end: one result, and it is the last item.
-func finish(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) (events []*troupev1.Event, result *troupev1.StepResult) {
+// readStep reads a step to its end: one result, and it is the last item.
+func readStep(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) (events []*troupev1.Event, result *troupev1.StepResult) {
 	t.Helper()
 	for {
 		item, err := stream.Recv()
@@ -49,16 +49,16 @@ func finish(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStep
 	}
 }
 
-// admitted waits for the headers of the stream.
-func admitted(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
+// awaitHeaders waits for the headers of the stream.
+func awaitHeaders(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
 	t.Helper()
 	header, err := stream.Header()
 	require.NoError(t, err)
 	require.NotNil(t, header)
 }
 
-// noTime shortens a drain to nothing.
-var noTime = durationpb.New(0)
+// noDrain is a drain time of zero.
+var noDrain = durationpb.New(0)
 
 const (
 	ready = troupev1.InstanceState_INSTANCE_STATE_READY
@@ -70,15 +70,15 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good ", "day."}, Wait: wait})})
-	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
-	admitted(t, stream)
+	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
+	awaitHeaders(t, stream)
 	status := r.status(t)
 	require.Equal(t, busy, status.GetState())
 	require.EqualValues(t, 1, status.GetInFlight())
-	require.Equal(t, lifecycle.Ready, s.registered(r), "a step does not change the registration")
+	require.Equal(t, lifecycle.Ready, s.registeredState(r), "a step does not change the registration")
 
 	close(wait)
-	events, result := finish(t, stream)
+	events, result := readStep(t, stream)
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "Good day.", result.GetText())
 	require.EqualValues(t, 1, result.GetStep())
@@ -87,15 +87,15 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	for _, e := range events {
 		require.NotNil(t, e.GetTime())
 	}
-	stored, messages := s.stored(t, "s1")
+	stored, messages := s.storedSession(t, "s1")
 	require.Equal(t, session.Ready, stored.State, "its commit closed the turn")
 	require.Equal(t, "Good day.", messages[1].Text)
 	require.Equal(t, "a", messages[1].Author)
 	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 }
 
-// registered returns the state in the registry.
-func (s *workerEnv) registered(r *running) lifecycle.State {
+// registeredState returns the state in the registry.
+func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
 	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
 	return s.Known[r.key()].State
 }
@@ -104,33 +104,33 @@ func (s *workerEnv) registered(r *running) lifecycle.State {
 func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	req := s.begin(t, "a", "s1")
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	req := s.beginTurn(t, "a", "s1")
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_INITIALIZING, r.status(t).GetState())
-	err := held(t, r.execute(t.Context(), t, req))
+	err := wasRejected(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "initializing")
 	require.ErrorContains(t, err, "ready")
 	resource.open <- nil
 	receive(t, r.ready)
 
-	other := s.begin(t, "b", "s2")
-	err = held(t, r.execute(t.Context(), t, other))
+	other := s.beginTurn(t, "b", "s2")
+	err = wasRejected(t, r.execute(t.Context(), t, other))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err))
 	require.ErrorContains(t, err, `this worker hosts "a", not "b"`)
 	req.Epoch = 0
-	err = held(t, r.execute(t.Context(), t, req))
+	err = wasRejected(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "epoch")
 	req.Epoch = 1
 
 	_, err = r.Pause(t.Context(), &troupev1.PauseRequest{})
 	require.NoError(t, err)
-	require.Equal(t, failure.InstancePaused, failure.ModeOf(held(t, r.execute(t.Context(), t, req))))
+	require.Equal(t, failure.InstancePaused, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, req))))
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.Zero(t, metrics.GetTotalRequests())
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
 }
 
@@ -148,7 +148,7 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	var refused, all sync.WaitGroup
 	refused.Add(callers - capacity)
 	for i := range callers {
-		req := s.begin(t, "a", "s"+string(rune('a'+i)))
+		req := s.beginTurn(t, "a", "s"+string(rune('a'+i)))
 		all.Go(func() {
 			stream, err := r.steps.ExecuteStep(t.Context(), req)
 			for err == nil {
@@ -174,24 +174,24 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	require.Equal(t, capacity, in)
 }
 
-// panicking is a model that panics.
-type panicking struct{}
+// panickingModel is a model that panics.
+type panickingModel struct{}
 
-func (panicking) Name() string { return "broken/model" }
+func (panickingModel) Name() string { return "broken/model" }
 
-func (panicking) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
+func (panickingModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(func(llm.Delta, error) bool) { _ = []int{}[len("out of range")] }
 }
 
 // Req: LC-29
 func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, agent.Config{Name: "a", Model: panicking{}})
+	r := s.start(t, agent.Config{Name: "a", Model: panickingModel{}})
 	for _, id := range []string{"s1", "s2"} {
-		_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", id)))
+		_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", id)))
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, result.GetFailure().GetMode())
 		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is for the log")
-		_, messages := s.stored(t, id)
+		_, messages := s.storedSession(t, id)
 		require.Len(t, messages, 1, "nothing is committed")
 	}
 	require.Contains(t, r.logs.FilterMessage("step failed").All()[0].ContextMap()["error"], "index out of range")
@@ -206,13 +206,13 @@ func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})})
 	ctx, cancel := context.WithCancel(t.Context())
-	stream := r.execute(ctx, t, s.begin(t, "a", "s1"))
-	admitted(t, stream)
+	stream := r.execute(ctx, t, s.beginTurn(t, "a", "s1"))
+	awaitHeaders(t, stream)
 	cancel()
 	_, err := stream.Recv()
 	require.Equal(t, failure.UserCancelled, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
-	stored, messages := s.stored(t, "s1")
+	stored, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
 	require.Equal(t, "t1", stored.OpenTurn, "who gave the step decides about the turn")
 }
@@ -221,11 +221,11 @@ func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
 func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})
-	req := s.begin(t, "a", "s1")
+	req := s.beginTurn(t, "a", "s1")
 	req.Epoch += 7
-	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_FENCED, result.GetFailure().GetMode())
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
 }
 
@@ -236,22 +236,22 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	s := surround(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"in time"}, Wait: wait})})
-	require.Equal(t, lifecycle.Ready, s.registered(r))
-	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
-	admitted(t, stream)
+	require.Equal(t, lifecycle.Ready, s.registeredState(r))
+	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
+	awaitHeaders(t, stream)
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN, r.status(t).GetState())
 	require.EqualValues(t, 1, r.status(t).GetInFlight(), "the step still runs")
-	require.Equal(t, failure.InstanceDraining, failure.ModeOf(held(t, r.execute(t.Context(), t, s.begin(t, "a", "s2")))))
+	require.Equal(t, failure.InstanceDraining, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))))
 
 	close(wait)
-	_, result := finish(t, stream)
+	_, result := readStep(t, stream)
 	require.Equal(t, "in time", result.GetText())
 	require.NoError(t, receive(t, stopped))
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Equal(t, "in time", messages[1].Text)
 }
 
@@ -259,16 +259,16 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
-	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
-	admitted(t, stream)
+	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
+	awaitHeaders(t, stream)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
 	s.Until(func() bool { return s.Known[r.key()].State == "" })
-	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noTime})
+	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
 	require.Equal(t, []string{"1 steps were cancelled at the deadline"}, resp.GetErrors())
-	_, result := finish(t, stream)
+	_, result := readStep(t, stream)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING, result.GetFailure().GetMode())
 	require.NoError(t, receive(t, stopped))
 }

@@ -36,7 +36,7 @@ func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done.")), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { _ = t.State().Set("facts", 1); return "", nil }),
 	}})
-	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	events, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
 	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, violationsOf(events), protocmp.Transform()))
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
@@ -52,14 +52,14 @@ func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
 			yield(event.Event{Payload: event.Message{Text: "Done.", State: map[string]json.RawMessage{"trace_id": json.RawMessage(`"mine"`)}}}, nil)
 		}
 	}})
-	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	events, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_STATE_VIOLATION, result.GetFailure().GetMode(), "%v", result)
 	found := violationsOf(events)
 	require.Len(t, found, 1)
 	require.Equal(t, "trace_id", found[0].GetKey())
 	require.Equal(t, "orchestrator", found[0].GetOwner())
 	require.Equal(t, "a", found[0].GetActor())
-	_, messages := s.stored(t, "s1")
+	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1, "nothing is committed")
 }
 

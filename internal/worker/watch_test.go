@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// watch collects a stream to its end.
-func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStatus, all []*troupev1.Transition, err error) {
+// collectStream collects a stream to its end.
+func collectStream(t *testing.T, r *runningWorker, after uint64) (first *troupev1.InstanceStatus, all []*troupev1.Transition, err error) {
 	t.Helper()
 	stream, err := r.WatchState(t.Context(), &troupev1.WatchStateRequest{AfterVersion: after})
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStat
 func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	await(t, "it starts", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
 	})
@@ -55,7 +55,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	}
 	done := make(chan watched, 1)
 	go func() {
-		first, all, err := watch(t, r, 0)
+		first, all, err := collectStream(t, r, 0)
 		done <- watched{first, all, err}
 	}()
 	resource.open <- nil
@@ -86,7 +86,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	_, _, err := watch(t, r, 100)
+	_, _, err := collectStream(t, r, 100)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the instance is at version 2")
 }
@@ -116,7 +116,7 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

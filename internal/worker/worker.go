@@ -231,7 +231,7 @@ func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 	}
 }
 
-// auditOwnAct writes to the audit log what the worker did with its instance without a caller (S19).
+// auditOwnAct records in the audit log what the worker did with its instance on its own, without a caller (S19).
 func (w *Worker) auditOwnAct(action string, err error) {
 	result := "ok"
 	if err != nil {

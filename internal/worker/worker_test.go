@@ -33,7 +33,7 @@ import (
 func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
 	in := s.Known[r.key()]
 	require.Equal(t, r.grpc, in.Address)
@@ -41,13 +41,13 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	require.Equal(t, "Does things.", in.Description)
 	require.Equal(t, []string{"gpu", "maps"}, in.Capabilities)
 	require.Equal(t, []registry.Tool{{Name: "gate", Capabilities: []string{"wait"}}}, in.Tools)
-	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: initializing")
+	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: initializing")
 
 	resource.open <- nil
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
 	require.Equal(t, in.Incarnation, s.Known[r.key()].Incarnation, "the same registration")
 	receive(t, r.ready)
-	r.becomes(t, http.StatusOK, "ok")
+	r.awaitReadiness(t, http.StatusOK, "ok")
 	resp, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, resp.GetStatus().GetState(), "a second start is a no-op")
@@ -64,7 +64,7 @@ func TestWorker_APauseIsRegistered(t *testing.T) {
 	}
 	require.Equal(t, "maintenance", r.status(t).GetReason())
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Paused })
-	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: paused")
+	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: paused")
 	for range 2 {
 		_, err := r.Resume(t.Context(), &troupev1.ResumeRequest{})
 		require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 	require.Empty(t, s.List())
 	first, second := newGate("first"), newGate("second")
 	first.open <- nil
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
 	second.open <- errors.New("no index there")
 	err := r.end(t)
@@ -123,7 +123,7 @@ func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	s.Until(func() bool { return s.Known[first.key()].State == lifecycle.Ready })
 	resource := newGate("gate")
 	resource.open <- nil
-	second := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	second := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	err := second.end(t) // once it cannot be the one that crashed before it
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "registered already")
@@ -137,19 +137,19 @@ func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
 	require.NoError(t, first.stop())
 }
 
-// stuck is a tool whose Close fails.
-type stuck struct{ *gate }
+// stuckTool is a tool whose Close fails.
+type stuckTool struct{ *gatedTool }
 
-func (stuck) Start(context.Context) error { return nil }
+func (stuckTool) Start(context.Context) error { return nil }
 
-func (stuck) Close() error { return errors.New("the index is locked") }
+func (stuckTool) Close() error { return errors.New("the index is locked") }
 
 // The errors of a shutdown over RPC are logged with their phase.
 //
 // Req: LC-17
 func TestWorker_LogsShutdownErrors(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuck{newGate("stuck")}}})
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuckTool{newGate("stuck")}}})
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
 	require.NoError(t, err)
 	require.Len(t, resp.GetErrors(), 1)
@@ -163,7 +163,7 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 // Req: LC-12
 func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
 	s := surround(t)
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
 	require.ErrorContains(t, r.end(t), "gate")
 	s.Until(func() bool { return len(s.Known) == 0 })
 }
@@ -171,13 +171,13 @@ func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
 func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 	await(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	code, _ := r.probe(t, "/livez")
 	require.Equal(t, http.StatusOK, code)
-	r.becomes(t, http.StatusServiceUnavailable, "registry: not yet")
+	r.awaitReadiness(t, http.StatusServiceUnavailable, "registry: not yet")
 	await(t, "the log names the address", func() bool {
 		for _, line := range r.logs.FilterMessage("not registered yet; still trying").All() {
 			why, _ := line.ContextMap()["error"].(string)
@@ -189,14 +189,14 @@ func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 	s.etcd.Start()
 	receive(t, r.ready)
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
-	r.becomes(t, http.StatusOK, "ok")
+	r.awaitReadiness(t, http.StatusOK, "ok")
 }
 
 // A stop does not wait for an unreachable etcd.
 func TestWorker_StopsWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 	await(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
@@ -284,12 +284,12 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	absent := loopback.Address(t)
 	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
 		s.memoryAddr = wrong
-		r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+		r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 		await(t, "the instance itself is ready", func() bool {
 			return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 		})
 		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
-		r.becomes(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
+		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
 		await(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
 		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
 		select {
@@ -304,9 +304,9 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 		_, p := s.startMemory(t, zap.NewNop(), absent)
 		receive(t, r.ready)
 		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
-		r.becomes(t, http.StatusOK, "ok")
+		r.awaitReadiness(t, http.StatusOK, "ok")
 		require.NoError(t, p.stop())
-		r.becomes(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
+		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
 		require.Equal(t, lifecycle.Ready, s.Known[r.key()].State)
 	}
 }
@@ -330,8 +330,8 @@ func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 	require.NoError(t, p.stop())
 }
 
-// held reports whether the call was rejected before the step began: no headers came.
-func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
+// wasRejected reports whether the call was rejected before the step began: no headers came.
+func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
 	t.Helper()
 	header, _ := stream.Header()
 	require.Nil(t, header, "a header says that the step is admitted")
@@ -347,7 +347,7 @@ func TestWorker_KeepsNoConversation(t *testing.T) {
 	resource := newGate("gate")
 	resource.open <- nil
 	s.memoryAddr = loopback.Address(t) // no server listens there
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	await(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})

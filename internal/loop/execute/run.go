@@ -82,7 +82,7 @@ func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Resu
 	return result, err
 }
 
-// setResult says how a tool ended that ran under ctx.
+// setResult stores the outcome of a tool that ran under ctx.
 func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
 	h := c.Hook
 	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")

@@ -36,7 +36,8 @@ func (f *Finisher) Failures() int { return f.failures }
 // Question returns the first question of a tool to the user, or "".
 func (f *Finisher) Question() string { return f.question }
 
-// Finish records and emits how a call ended, answers it in the conversation, and runs the handlers after it (CO-32).
+// Finish records and emits the end of a call, adds its result to the conversation, and runs the handlers after it
+// (CO-32).
 func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	if c.Fatal != nil {
 		return c.Fatal
@@ -91,8 +92,7 @@ func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	return f.Finish(ctx, c)
 }
 
-// applyEffects applies what a tool did besides returning a result to the turn, also if an earlier attempt ran
-// the tool.
+// applyEffects applies the effects of a tool on the turn, even if an earlier attempt ran the tool.
 func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	if !c.Failed() && c.Hook.Status != event.ToolInterrupted {
 		f.Control.Absorb(c.Memory)
@@ -106,7 +106,7 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// record writes how a call ended, with its changes of state, to the journal unless the journal has it.
+// record writes the end of a call, with its changes of state, to the journal unless it is there already.
 func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
 	h := c.Hook
 	text := toolcall.Cut(h.Text, toolcall.MaxText)
@@ -122,8 +122,8 @@ func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.
 	return nil
 }
 
-// addEffects adds what a tool did besides returning a result to the journal entry of its call. The effects use
-// the field for a reply, because the entry is outside of the conversation.
+// addEffects adds the effects of a tool to the journal entry of its call. The effects use the field for a reply,
+// because the entry is outside of the conversation.
 func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, removed []string) error {
 	effects := toolcall.Effects{Set: set, Removed: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.Quoted()}
 	if c.Nested != nil {

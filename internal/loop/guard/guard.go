@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// ReasonUntrustedInput is the reason of the warning that a call waits, or did not run, because of what the turn had
-// read before.
+// ReasonUntrustedInput is the reason of the warning that a call waits, or did not run, because the turn has read
+// untrusted text.
 const ReasonUntrustedInput = "UNTRUSTED_INPUT"
 
 // approvalTimeout is how long a guarded call waits for an approval (OC-33).

@@ -84,7 +84,7 @@ func (c *Caller) SideCall(ctx context.Context, req llm.Request) (conversation.Me
 	return a.message, err
 }
 
-// markRead notes which untrusted sources the model is about to read: the sources of messages, and the names and
+// markRead records which untrusted sources the model is about to read: the sources of messages, and the names and
 // descriptions of tools that others wrote.
 func (c *Caller) markRead() {
 	c.Control.Conversation.MarkMessagesRead()

@@ -31,8 +31,8 @@ type answer struct {
 	replayed bool // from the journal
 }
 
-// finishes maps why a model stopped to the values in events.
-var finishes = map[llm.Finish]event.Finish{
+// finishReasons maps why a model stopped to the values in events.
+var finishReasons = map[llm.Finish]event.Finish{
 	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
 }
 
@@ -55,7 +55,7 @@ func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
 	ctx, done := c.Stop.Context(ctx)
 	defer done()
 	a, err := c.call(ctx, number, req)
-	reserved.Settle(consumed(a.usage, req.side))
+	reserved.Settle(usageOf(a.usage, req.side))
 	c.Control.Progress.AddUsage(a.usage, req.side)
 	if err != nil {
 		return a, c.fail(ctx, a, req, err)
@@ -113,7 +113,7 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 		if err != nil {
 			return err
 		}
-		a.model, a.finish = cmp.Or(delta.Model, a.model), cmp.Or(finishes[delta.Finish], a.finish)
+		a.model, a.finish = cmp.Or(delta.Model, a.model), cmp.Or(finishReasons[delta.Finish], a.finish)
 		a.message.Text += delta.Text
 		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
 		a.usage = a.usage.Add(delta.Usage)
@@ -200,14 +200,14 @@ func (c *Caller) emitCall(a answer, side bool) error {
 	if err := c.Control.Events.Emit(call); err != nil || side {
 		return err
 	}
-	if warning, ok := incomplete[a.finish]; ok {
+	if warning, ok := incompleteReasons[a.finish]; ok {
 		return c.Control.Events.Emit(warning)
 	}
 	return nil
 }
 
-// incomplete maps the ends of an answer that may have less than the model wanted to say to the warnings about them.
-var incomplete = map[event.Finish]event.Warning{
+// incompleteReasons maps the finish reasons of an answer that may be cut to the reasons of warnings.
+var incompleteReasons = map[event.Finish]event.Warning{
 	event.FinishLength: {
 		Reason: "ANSWER_CUT",
 		Message: "The model's answer reached its length limit, so text or arguments may be missing. " +
@@ -233,8 +233,8 @@ func (c *Caller) reserve(req request) (budget.Reservation, error) {
 		budget.Amounts{Iterations: iterations(req.side), ModelCalls: 1, Tokens: tokens, Cost: 1})
 }
 
-// consumed returns what a model call used.
-func consumed(u execution.Usage, side bool) budget.Amounts {
+// usageOf returns the usage of a model call.
+func usageOf(u execution.Usage, side bool) budget.Amounts {
 	return budget.Amounts{
 		Iterations: iterations(side), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
 	}

@@ -77,8 +77,8 @@ type Answer struct {
 	Unreadable       error // why its credential cannot be used
 }
 
-// Effects are what a tool did besides returning a result. The journal keeps them with the result, because a
-// successor does not run the tool again but needs its effects.
+// Effects are the effects of a tool on the turn, besides its result. The journal keeps them with the result,
+// because a successor does not run the tool again but needs its effects.
 type Effects struct {
 	Set       map[string]json.RawMessage `json:"set,omitempty"`       // keys of state that it set
 	Removed   []string                   `json:"removed,omitempty"`   // keys of state that it removed

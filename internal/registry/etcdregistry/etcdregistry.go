@@ -94,7 +94,7 @@ func keyUnder(prefix string, path []byte) registry.Key {
 // instance decodes a stored key. An invalid one is logged and skipped, because any holder of a worker's
 // certificate can write one.
 func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
-	in, err := stored(kv, keyUnder(r.prefix, kv.Key))
+	in, err := marshalInstance(kv, keyUnder(r.prefix, kv.Key))
 	if err != nil {
 		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", kv.Key), zap.Error(err))
 	}
@@ -104,7 +104,7 @@ func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
 // maxStored limits the size of a stored registration in bytes.
 const maxStored = 64 << 10
 
-func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
+func marshalInstance(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 	switch {
 	case len(kv.Value) > maxStored:
 		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d may be", len(kv.Value), maxStored)

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// becomes waits until the lease has the state.
-func becomes(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
+// awaitLease waits until the lease has the state.
+func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
@@ -46,15 +46,15 @@ func TestRegistration_ReportsItsLease(t *testing.T) {
 	reg := registrytest.Register(t, etcdregistry.New(far, zap.NewNop(), shortTTL), in)
 	o.Until(func() bool { return len(o.Known) == 1 })
 	first := o.Known[in.Key()].Incarnation
-	becomes(t, reg, lifecycle.LeaseOK)
+	awaitLease(t, reg, lifecycle.LeaseOK)
 
 	l.Cut()
-	becomes(t, reg, lifecycle.LeaseUnknown)
+	awaitLease(t, reg, lifecycle.LeaseUnknown)
 	o.Until(func() bool { return len(o.Known) == 0 }) // it ran out meanwhile
 	rival := registrytest.Register(t, near, in)
 	l.Mend()
-	becomes(t, reg, lifecycle.LeaseExpired)
+	awaitLease(t, reg, lifecycle.LeaseExpired)
 	require.NoError(t, rival.Close(t.Context()))
-	becomes(t, reg, lifecycle.LeaseOK)
+	awaitLease(t, reg, lifecycle.LeaseOK)
 	o.Until(func() bool { return o.Known[in.Key()].Incarnation > first })
 }

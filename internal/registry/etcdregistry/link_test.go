@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// link is a TCP connection to a server that can be cut and mended.
-type link struct {
+// cuttableLink is a TCP connection to a server that can be cut and mended.
+type cuttableLink struct {
 	target   string
 	listener net.Listener
 	running  sync.WaitGroup
@@ -28,10 +28,10 @@ type link struct {
 	conns map[net.Conn]struct{}
 }
 
-func newLink(t *testing.T, target string) *link {
+func newLink(t *testing.T, target string) *cuttableLink {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := &link{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l := &cuttableLink{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
 	l.running.Go(l.accept)
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())
@@ -42,7 +42,7 @@ func newLink(t *testing.T, target string) *link {
 }
 
 // Cut breaks all connections and refuses new ones.
-func (l *link) Cut() {
+func (l *cuttableLink) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = true
@@ -53,13 +53,13 @@ func (l *link) Cut() {
 }
 
 // Mend lets connections through again.
-func (l *link) Mend() {
+func (l *cuttableLink) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = false
 }
 
-func (l *link) accept() {
+func (l *cuttableLink) accept() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -80,7 +80,7 @@ func (l *link) accept() {
 	}
 }
 
-func (l *link) keep(near, far net.Conn) bool {
+func (l *cuttableLink) keep(near, far net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cut {

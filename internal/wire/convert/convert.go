@@ -1,4 +1,4 @@
-// Package convert has what all conversions between Go values and protobuf messages need.
+// Package convert has the parts that all conversions between Go values and protobuf messages share.
 package convert
 
 import (

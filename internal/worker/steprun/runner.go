@@ -161,15 +161,15 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 		Messages: done.Messages,
 		State:    done.State,
 		Result:   result,
-		Outcome:  outcome(req.GetLast(), result),
+		Outcome:  turnOutcome(req.GetLast(), result),
 		Journal:  left,
 	}
 	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }
 
-// outcome returns how the turn ends with this step, if it does. A question ends it, and so does an agent that
+// turnOutcome returns how the turn ends with this step, if it does. A question ends it, and so does an agent that
 // was stopped.
-func outcome(last bool, result execution.Result) session.Outcome {
+func turnOutcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:
 		return session.InputOutcome(result)

@@ -298,5 +298,5 @@ func StateName(s troupev1.InstanceState) string {
 	return strings.TrimPrefix(s.String(), "INSTANCE_STATE_")
 }
 
-// Soon is the limit for an answer that needs no waiting.
-const Soon = 2 * time.Second
+// AnswerTime is the limit for an answer that needs no waiting.
+const AnswerTime = 2 * time.Second

@@ -75,7 +75,7 @@ func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	host := t.host
 	t.drops = append(t.drops, func() {
 		_ = conn.Close()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), Soon)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerTime)
 		defer cancel()
 		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // there is nothing to do about it
 	})
@@ -159,7 +159,7 @@ func (in *Instance) AwaitState(state troupev1.InstanceState, limit time.Duration
 
 // AwaitStartup waits until the instance is no longer UNINITIALIZED.
 func (in *Instance) AwaitStartup() {
-	in.t.Eventually("a start", Soon, func() (bool, any) {
+	in.t.Eventually("a start", AnswerTime, func() (bool, any) {
 		s := in.Status().GetState()
 		return s != Uninitialized, StateName(s)
 	})
@@ -208,7 +208,7 @@ func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, e
 	w := &Watched{}
 	for {
 		item, err := stream.Recv()
-		if done, err := ending(err); done || err != nil {
+		if done, err := formatEnd(err); done || err != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				err = fmt.Errorf("the stream had not ended after %s and %d transitions", watchTime, len(w.Transitions))
 			}
@@ -246,7 +246,7 @@ func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 
 // AwaitPausing waits until the status reports a pending Pause.
 func (in *Instance) AwaitPausing() {
-	in.t.Eventually("pausing in the status of a BUSY instance", Soon, func() (bool, any) {
+	in.t.Eventually("pausing in the status of a BUSY instance", AnswerTime, func() (bool, any) {
 		s := in.Status()
 		return s.GetPausing() || s.GetState() == Paused, FormatStatus(s)
 	})
@@ -254,7 +254,7 @@ func (in *Instance) AwaitPausing() {
 
 // RequireAnswers makes every call that must be answered in every state.
 func (in *Instance) RequireAnswers() {
-	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*Soon)
+	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerTime)
 	defer cancel()
 	for _, q := range []struct {
 		name string
@@ -308,7 +308,7 @@ func (in *Instance) Apply(verb string) (*Status, error) {
 			in.t.True(!o.Header, "a rejected step", "no response header", "one")
 			return nil, err
 		}
-		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, Soon).Text())
+		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, AnswerTime).Text())
 		return nil, nil //nolint:nilnil // the reply of a step has no status
 	default: // queries
 		in.RequireAnswers()

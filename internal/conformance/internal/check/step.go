@@ -31,7 +31,7 @@ func (s *Step) RequireUncommitted(t *T, in *Instance) {
 
 // RequireRejected fails the check unless a step was rejected before it began.
 func (s *Step) RequireRejected(t *T, what string, mode failure.Mode) {
-	o, err := s.Wait(t, what, Soon)
+	o, err := s.Wait(t, what, AnswerTime)
 	t.Rejected(what, err, mode)
 	t.True(!o.Header, what, "no response header", "one")
 }
@@ -39,8 +39,8 @@ func (s *Step) RequireRejected(t *T, what string, mode failure.Mode) {
 // errFirstItem is the error of a WatchState stream that does not begin with the status.
 var errFirstItem = errors.New("the first item of WatchState has a transition; it is to have the status alone")
 
-// ending formats the end of a stream: OK or its error.
-func ending(err error) (ended bool, _ error) {
+// formatEnd formats the end of a stream: OK or its error.
+func formatEnd(err error) (ended bool, _ error) {
 	if errors.Is(err, io.EOF) {
 		return true, nil
 	}
@@ -141,7 +141,7 @@ func (s *Step) read(stream troupev1.AgentService_ExecuteStepClient) (o StepOutco
 	}
 	for {
 		item, err := stream.Recv()
-		if done, err := ending(err); done || err != nil {
+		if done, err := formatEnd(err); done || err != nil {
 			return o, err
 		}
 		o.Arrived = append(o.Arrived, time.Now())

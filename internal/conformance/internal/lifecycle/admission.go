@@ -36,7 +36,7 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 		for range steps {
 			sent = append(sent, in.StartStep("sleep 30s"))
 		}
-		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps rejected", steps-int(capacity), steps), check.Soon, func() (bool, any) {
+		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps rejected", steps-int(capacity), steps), check.AnswerTime, func() (bool, any) {
 			rejected := 0
 			for _, s := range sent {
 				if !s.Running() {
@@ -60,7 +60,7 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 		for _, s := range sent {
 			s.Cancel()
 		}
-		in.AwaitState(check.Ready, check.Soon)
+		in.AwaitState(check.Ready, check.AnswerTime)
 		check.Equal(t, "in_flight when no step runs", 0, in.Status().GetInFlight())
 	}
 }
@@ -73,11 +73,11 @@ func checkBusyWhileStepsRun(t *check.T) {
 		sent = append(sent, in.StartStep("sleep 30s").AwaitAdmission(t))
 	}
 	for left := int32(3); left > 0; left-- {
-		in.AwaitSteps(left, check.Soon)
+		in.AwaitSteps(left, check.AnswerTime)
 		check.Equal(t, "transitions while steps run", 1, in.RequireState("while steps run", check.Busy).GetStateVersion()-before)
 		sent[left-1].Cancel()
 	}
-	in.AwaitState(check.Ready, check.Soon)
+	in.AwaitState(check.Ready, check.AnswerTime)
 	s := in.Status()
 	check.Equal(t, "transitions of three overlapping steps: to BUSY and back", 2, s.GetStateVersion()-before)
 }

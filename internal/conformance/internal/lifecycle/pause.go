@@ -57,13 +57,13 @@ func startPauseOfABusyInstance(t *check.T, text string) (*check.Instance, *check
 func checkPauseClosesAdmission(t *check.T) {
 	in, s, p := startPauseOfABusyInstance(t, "sleep 1s")
 	rejected := in.StartStep("say no")
-	o, err := rejected.Wait(t, "ExecuteStep", check.Soon)
+	o, err := rejected.Wait(t, "ExecuteStep", check.AnswerTime)
 	if s.Running() {
 		t.Rejected("a step while a Pause waits", err, failure.InstancePaused)
 		t.True(!o.Header, "a rejected step", "no response header", "one")
 	}
 	s.RequireSuccess(t, 5*time.Second)
-	_, err = p.Wait(t, "Pause", check.Soon)
+	_, err = p.Wait(t, "Pause", check.AnswerTime)
 	t.NoError("Pause", err)
 }
 
@@ -75,7 +75,7 @@ func checkPauseWaitsForSteps(t *check.T) {
 	check.Equal(t, "in_flight in the reply of Pause", 0, got.GetInFlight())
 	now := in.RequireState("after Pause", check.Paused)
 	check.Equal(t, "pausing when PAUSED", false, now.GetPausing())
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 	early := s.Value.AnsweredAt.Sub(p.Ended)
 	t.True(early < check.Slack, "Pause", "an answer when the step ended", "one "+early.Round(time.Millisecond).String()+" before")
 }
@@ -86,9 +86,9 @@ func checkSecondPauseWaits(t *check.T) {
 	second := in.PauseAsync("a second look")
 	_, err := second.Wait(t, "the second Pause", 5*time.Second)
 	t.NoError("the second Pause", err)
-	_, err = p.Wait(t, "Pause", check.Soon)
+	_, err = p.Wait(t, "Pause", check.AnswerTime)
 	t.NoError("Pause", err)
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 	check.Equal(t, "transitions of two Pauses", 1, in.RequireState("after both", check.Paused).GetStateVersion()-before)
 }
 
@@ -110,7 +110,7 @@ func checkPauseDeadlineReopensAdmission(t *check.T) {
 	check.Equal(t, "answer of a step after the deadline of Pause", "yes", in.Say("say yes"))
 	check.Equal(t, "transitions of a Pause that failed", 0, in.RequireState("after it", check.Busy).GetStateVersion()-before)
 	s.Cancel()
-	in.AwaitState(check.Ready, check.Soon)
+	in.AwaitState(check.Ready, check.AnswerTime)
 }
 
 func checkPauseSurvivesAnotherDeadline(t *check.T) {
@@ -123,14 +123,14 @@ func checkPauseSurvivesAnotherDeadline(t *check.T) {
 	}
 	t.Sleep(100 * time.Millisecond) // for a worker that hears of the deadline late
 	rejected := in.StartStep("say no")
-	_, err = rejected.Wait(t, "ExecuteStep", check.Soon)
+	_, err = rejected.Wait(t, "ExecuteStep", check.AnswerTime)
 	if s.Running() {
 		t.Rejected("a step while another Pause waits", err, failure.InstancePaused)
 	}
 	got, err := p.Wait(t, "Pause", 5*time.Second)
 	t.NoError("the Pause that has time", err)
 	check.Equal(t, "state in its reply", check.Paused, got.GetState())
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 	in.RequireState("after it", check.Paused)
 }
 
@@ -139,7 +139,7 @@ func checkResumeWithdrawsPause(t *check.T) {
 	got, err := in.Resume(t.Ctx, "seen enough")
 	t.NoError("Resume", err)
 	check.Equal(t, "pausing in the reply of Resume", false, got.GetPausing())
-	_, err = p.Wait(t, "a Pause that was taken back", check.Soon)
+	_, err = p.Wait(t, "a Pause that was taken back", check.AnswerTime)
 	t.Error("a Pause that was taken back", err)
 	check.Equal(t, "answer of a step after Resume", "yes", in.Say("say yes"))
 	s.RequireSuccess(t, 5*time.Second)
@@ -150,7 +150,7 @@ func checkShutdownEndsPause(t *check.T) {
 	in, _, p := startPauseOfABusyInstance(t, "sleep 30s")
 	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
 	t.NoError("Shutdown", err)
-	_, err = p.Wait(t, "Pause", check.Soon)
+	_, err = p.Wait(t, "Pause", check.AnswerTime)
 	t.Rejected("a Pause that a Shutdown overtakes", err, failure.AgentState)
 	check.Equal(t, "pausing when TERMINATED", false, in.RequireState("in the end", check.Terminated).GetPausing())
 }

@@ -10,8 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// forced is how long a shutdown may take after its deadline.
-const forced = time.Second
+// forcedEndTime is how long a shutdown may take after its deadline.
+const forcedEndTime = time.Second
 
 func shutdownChecks() []check.Check {
 	return []check.Check{
@@ -83,7 +83,7 @@ func checkShutdownDrains(t *check.T) {
 	s := in.StartStep("sleep 400ms").AwaitAdmission(t)
 	stop := in.ShutdownAsync(5 * time.Second)
 	s.RequireSuccess(t, 5*time.Second)
-	r, err := stop.Wait(t, "Shutdown", check.Soon)
+	r, err := stop.Wait(t, "Shutdown", check.AnswerTime)
 	t.NoError("Shutdown", err)
 	check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 	t.True(len(r.GetErrors()) == 0, "errors of a shutdown in order", "none", r.GetErrors())
@@ -98,12 +98,12 @@ func checkShutdownCancelsSteps(drain time.Duration) func(*check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
 		stop := in.ShutdownAsync(drain)
-		r, err := stop.Wait(t, "Shutdown", drain+forced+check.Slack)
+		r, err := stop.Wait(t, "Shutdown", drain+forcedEndTime+check.Slack)
 		t.NoError("Shutdown", err)
 		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 		took := stop.Ended.Sub(stop.Began)
 		t.True(took >= drain-maxRounding, "Shutdown with a running step", "not before its drain of "+drain.String(), took)
-		s.RequireFailure(t, check.Soon, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
+		s.RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
 		check.Equal(t, "commits of a step that was cancelled", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
 	}
 }
@@ -112,9 +112,9 @@ func checkShutdownDeadlineShrinks(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	first := in.ShutdownAsync(time.Minute)
-	in.AwaitState(check.ShuttingDown, check.Soon)
+	in.AwaitState(check.ShuttingDown, check.AnswerTime)
 	const shorter = 200 * time.Millisecond
-	_, err := in.ShutdownAsync(shorter).Wait(t, "the second Shutdown, whose drain is 200ms", shorter+forced+check.Slack)
+	_, err := in.ShutdownAsync(shorter).Wait(t, "the second Shutdown, whose drain is 200ms", shorter+forcedEndTime+check.Slack)
 	t.NoError("the second Shutdown", err)
 	_, err = first.Wait(t, "the first Shutdown", check.Slack)
 	t.NoError("the first Shutdown", err)
@@ -126,9 +126,9 @@ func checkShutdownDeadlineNeverGrows(t *check.T) {
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	const drain = 400 * time.Millisecond
 	first := in.ShutdownAsync(drain)
-	in.AwaitState(check.ShuttingDown, check.Soon)
+	in.AwaitState(check.ShuttingDown, check.AnswerTime)
 	second := in.ShutdownAsync(time.Minute)
-	_, err := first.Wait(t, "the first Shutdown, whose drain is 400ms", drain+forced+check.Slack)
+	_, err := first.Wait(t, "the first Shutdown, whose drain is 400ms", drain+forcedEndTime+check.Slack)
 	t.NoError("the first Shutdown", err)
 	_, err = second.Wait(t, "the second Shutdown", check.Slack)
 	t.NoError("the second Shutdown", err)
@@ -139,11 +139,11 @@ func checkShutdownReportsDraining(t *check.T) {
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	check.Equal(t, "draining when BUSY", false, in.Status().GetDraining())
 	in.ShutdownAsync(time.Minute)
-	in.AwaitState(check.ShuttingDown, check.Soon)
+	in.AwaitState(check.ShuttingDown, check.AnswerTime)
 	s := in.Status()
 	check.Equal(t, "draining while a step may end", true, s.GetDraining())
 	check.Equal(t, "in_flight while a step may end", 1, s.GetInFlight())
-	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", forced+check.Slack)
+	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", forcedEndTime+check.Slack)
 	t.NoError("Shutdown", err)
 	check.Equal(t, "draining when TERMINATED", false, in.Status().GetDraining())
 }
@@ -152,9 +152,9 @@ func checkShutdownDrainEndsWithLastStep(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // so that it stays SHUTTING_DOWN
 	s := in.StartStep("sleep 1s").AwaitAdmission(t)
 	in.ShutdownAsync(3 * time.Second)
-	in.AwaitState(check.ShuttingDown, check.Soon)
-	s.RequireSuccess(t, check.Soon)
-	in.AwaitSteps(0, check.Soon)
+	in.AwaitState(check.ShuttingDown, check.AnswerTime)
+	s.RequireSuccess(t, check.AnswerTime)
+	in.AwaitSteps(0, check.AnswerTime)
 	check.Equal(t, "draining when no step runs any more", false, in.RequireState("while the shutdown hook hangs", check.ShuttingDown).GetDraining())
 }
 
@@ -162,7 +162,7 @@ func checkShutdownHookFailure(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{Shutdown: hook})
 		const drain = 300 * time.Millisecond
-		r, err := in.ShutdownAsync(drain).Wait(t, "Shutdown, whose drain is 300ms", drain+forced+check.Slack)
+		r, err := in.ShutdownAsync(drain).Wait(t, "Shutdown, whose drain is 300ms", drain+forcedEndTime+check.Slack)
 		t.NoError("Shutdown", err)
 		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 		t.True(len(r.GetErrors()) > 0, "errors in the reply", "a line for the hook", "none")
@@ -214,11 +214,11 @@ func checkShutdownWithoutItsCaller(t *check.T) {
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	ctx, cancel := context.WithCancel(t.Ctx)
 	gone := check.Go(t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(ctx, 500*time.Millisecond, "") })
-	in.AwaitState(check.ShuttingDown, check.Soon)
+	in.AwaitState(check.ShuttingDown, check.AnswerTime)
 	cancel()
-	_, err := gone.Wait(t, "a Shutdown that its caller cancelled", check.Soon)
+	_, err := gone.Wait(t, "a Shutdown that its caller cancelled", check.AnswerTime)
 	t.Error("a Shutdown that its caller cancelled", err)
-	in.AwaitState(check.Terminated, 500*time.Millisecond+forced+check.Slack)
+	in.AwaitState(check.Terminated, 500*time.Millisecond+forcedEndTime+check.Slack)
 }
 
 func checkTerminatedIsFinal(t *check.T) {
@@ -236,11 +236,11 @@ func checkTerminatedIsFinal(t *check.T) {
 		t.NoError("Shutdown", err)
 	}
 	for i, s := range steps {
-		_, err := starts[i].Wait(t, "Startup", check.Soon)
+		_, err := starts[i].Wait(t, "Startup", check.AnswerTime)
 		t.Rejected("Startup", err, failure.AgentState)
-		_, err = pauses[i].Wait(t, "Pause", check.Soon)
+		_, err = pauses[i].Wait(t, "Pause", check.AnswerTime)
 		t.Rejected("Pause", err, failure.AgentState)
-		_, err = s.Wait(t, "ExecuteStep", check.Soon)
+		_, err = s.Wait(t, "ExecuteStep", check.AnswerTime)
 		t.Rejected("ExecuteStep", err, failure.InstanceDraining)
 	}
 	in.RequireUnchanged("a verb after TERMINATED", before)

@@ -14,8 +14,8 @@ import (
 // one for the release of resources.
 const abandonTime = 2 * time.Second
 
-// hookFailed lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
-var hookFailed = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
+// hookFailureModes lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
+var hookFailureModes = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
 
@@ -31,12 +31,12 @@ func startupHookChecks() []check.Check {
 			Title: "Concurrent calls run the startup hook once: when that fails, all of them fail.",
 		},
 		{
-			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailed...),
+			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailureModes...),
 			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
 		},
 		{
 			ID: "startup/panicking-hook-terminates", Requirement: "LC-10",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailureModes...),
 			Title: "A startup hook that panics has failed.",
 		},
 		{
@@ -66,24 +66,24 @@ func startupHookChecks() []check.Check {
 			ID: "startup/retries-no-more-than-max-retries", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
 				Startup:    check.HookFailsTwice,
 				MaxRetries: 1,
-			}, hookFailed...),
+			}, hookFailureModes...),
 			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
 		},
 		{
 			ID: "startup/releases-after-a-failed-try", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
 				Startup:  check.HookFailsOnce,
 				Shutdown: check.HookFails, MaxRetries: 1,
-			}, hookFailed...),
+			}, hookFailureModes...),
 			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
 		},
 		{
 			ID: "startup/no-retries-with-max-retries-0", Requirement: "LC-13",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailureModes...),
 			Title: "With max_retries 0 a startup hook is tried once.",
 		},
 		{
 			ID: "startup/fails-after-max-retries", Requirement: "LC-13",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
+			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailureModes...),
 			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
 		},
 		{
@@ -157,7 +157,7 @@ func checkStartupRunsHookOnce(t *check.T) {
 		}
 	}
 	check.Equal(t, "calls that returned OK though the only run of the hook failed", 0, succeeded)
-	in.AwaitState(check.Terminated, check.Soon)
+	in.AwaitState(check.Terminated, check.AnswerTime)
 }
 
 // checkStartupFails checks that a startup fails with one of the modes and that the instance terminates.
@@ -189,12 +189,12 @@ func checkStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 
 func checkStartupKeepFailed(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails, KeepFailed: true})
-	_, err := in.StartupAsync().Wait(t, "Startup", check.Soon)
-	t.Rejected("Startup", err, hookFailed...)
+	_, err := in.StartupAsync().Wait(t, "Startup", check.AnswerTime)
+	t.Rejected("Startup", err, hookFailureModes...)
 	t.Sleep(200 * time.Millisecond)
 	s := in.RequireState("after a failed start with keep_failed", check.Initializing)
 	check.Equal(t, "state_version", 1, s.GetStateVersion())
-	_, err = in.StartupAsync().Wait(t, "a second Startup", check.Soon)
+	_, err = in.StartupAsync().Wait(t, "a second Startup", check.AnswerTime)
 	t.Error("a second Startup", err)
 	in.RequireState("after a second Startup", check.Initializing)
 	_, err = in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
@@ -231,12 +231,12 @@ func checkStartupWithoutItsCaller(t *check.T) {
 		first := check.Go(t, func() (*check.Status, error) { return in.Startup(ctx) })
 		in.AwaitStartup()
 		leave()
-		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.Soon) // which may have been quicker
+		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.AnswerTime) // which may have been quicker
 		return in
 	}
 	hanging := alone(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	slow := alone(check.InstanceSpec{Startup: check.HookSlow})
-	slow.AwaitState(check.Ready, check.Soon)
+	slow.AwaitState(check.Ready, check.AnswerTime)
 	check.Equal(t, "state_version after one start", 2, slow.Status().GetStateVersion())
 	t.Sleep(abandonTime)
 	hanging.RequireState("when its caller has gone away", check.Initializing)
@@ -254,7 +254,7 @@ func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) 
 			r, stopErr := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
 			t.NoError("Shutdown", stopErr)
 			check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
-			if _, err = starting.Wait(t, "Startup", check.Soon); err != nil {
+			if _, err = starting.Wait(t, "Startup", check.AnswerTime); err != nil {
 				check.Equal(t, "transitions: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.RequireState("in the end", check.Terminated).GetStateVersion())
 				return
 			}
@@ -266,9 +266,9 @@ func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) 
 func checkStartupsAreIndependent(t *check.T) {
 	hanging := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	hanging.StartupAsync()
-	hanging.AwaitState(check.Initializing, check.Soon)
+	hanging.AwaitState(check.Initializing, check.AnswerTime)
 	failing := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails})
-	_, err := failing.StartupAsync().Wait(t, "Startup of one that fails", check.Soon)
+	_, err := failing.StartupAsync().Wait(t, "Startup of one that fails", check.AnswerTime)
 	t.Error("Startup of one that fails", err)
 
 	in := t.StartInstance(check.InstanceSpec{})

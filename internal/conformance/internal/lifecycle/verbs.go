@@ -76,8 +76,8 @@ func verbTable() []row {
 	}
 }
 
-// requires lists the states that the error of a rejected verb must name as required (LC-26).
-var requires = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
+// requiredStates lists the states that the error of a rejected verb must name as required (LC-26).
+var requiredStates = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
 
 // Checks returns the checks of this package, in the order of a report.
 func Checks() []check.Check {
@@ -106,7 +106,7 @@ func (r row) run(t *check.T) {
 		if r.mode == failure.AgentState {
 			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.state)), e.Facts["actual_state"])
 			required := e.Facts["required_state"]
-			t.True(strings.Contains(required, requires[r.verb]), "fact required_state of the failure", requires[r.verb]+" among it", check.Show(required))
+			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it", check.Show(required))
 		}
 		in.RequireUnchanged("a rejected verb", before)
 		return
@@ -117,7 +117,7 @@ func (r row) run(t *check.T) {
 	}
 	if r.transitions == 0 {
 		if r.verb == "step" { // the stream reports its end, and then it no longer counts
-			in.AwaitSteps(before.GetInFlight(), check.Soon)
+			in.AwaitSteps(before.GetInFlight(), check.AnswerTime)
 		}
 		in.RequireUnchanged(r.verb, before)
 		return
@@ -159,7 +159,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.ShuttingDown:
 		in.StartStep("sleep 30s").AwaitAdmission(t)
 		in.ShutdownAsync(time.Minute)
-		in.AwaitState(check.ShuttingDown, check.Soon)
+		in.AwaitState(check.ShuttingDown, check.AnswerTime)
 	case check.Terminated:
 		_, err := in.Shutdown(t.Ctx, 0, "to be terminated")
 		t.NoError("Shutdown", err)

@@ -71,8 +71,8 @@ func checkMetricsTimeStartupAndShutdown(t *check.T) {
 
 func checkMetricsCountTransitions(t *check.T) {
 	in := runWholeLife(t, func(in *check.Instance) { check.Equal(t, "state_transitions", 0, in.Metrics().GetStateTransitions()) })
-	check.Equal(t, "state_transitions of a whole life", uint64(len(life)), in.Metrics().GetStateTransitions())
-	check.Equal(t, "state_version of a whole life", uint64(len(life)), in.Status().GetStateVersion())
+	check.Equal(t, "state_transitions of a whole life", uint64(len(lifeStates)), in.Metrics().GetStateTransitions())
+	check.Equal(t, "state_version of a whole life", uint64(len(lifeStates)), in.Status().GetStateVersion())
 }
 
 func checkMetricsCountSteps(t *check.T) {
@@ -80,13 +80,13 @@ func checkMetricsCountSteps(t *check.T) {
 	for range 3 {
 		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
 	}
-	in.StartStep("fail").RequireFailure(t, check.Soon, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
-	in.StartStep("panic").RequireFailure(t, check.Soon, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
+	in.StartStep("fail").RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
+	in.StartStep("panic").RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
 	running := in.StartStep("sleep 1s").AwaitAdmission(t)
-	if _, err := in.StartStep("say no").Wait(t, "a step above capacity", check.Soon); running.Running() {
+	if _, err := in.StartStep("say no").Wait(t, "a step above capacity", check.AnswerTime); running.Running() {
 		t.Rejected("a step above capacity", err, failure.InstanceFull)
 	}
-	running.RequireSuccess(t, check.Soon)
+	running.RequireSuccess(t, check.AnswerTime)
 	m := in.Metrics()
 	check.Equal(t, "total_requests after 6 steps and a rejected one", 6, m.GetTotalRequests())
 	check.Equal(t, "failed_requests after 2 steps that failed", 2, m.GetFailedRequests())
@@ -97,8 +97,8 @@ func checkMetricsActiveTime(t *check.T) {
 	check.Equal(t, "active_time before any step", 0, in.Metrics().GetActiveTime().AsDuration())
 	began := time.Now()
 	first, second := in.StartStep("sleep 300ms"), in.StartStep("sleep 300ms")
-	first.RequireSuccess(t, check.Soon)
-	second.RequireSuccess(t, check.Soon)
+	first.RequireSuccess(t, check.AnswerTime)
+	second.RequireSuccess(t, check.AnswerTime)
 	most := time.Since(began)
 	active := in.Metrics().GetActiveTime().AsDuration()
 	t.True(active >= 290*time.Millisecond && active <= most+10*time.Millisecond, "active_time of two steps of 300ms at the same time",
@@ -132,8 +132,8 @@ func checkMetricsOnlyGrow(t *check.T) {
 			look()
 			t.Sleep(10 * time.Millisecond)
 		}
-		s.RequireSuccess(t, check.Soon)
-		in.StartStep("fail").AwaitResult(t, check.Soon)
+		s.RequireSuccess(t, check.AnswerTime)
+		in.StartStep("fail").AwaitResult(t, check.AnswerTime)
 		look()
 	}
 	_, err = in.Shutdown(t.Ctx, 0, "")

@@ -86,8 +86,8 @@ func checkStateWhileStepsRun(t *check.T) {
 	in.RequireAnswers()
 }
 
-// sighting is an observed status with the interval in which it was read.
-type sighting struct {
+// statusReading is an observed status with the interval in which it was read.
+type statusReading struct {
 	from, to time.Time
 	status   *check.Status
 }
@@ -95,14 +95,14 @@ type sighting struct {
 func checkStateAgreesWithReplies(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	var mu sync.Mutex
-	var seen []sighting
+	var seen []statusReading
 	see := func(ask func() (*check.Status, error)) error {
 		from := time.Now()
 		s, err := ask()
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			seen = append(seen, sighting{from, time.Now(), s})
+			seen = append(seen, statusReading{from, time.Now(), s})
 		}
 		return err
 	}
@@ -134,7 +134,7 @@ func checkStateAgreesWithReplies(t *check.T) {
 	}
 	close(stop)
 	for _, l := range lookers {
-		_, err := l.Wait(t, "GetState", check.Soon)
+		_, err := l.Wait(t, "GetState", check.AnswerTime)
 		t.NoError("GetState", err)
 	}
 	linearizable(t, seen)
@@ -142,10 +142,10 @@ func checkStateAgreesWithReplies(t *check.T) {
 
 // linearizable checks that each version belongs to one state. A status that was read after another one, without
 // overlap, must not be older.
-func linearizable(t *check.T, seen []sighting) {
+func linearizable(t *check.T, seen []statusReading) {
 	states := map[uint64]troupev1.InstanceState{}
-	newest := make([]sighting, 0, len(seen)) // by the end of the sighting, with the highest version so far
-	for _, s := range seen {                 // in the order of their ends
+	newest := make([]statusReading, 0, len(seen)) // by the end of the sighting, with the highest version so far
+	for _, s := range seen {                      // in the order of their ends
 		version := s.status.GetStateVersion()
 		if known, ok := states[version]; ok && known != s.status.GetState() {
 			t.Failf("the state at state_version %d: expected one, actual %s and %s", version, check.StateName(known), check.StateName(s.status.GetState()))
@@ -160,7 +160,7 @@ func linearizable(t *check.T, seen []sighting) {
 			}
 		}
 		if n := len(newest); n > 0 && newest[n-1].status.GetStateVersion() > version {
-			newest = append(newest, sighting{s.from, s.to, newest[n-1].status})
+			newest = append(newest, statusReading{s.from, s.to, newest[n-1].status})
 		} else {
 			newest = append(newest, s)
 		}
@@ -179,7 +179,7 @@ func checkStateVersionCounts(t *check.T) {
 	after("Startup", 2)
 	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
 	after("a step", 2)
-	in.StartStep("fail").AwaitResult(t, check.Soon)
+	in.StartStep("fail").AwaitResult(t, check.AnswerTime)
 	after("a step that failed", 2)
 	_, err = in.Pause(t.Ctx, "")
 	t.NoError("Pause", err)

@@ -75,8 +75,8 @@ func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	return in
 }
 
-// life lists the states that runWholeLife passes through.
-var life = []troupev1.InstanceState{
+// lifeStates lists the states that runWholeLife passes through.
+var lifeStates = []troupev1.InstanceState{
 	check.Initializing, check.Ready, check.Busy, check.Ready, check.Busy, check.Paused, check.Ready,
 	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
 }
@@ -85,7 +85,7 @@ var life = []troupev1.InstanceState{
 func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	from := check.Uninitialized
 	if after > 0 {
-		from = life[after-1]
+		from = lifeStates[after-1]
 	}
 	var got []string
 	for i, tr := range w.Transitions {
@@ -96,7 +96,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 		from = tr.GetTo()
 	}
 	var want []string
-	for _, s := range life[after:] {
+	for _, s := range lifeStates[after:] {
 		want = append(want, check.StateName(s))
 	}
 	check.Equal(t, "transitions that WatchState tells", strings.Join(want, ", "), strings.Join(got, ", "))
@@ -134,7 +134,7 @@ func checkWatchIsLive(t *check.T) {
 		}
 	})
 	for _, p := range watchers {
-		w, err := p.Wait(t, "a watch of an instance that has ended", check.Soon)
+		w, err := p.Wait(t, "a watch of an instance that has ended", check.AnswerTime)
 		t.NoError("WatchState", err)
 		requireTransitions(t, w, 0)
 	}
@@ -142,7 +142,7 @@ func checkWatchIsLive(t *check.T) {
 
 func checkWatchResumesAfterVersion(t *check.T) {
 	in := runWholeLife(t, nil)
-	for after := range uint64(len(life) + 1) {
+	for after := range uint64(len(lifeStates) + 1) {
 		w, err := in.Watch(t.Ctx, after, -1)
 		t.NoError("WatchState", err)
 		requireTransitions(t, w, after)
@@ -154,10 +154,10 @@ func checkWatchEndsWithTerminated(t *check.T) {
 	live := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 0, -1) })
 	_, err := in.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)
-	w, err := live.Wait(t, "the end of a watch after TERMINATED", check.Soon)
+	w, err := live.Wait(t, "the end of a watch after TERMINATED", check.AnswerTime)
 	t.NoError("WatchState", err)
 	later := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 4, -1) })
-	w2, err := later.Wait(t, "the end of a watch that begins after TERMINATED", check.Soon)
+	w2, err := later.Wait(t, "the end of a watch that begins after TERMINATED", check.AnswerTime)
 	t.NoError("WatchState", err)
 	t.True(w.Ended && w2.Ended, "both watches", "ended with OK", "open")
 	t.True(len(w.Transitions) > 0, "transitions that the watch tells", "4", "none")
@@ -165,9 +165,9 @@ func checkWatchEndsWithTerminated(t *check.T) {
 	check.Equal(t, "transitions above that to TERMINATED", 0, len(w2.Transitions))
 }
 
-// legal maps each state to the states that may follow it (LC-2). SHUTTING_DOWN may follow every state and is
+// legalTransitions maps each state to the states that may follow it (LC-2). SHUTTING_DOWN may follow every state and is
 // left out.
-var legal = map[troupev1.InstanceState][]troupev1.InstanceState{
+var legalTransitions = map[troupev1.InstanceState][]troupev1.InstanceState{
 	check.Uninitialized: {check.Initializing},
 	check.Initializing:  {check.Ready},
 	check.Ready:         {check.Busy, check.Paused},
@@ -183,15 +183,15 @@ func checkWatchTransitionsAreLegal(t *check.T) {
 	failing := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails})
 	_, err = failing.Startup(t.Ctx)
 	t.Error("Startup of one that fails", err)
-	failing.AwaitState(check.Terminated, check.Soon)
+	failing.AwaitState(check.Terminated, check.AnswerTime)
 	drained := t.StartInstance(check.InstanceSpec{})
 	s := drained.StartStep("sleep 200ms").AwaitAdmission(t)
 	_, err = drained.Shutdown(t.Ctx, 5*time.Second, "")
 	t.NoError("Shutdown", err)
-	s.AwaitResult(t, check.Soon)
+	s.AwaitResult(t, check.AnswerTime)
 	for _, in := range []*check.Instance{unused, failing, drained, runWholeLife(t, nil)} {
 		for _, tr := range in.Transitions() {
-			ok := slices.Contains(legal[tr.GetFrom()], tr.GetTo()) ||
+			ok := slices.Contains(legalTransitions[tr.GetFrom()], tr.GetTo()) ||
 				tr.GetTo() == check.ShuttingDown && tr.GetFrom() != check.ShuttingDown && tr.GetFrom() != check.Terminated
 			t.True(ok, "a transition", "one that the table of states has", check.StateName(tr.GetFrom())+" to "+check.StateName(tr.GetTo()))
 		}
@@ -204,7 +204,7 @@ func checkWatchHasReasonAndTrace(t *check.T) {
 	_, err := in.Startup(t.TraceContext(started))
 	t.NoError("Startup", err)
 	req := in.Request("say hello")
-	in.SendStep(t.TraceContext(req.GetTraceId()), req, check.Session{}).RequireSuccess(t, check.Soon)
+	in.SendStep(t.TraceContext(req.GetTraceId()), req, check.Session{}).RequireSuccess(t, check.AnswerTime)
 	_, err = in.Pause(t.TraceContext(halted), "a new model")
 	t.NoError("Pause", err)
 	_, err = in.Shutdown(t.TraceContext(gone), 0, "a new node")
@@ -228,7 +228,7 @@ func checkWatchHasReasonAndTrace(t *check.T) {
 
 func checkWatchRejectsFutureVersions(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	ctx, cancel := context.WithTimeout(t.Ctx, check.Soon)
+	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerTime)
 	defer cancel()
 	_, err := in.Watch(ctx, 3, 1)
 	t.Rejected("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
@@ -248,7 +248,7 @@ func checkWatchHistoryLength(t *check.T) {
 	for i, tr := range w.Transitions {
 		check.Equal(t, "version of the next transition", version-1024+uint64(i)+1, tr.GetVersion())
 	}
-	ctx, cancel := context.WithTimeout(t.Ctx, check.Soon)
+	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerTime)
 	defer cancel()
 	_, err = in.Watch(ctx, 0, int(version)+1)
 	t.Rejected("WatchState of all transitions", err, failure.ResourceQuota)

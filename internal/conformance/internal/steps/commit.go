@@ -65,7 +65,7 @@ func checkCommitBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	hold := make(chan struct{})
 	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Hold: hold})
-	t.Eventually("a commit", check.Soon, func() (bool, any) { return len(t.Memory.Commits(s.Req.GetSessionId())) > 0, "none" })
+	t.Eventually("a commit", check.AnswerTime, func() (bool, any) { return len(t.Memory.Commits(s.Req.GetSessionId())) > 0, "none" })
 	t.Sleep(200 * time.Millisecond)
 	answered := false
 	select {
@@ -75,14 +75,14 @@ func checkCommitBeforeResult(t *check.T) {
 	}
 	close(hold)
 	t.True(!answered, "the result of a step whose commit is not answered", "none", "one")
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 }
 
 func checkCommitEqualsResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "own history"} {
 		s := in.StartStep(text)
-		sent := proto.CloneOf(s.RequireSuccess(t, check.Soon).Result())
+		sent := proto.CloneOf(s.RequireSuccess(t, check.AnswerTime).Result())
 		stored := proto.CloneOf(t.Memory.Committed(s.Req.GetSessionId()).GetResult())
 		t.True(stored != nil, "a step that was answered", "committed", "not committed")
 		last := s.Req.GetBaseSequence() + int64(len(t.Memory.Committed(s.Req.GetSessionId()).GetMessages()))
@@ -97,7 +97,7 @@ func checkCommitCarriesFence(t *check.T) {
 	req := in.Request("say hello")
 	req.Epoch, req.BaseSequence = 1<<40, 1<<41 // more than 32 bits
 	s := in.SendStep(t.Ctx, req, check.Session{})
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 	c := s.OnlyCommit(t)
 	check.Equal(t, "session_id of the commit", req.GetSessionId(), c.GetSessionId())
 	check.Equal(t, "turn_id of the commit", req.GetTurnId(), c.GetTurnId())
@@ -112,7 +112,7 @@ func checkCommitSendsCredential(t *check.T) {
 		req := in.Request("say hello")
 		req.Tenant, req.Credential = "acme", credential
 		s := in.SendStep(t.Ctx, req, check.Session{Outages: 1})
-		s.RequireSuccess(t, check.Soon)
+		s.RequireSuccess(t, check.AnswerTime)
 		for _, c := range t.Memory.Commits(req.GetSessionId()) { // the second is sent again
 			if credential == "" {
 				check.Equal(t, "credentials of a commit without one", 0, len(c.Shown))
@@ -127,7 +127,7 @@ func checkCommitSendsCredential(t *check.T) {
 func checkCommitAddsAnswer(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	s := in.StartStep("say hello")
-	s.RequireSuccess(t, check.Soon)
+	s.RequireSuccess(t, check.AnswerTime)
 	messages := s.OnlyCommit(t).GetMessages()
 	check.Equal(t, "messages of the commit", 1, len(messages))
 	check.Equal(t, "role of the message", troupev1.Role_ROLE_ASSISTANT, messages[0].GetRole())
@@ -147,7 +147,7 @@ func checkCommitClosesTurn(t *check.T) {
 		req := in.Request("say hello")
 		req.Last = last
 		s := in.SendStep(t.Ctx, req, check.Session{})
-		s.RequireSuccess(t, check.Soon)
+		s.RequireSuccess(t, check.AnswerTime)
 		what := "outcome of the commit of a step that is not the last"
 		if last {
 			what = "outcome of the commit of the last step"

@@ -86,22 +86,22 @@ func checkStepSendsHeaderAtAdmission(t *check.T) {
 	t.Promptly("the response header of a step", func() time.Duration {
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
 		s.Cancel()
-		o, _ := s.Wait(t, "a step that was cancelled", check.Soon)
+		o, _ := s.Wait(t, "a step that was cancelled", check.AnswerTime)
 		return o.AdmittedAt.Sub(s.Began)
 	})
 	o := in.StartStep("sleep 1s").RequireSuccess(t, 5*time.Second)
 	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.Slack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// silence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
-const silence = 2 * time.Second
+// maxSilence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
+const maxSilence = 2 * time.Second
 
 func checkStepSendsHeartbeats(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	o := in.StartStep("sleep 3s").RequireSuccess(t, 8*time.Second)
 	last := o.AdmittedAt
 	for _, at := range o.Arrived {
-		t.True(at.Sub(last) <= silence+check.Slack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
+		t.True(at.Sub(last) <= maxSilence+check.Slack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
 		last = at
 	}
 }
@@ -109,7 +109,7 @@ func checkStepSendsHeartbeats(t *check.T) {
 func checkStepEndsWithOneResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "sleep 10ms", "own _x"} {
-		in.StartStep(text).RequireSuccess(t, check.Soon)
+		in.StartStep(text).RequireSuccess(t, check.AnswerTime)
 	}
 }
 
@@ -118,7 +118,7 @@ func checkStepResultNamesStep(t *check.T) {
 	req := in.Request("say hello")
 	req.Step = 2
 	s := in.SendStep(t.Ctx, req, check.Session{})
-	r := s.RequireSuccess(t, check.Soon).Result()
+	r := s.RequireSuccess(t, check.AnswerTime).Result()
 	check.Equal(t, "step of the result", s.Req.GetStep(), r.GetStep())
 	check.Equal(t, "agent of the result", in.Made.GetAgent(), r.GetAgent())
 	check.Equal(t, "text of the result", "hello", r.GetText())
@@ -134,14 +134,14 @@ func checkStepStreamsInOrder(t *check.T) {
 	for i, d := range deltas {
 		check.Equal(t, fmt.Sprintf("text delta %d", i+1), fmt.Sprint(i+1), d)
 	}
-	check.Equal(t, "text of the result", upTo(200), o.Text())
+	check.Equal(t, "text of the result", numbersUpTo(200), o.Text())
 	for _, e := range o.Events {
 		t.True(e.GetTime() != nil, "time of an event", "set", "absent")
 	}
 }
 
-// upTo returns the expected answer of the test agent to "count n".
-func upTo(n int) string {
+// numbersUpTo returns the expected answer of the test agent to "count n".
+func numbersUpTo(n int) string {
 	var text strings.Builder
 	for i := range n {
 		fmt.Fprint(&text, i+1)
@@ -151,7 +151,7 @@ func upTo(n int) string {
 
 func checkStepStreamsBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.Soon)
+	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.AnswerTime)
 	check.Equal(t, "text of the result", "a rose is a rose", o.Text())
 	t.True(slices.Equal(o.Deltas(), []string{"a rose is a rose"}), "text deltas", `one, "a rose is a rose"`, fmt.Sprintf("%q", o.Deltas()))
 }
@@ -171,7 +171,7 @@ func checkStepsAreSeparate(t *check.T) {
 	}
 	for n, s := range sent {
 		o := s.RequireSuccess(t, 5*time.Second)
-		check.Equal(t, "answer of one of 16 steps", upTo(20+n), o.Text())
+		check.Equal(t, "answer of one of 16 steps", numbersUpTo(20+n), o.Text())
 		check.Equal(t, "text deltas of one of 16 steps", 20+n, len(o.Deltas()))
 		check.Equal(t, "text that one of 16 steps committed", o.Text(), t.Memory.Committed(s.Req.GetSessionId()).GetResult().GetText())
 	}
@@ -181,7 +181,7 @@ func checkStepFailureIsAResult(text string) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep(text)
-		o := s.RequireFailure(t, check.Soon, agentLogic)
+		o := s.RequireFailure(t, check.AnswerTime, agentLogic)
 		check.Equal(t, "text of a result that failed", "", o.Text())
 		check.Equal(t, "commits of a step that failed", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
 		check.Equal(t, "in_flight after it", 0, in.RequireState("after it", check.Ready).GetInFlight())
@@ -201,7 +201,7 @@ func checkStepDeadline(t *check.T) {
 	ctx, cancel := context.WithTimeout(t.Ctx, 700*time.Millisecond)
 	defer cancel()
 	s := in.SendStep(ctx, in.Request("sleep 30s"), check.Session{}).AwaitAdmission(t)
-	_, _ = s.Wait(t, "a step whose deadline passed", check.Soon) // the status is made by either side
+	_, _ = s.Wait(t, "a step whose deadline passed", check.AnswerTime) // the status is made by either side
 	s.RequireUncommitted(t, in)
 }
 

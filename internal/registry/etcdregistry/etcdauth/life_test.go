@@ -47,7 +47,7 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	require.NoError(t, err)
 	r, files := worker(t, etcd, ca, "a")
 	reg := registrytest.Register(t, r, registrytest.Instance("a", "1"))
-	before := stored(t, etcd)
+	before := createRevision(t, etcd)
 
 	first, err := os.ReadFile(files.Cert)
 	require.NoError(t, err)
@@ -62,13 +62,13 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	idle := time.NewTimer(2 * ttl)
 	defer idle.Stop()
 	<-idle.C
-	require.Equal(t, before, stored(t, etcd), "it was lost and made anew")
+	require.Equal(t, before, createRevision(t, etcd), "it was lost and made anew")
 	lease, _ := reg.Lease()
 	require.Equal(t, lifecycle.LeaseOK, lease)
 }
 
-// stored returns the create revision of the only registration.
-func stored(t *testing.T, etcd *etcdtest.Etcd) int64 {
+// createRevision returns the create revision of the only registration.
+func createRevision(t *testing.T, etcd *etcdtest.Etcd) int64 {
 	t.Helper()
 	got, err := etcd.Client().Get(t.Context(), "/troupe/v1/reg/a/1")
 	require.NoError(t, err)
