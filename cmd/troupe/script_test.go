@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 

@@ -165,14 +165,6 @@ func (s *workerEnv) start(t *testing.T, c agent.Config) *runningWorker {
 	return r
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := rpc.Listen("test", anyPort)
-	require.NoError(t, err)
-	defer lis.Close()
-	return lis.Addr().String()
-}
-
 func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	timer := time.NewTimer(patience)

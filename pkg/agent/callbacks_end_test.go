@@ -114,7 +114,7 @@ func actAt(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) er
 }
 
 // Req: AD-8, AD-11
-func TestCallbacks_AD11_EndEndsTheTurnAtEveryEvent(t *testing.T) {
+func TestTurn_EndEndsItAtEveryEvent(t *testing.T) {
 	for n, name := range everything {
 		if name == "tool" {
 			continue
@@ -137,7 +137,7 @@ func TestCallbacks_AD11_EndEndsTheTurnAtEveryEvent(t *testing.T) {
 }
 
 // Req: CO-41, CO-49
-func TestCallbacks_AnErrorEndsTheTurnAtEveryEvent(t *testing.T) {
+func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 	for n, name := range everything {
 		if name == "tool" {
 			continue
@@ -163,7 +163,7 @@ func TestCallbacks_AnErrorEndsTheTurnAtEveryEvent(t *testing.T) {
 }
 
 // Req: AD-10
-func TestCallbacks_AD10_AReaderThatStopsEndsTheRunAtOnce(t *testing.T) {
+func TestRun_EndsWhenTheReaderStops(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, parallel := range []bool{false, true} {
 		all := readUntil(t, parallel, 0)
@@ -204,7 +204,7 @@ func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 }
 
 // Req: C-12
-func TestCallbacks_OnlyATurnWithAnAnswerCompletes(t *testing.T) {
+func TestOnComplete_RunsOnlyForAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script []scripted.Reply
 		act    func(*hook.Turn) error
@@ -259,7 +259,7 @@ func allYAML(t *testing.T, folder string) string {
 }
 
 // Req: CO-53, CO-54
-func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
+func TestOnComplete_RunsLastWithTheWholeTurn(t *testing.T) {
 	folder := t.TempDir()
 	var order []string
 	var done hook.Completion
@@ -299,7 +299,7 @@ func TestCallbacks_OnCompleteComesLastAndKnowsTheWholeTurn(t *testing.T) {
 }
 
 // Req: CO-28
-func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
+func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config agent.Config
 		want   string
@@ -336,7 +336,7 @@ func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
 
 // A step that chooses a route ignores the text of a handler and how the handler ends the turn, unless the text
 // names a route.
-func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
+func TestRun_RefusalIsNotARoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
 		"stop": hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {

@@ -24,7 +24,7 @@ import (
 )
 
 // Req: AD-15
-func TestCallbacks_AD15_HandlersKnowWhichTurnItIs(t *testing.T) {
+func TestHandlers_KnowTheirTurn(t *testing.T) {
 	var w watchedAgent
 	var info hook.Info
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
@@ -80,7 +80,7 @@ func TestAgent_KnowsTheContextSizeOfItsModel(t *testing.T) {
 }
 
 // Req: AD-17
-func TestCallbacks_AD17_ReadsSeeTheChangesAndThenTheSession(t *testing.T) {
+func TestMemory_ReadsChangesBeforeTheSession(t *testing.T) {
 	var w watchedAgent
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
@@ -105,7 +105,7 @@ func TestCallbacks_AD17_ReadsSeeTheChangesAndThenTheSession(t *testing.T) {
 }
 
 // Req: AD-18, AD-19
-func TestCallbacks_AD18_TheChangesOfAChainAreOneDeltaThatTheNextTurnSees(t *testing.T) {
+func TestHandlers_ChangesOfAListAreOneDelta(t *testing.T) {
 	var w watchedAgent
 	var seen []string
 	look := func(ctx context.Context, turn *hook.Turn) (string, error) {
@@ -146,7 +146,7 @@ func TestCallbacks_AD18_TheChangesOfAChainAreOneDeltaThatTheNextTurnSees(t *test
 // A function has no handlers of its own; its events contain the changes of state.
 //
 // Req: AD-18
-func TestCallbacks_AD18_AFunctionChangesStateByItsEvents(t *testing.T) {
+func TestFunction_ChangesStateByItsEvents(t *testing.T) {
 	delta := changed("a", "1")
 	a := build(t, agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -168,7 +168,7 @@ func TestCallbacks_AD18_AFunctionChangesStateByItsEvents(t *testing.T) {
 // ask for input, also for a confirmation.
 //
 // Req: AD-20
-func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
+func TestTool_KnowsItsCallAndMayAskTheUser(t *testing.T) {
 	type in struct {
 		Confirmed bool `json:"confirmed,omitempty"`
 	}
@@ -212,7 +212,7 @@ func TestCallbacks_AD20_AToolKnowsItsCallAndAsksWhetherItMay(t *testing.T) {
 // An event names its turn, its step and its author, and contains its changes.
 //
 // Req: AD-22
-func TestCallbacks_AD22_EventsSayWhichTheyAreAndWhose(t *testing.T) {
+func TestEvents_NameTheirTurnAndAuthor(t *testing.T) {
 	var w watchedAgent
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "a.txt", "text/plain", []byte("a"))

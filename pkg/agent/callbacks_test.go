@@ -87,7 +87,7 @@ func changed(key, value string) map[string]json.RawMessage {
 var errDisk = failure.New(failure.SystemDisk, "test", "the disk is full")
 
 // Req: AD-3
-func TestCallbacks_AD3_TheFirstBeforeHandlerThatAnswersOrFailsStopsTheRest(t *testing.T) {
+func TestBeforeAgent_FirstAnswerOrErrorStopsTheRest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		second reply
 		want   []string
@@ -106,7 +106,7 @@ func TestCallbacks_AD3_TheFirstBeforeHandlerThatAnswersOrFailsStopsTheRest(t *te
 }
 
 // Req: AD-4
-func TestCallbacks_AD4_AnAnswerIsOneEventWithTheChangesAndEndsTheRun(t *testing.T) {
+func TestBeforeAgent_AnswerIsOneEventAndEndsTheRun(t *testing.T) {
 	var w watchedAgent
 	s := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyText), w.after("after", noReply))
 	turn := s.Say("hello")
@@ -122,7 +122,7 @@ func TestCallbacks_AD4_AnAnswerIsOneEventWithTheChangesAndEndsTheRun(t *testing.
 }
 
 // Req: AD-5, C-28
-func TestCallbacks_AD5_AnErrorSurfacesAndSkipsTheMainRun(t *testing.T) {
+func TestBeforeAgent_ErrorSkipsTheAgent(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", failing(errDisk)), w.after("after", noReply)).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
@@ -135,7 +135,7 @@ func TestCallbacks_AD5_AnErrorSurfacesAndSkipsTheMainRun(t *testing.T) {
 }
 
 // Req: AD-5a
-func TestCallbacks_AD5a_AnErrorDropsTheChangesOfItsChain(t *testing.T) {
+func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", failing(errDisk))).Try("hello")
 	require.ErrorContains(t, turn.Err, "the handler before_agent failed: the disk is full")
@@ -159,7 +159,7 @@ func TestCallbacks_AD5a_AnErrorDropsTheChangesOfItsChain(t *testing.T) {
 }
 
 // Req: AD-6
-func TestCallbacks_AD6_ChangesAloneAreOneEventAndTheMainRunFollows(t *testing.T) {
+func TestBeforeAgent_ChangesAreOneEventBeforeTheAgent(t *testing.T) {
 	save := func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "a.txt", "text/plain", []byte("a"))
 		return "", err
@@ -184,7 +184,7 @@ func TestCallbacks_AD6_ChangesAloneAreOneEventAndTheMainRunFollows(t *testing.T)
 }
 
 // Req: AD-7
-func TestCallbacks_AD7_HandlersThatDoNothingMakeNoEvent(t *testing.T) {
+func TestHandlers_EmitNothingWithoutChanges(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", noReply), w.after("2", noReply)).Say("hello")
 	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, turn.Kinds())
@@ -192,7 +192,7 @@ func TestCallbacks_AD7_HandlersThatDoNothingMakeNoEvent(t *testing.T) {
 }
 
 // Req: AD-8
-func TestCallbacks_AD8_EndSkipsTheMainRunWithoutAnAnswer(t *testing.T) {
+func TestBeforeAgent_EndSkipsTheAgent(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyEnd), w.before("3", replyText), w.after("after", noReply)).Say("hello")
 	require.Equal(t, []string{"1", "2"}, w.log)
@@ -205,7 +205,7 @@ func TestCallbacks_AD8_EndSkipsTheMainRunWithoutAnAnswer(t *testing.T) {
 }
 
 // Req: AD-9
-func TestCallbacks_AD9_EventsOfTheMainRunArePassedOnInOrder(t *testing.T) {
+func TestRun_PassesEventsOnInOrder(t *testing.T) {
 	a := build(t, agent.Config{Name: "root", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			_ = yield(event.Event{Payload: event.Thinking{Text: "one"}}, nil) &&
@@ -223,7 +223,7 @@ func TestCallbacks_AD9_EventsOfTheMainRunArePassedOnInOrder(t *testing.T) {
 }
 
 // Req: AD-12, C-29
-func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *testing.T) {
+func TestAfterAgent_FirstAnswerIsAdded(t *testing.T) {
 	var w watchedAgent
 	s := w.session(t, w.after("1", replySetState("a", 1)), w.after("2", replyText), w.after("3", replyText))
 	turn := s.Say("hello")
@@ -250,7 +250,7 @@ func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *test
 }
 
 // Req: AD-13
-func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
+func TestHandlers_PluginsRunFirstAndShareChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plugin reply
 		want   []string
@@ -273,7 +273,7 @@ func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
 }
 
 // Req: AD-14
-func TestCallbacks_AD14_ChangesAreNoPartOfTheAnswer(t *testing.T) {
+func TestAfterAgent_ChangesAreNotPartOfTheAnswer(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", replySetState("a", 1)), w.after("2", replyText)).Say("hello")
 	var final []string
@@ -296,7 +296,7 @@ func TestCallbacks_AD14_ChangesAreNoPartOfTheAnswer(t *testing.T) {
 }
 
 // A step that chooses a route has no text, also when a handler chooses.
-func TestCallbacks_AHandlerMayChooseTheRoute(t *testing.T) {
+func TestHandlers_MayChooseTheRoute(t *testing.T) {
 	model := scripted.New()
 	a := build(t, agent.Config{Model: model, Handlers: []hook.Handler{
 		hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "research", nil }),

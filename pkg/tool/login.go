@@ -42,17 +42,17 @@ func LoginOf(t Tool) (execution.Login, bool) {
 // LoginRejected returns the error of a tool whose credential was rejected, for example because it has expired. The
 // model reads why. For the rest of the turn the tool no longer finds the credential, so that its next call waits
 // for another one.
-func LoginRejected(name, why string) error { return &rejectedLogin{name, why} }
+func LoginRejected(name, why string) error { return &rejectedLoginError{name, why} }
 
-type rejectedLogin struct{ name, why string }
+type rejectedLoginError struct{ name, why string }
 
-func (r *rejectedLogin) Error() string {
+func (r *rejectedLoginError) Error() string {
 	return fmt.Sprintf("the credential %s was not taken: %s; call the tool again, and the user is asked for another one", r.name, r.why)
 }
 
 // Rejected returns the name of the credential that was rejected, and whether the tool failed for that reason.
 func Rejected(err error) (string, bool) {
-	if r, ok := errors.AsType[*rejectedLogin](err); ok {
+	if r, ok := errors.AsType[*rejectedLoginError](err); ok {
 		return r.name, true
 	}
 	return "", false

@@ -64,6 +64,6 @@ func (a *ask) Run(ctx context.Context, term console.Terminal) error {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
 	}
 	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
-		return req, a.originFlags.repeatHint(), nil
+		return req, a.repeatHint(), nil
 	})
 }

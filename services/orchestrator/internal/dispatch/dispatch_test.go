@@ -173,7 +173,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 }
 
 // Req: OC-6
-func TestDispatcher_FailsWhenNoInstanceTakesTheStep(t *testing.T) {
+func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	const wait = time.Second
 	refusing, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
