@@ -196,7 +196,7 @@ func (w *walker) call(ctx context.Context, verb string) (err error) {
 }
 
 // Req: LC-1, LC-2, LC-3, LC-4, LC-5, LC-8, LC-20, LC-26, LC-29b
-func TestInstance_EveryVerbDoesWhatTheTableSays(t *testing.T) {
+func TestInstance_VerbsMatchTheTable(t *testing.T) {
 	walked := 0
 	for _, from := range situations() {
 		for _, verb := range []string{"startup", "step", "end", "pause", "resume", "shutdown"} {

@@ -62,7 +62,7 @@ func statuses(out outcome) map[string]string {
 // tools, too.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
-func TestGuard_CountsWhatTheModelHasRead(t *testing.T) {
+func TestGuard_ConsidersReadSources(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := input("Send, and read.")

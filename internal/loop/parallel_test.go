@@ -160,7 +160,7 @@ type finalState struct {
 // the successor has the same messages in the same order, and leaves the same state.
 //
 // Req: C-9
-func TestRun_EndsTheSameWhereverAnAttemptWasLost(t *testing.T) {
+func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		for _, lazy := range []bool{false, true} {
 			for _, asks := range []bool{false, true} {

@@ -23,7 +23,7 @@ import (
 // Messages stay in order whatever models and handlers do. The test runs thousands of turns of models and handlers
 // that make random moves, and also let calls wait.
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
-func TestLoop_KeepsMessagesInOrderWhateverHandlersDo(t *testing.T) {
+func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
 	require.NoError(t, err)
 	for range 20 {

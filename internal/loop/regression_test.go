@@ -57,7 +57,7 @@ func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 }
 
 // A successor does not take the reply of a side call for a reply of the conversation.
-func TestReplay_TakesNoSideCallForAReply(t *testing.T) {
+func TestReplay_DistinguishesSideCallsFromReplies(t *testing.T) {
 	j := &fakeJournal{}
 	asks := true
 	in := func() loop.Input {

@@ -218,7 +218,7 @@ func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 }
 
 // Req: CO-25
-func TestTurn_HandlersChangeWhatTheModelSeesAndWhatRuns(t *testing.T) {
+func TestTurn_HandlersChangeRequestsAndCalls(t *testing.T) {
 	model := scripted.New(toolCallsReply("echo", "fail"), scripted.Say("done"))
 	w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {

@@ -28,7 +28,7 @@ import (
 // worker.
 //
 // Req: LP-16, LP-32, AD-32
-func TestLoop_EndsTheSameWhateverTheOrderOfAnswers(t *testing.T) {
+func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	for range 3 {
 		rapid.Check(t, func(rt *rapid.T) {
 			p := &waitingTurn{

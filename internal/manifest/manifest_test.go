@@ -61,7 +61,7 @@ func TestLoad_ReadsAllDocumentsOfTheRoot(t *testing.T) {
 	require.Len(t, manifest.Select(docs, manifest.KindWorkflow), 1)
 }
 
-func TestLoad_ReportsAllThatIsWrongInAFolder(t *testing.T) {
+func TestLoad_ReportsAllErrorsOfAFolder(t *testing.T) {
 	docs, err := manifest.Load(folder(map[string]string{
 		"a.yaml": "apiVersion: troupe.dev/v2\nkind: Agnet\nmetadata:\n  name: A b\nspec: {}\n",
 		"b.yaml": "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata:\n  nam: a\nspecs: {}\n",
@@ -87,7 +87,7 @@ func TestLoad_ReportsAllThatIsWrongInAFolder(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, lines(err)))
 }
 
-func TestLoad_SaysWhatAnEmptyFolderLacks(t *testing.T) {
+func TestLoad_ExplainsAnEmptyFolder(t *testing.T) {
 	_, err := manifest.Load(folder(nil))
 	require.ErrorContains(t, err, "put a *.yaml file with apiVersion: troupe.dev/v1 and kind: Agent or Workflow into it")
 }
@@ -125,7 +125,7 @@ func TestDocument_DecodesItsSpec(t *testing.T) {
 	require.Equal(t, limits{3, 7}, with)
 }
 
-func TestDocument_ReportsAllThatDoesNotFit(t *testing.T) {
+func TestDocument_ReportsAllMismatches(t *testing.T) {
 	doc := load(t, `spec:
   modl: x
   model: [x]
@@ -178,7 +178,7 @@ func TestDocument_FindsTextsBelowAField(t *testing.T) {
 	require.Empty(t, doc.Texts("without"))
 }
 
-func TestCheckName_SaysWhatANameMayBe(t *testing.T) {
+func TestCheckName_DescribesValidNames(t *testing.T) {
 	for _, name := range []string{"a", "a-1", strings.Repeat("a", 63)} {
 		require.NoError(t, manifest.CheckName(name))
 	}

@@ -97,7 +97,7 @@ func TestRun_NoticesAPartThatFailsWhileAnotherStarts(t *testing.T) {
 	})
 }
 
-func TestParse_TellsUsageFromHelp(t *testing.T) {
+func TestParse_DistinguishesUsageFromHelp(t *testing.T) {
 	type config struct {
 		Port int `help:"A port." default:"1"`
 	}

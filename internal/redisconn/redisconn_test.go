@@ -245,7 +245,7 @@ func TestConn_ReportsUnsentCommands(t *testing.T) {
 	}
 }
 
-func TestNew_NamesWhatIsWrongWithTheFiles(t *testing.T) {
+func TestNew_ReportsInvalidFiles(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "client")
 	empty := filepath.Join(t.TempDir(), "empty")

@@ -68,7 +68,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 	}
 }
 
-func TestConn_ServesWritesNothing(t *testing.T) {
+func TestConn_CheckServingWritesNothing(t *testing.T) {
 	server := redistest.New(t)
 	conn := connect(t, Config{URL: "redis://" + server.Addr, Replicas: 1}) // none of which is asked to confirm
 	changes := func() string {

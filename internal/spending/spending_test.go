@@ -141,7 +141,7 @@ func TestTally_WarnsOfTimeOnce(t *testing.T) {
 	require.Equal(t, "timeout", happened[0].Data["of"])
 }
 
-func TestDescribe_NamesWhatWasUsed(t *testing.T) {
+func TestDescribe_ListsUsedKinds(t *testing.T) {
 	used := wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812, Cost: 1_500_000})
 	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", spending.Describe(used, wire.LimitsToProto(budget.Default())))
 	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", spending.Describe(used, nil))

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestNew_RejectsAnEndpointThatIsNoURL(t *testing.T) {
+func TestNew_RejectsAnInvalidEndpoint(t *testing.T) {
 	for _, wrong := range []string{"foo", "collector:4317", "ftp://collector", "http://", "http://:4317", "://"} {
 		_, err := New(t.Context(), "program", Config{LogLevel: "error", OTLPEndpoint: wrong})
 		require.ErrorContains(t, err, "--otlp-endpoint: want a URL of http or https with a host", wrong)

@@ -107,7 +107,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 }
 
 // A worker that resumes after its turn was taken over does nothing.
-func TestExecuteStep_AFencedAttemptHasNoEffect(t *testing.T) {
+func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
 			s := surround(t)

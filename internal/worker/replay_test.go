@@ -268,7 +268,7 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 }
 
 // A tool that was not in the recording would be called for real now.
-func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
+func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
 	s := surround(t)
 	c := letterAgent(t, new(letterTool), send("bob"), scripted.Say("There is no such tool."))
 	c.Tools = nil

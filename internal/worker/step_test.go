@@ -202,7 +202,7 @@ func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 	require.EqualValues(t, 2, metrics.GetTotalRequests())
 }
 
-func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
+func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})})
 	ctx, cancel := context.WithCancel(t.Context())

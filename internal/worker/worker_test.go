@@ -94,7 +94,7 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 // A failed start ends the process with the reason, and leaves no registration.
 //
 // Req: LC-10
-func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
+func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 	s := surround(t)
 	require.Empty(t, s.List())
 	first, second := newGate("first"), newGate("second")
@@ -116,7 +116,7 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 
 // A worker whose instance id is registered already ends with an error, because no orchestrator would find it.
 // Req: LC-16
-func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
+func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)
 	s.registrationTTL = 2 * time.Second
 	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
@@ -203,7 +203,7 @@ func TestWorker_StopsWithoutEtcd(t *testing.T) {
 	require.NoError(t, r.stop())
 }
 
-func TestNew_NamesThePortThatIsTaken(t *testing.T) {
+func TestNew_NamesThePortInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", anyPort)
 	require.NoError(t, err)
 	defer taken.Close()
@@ -256,7 +256,7 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 }
 
 // A port on all addresses has no address that other machines could use.
-func TestNew_AWorkerOnAllAddressesNeedsAnAdvertisedOne(t *testing.T) {
+func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	for _, everywhere := range []string{"0.0.0.0:0", "[::]:0", ":0", ""} {

@@ -357,7 +357,7 @@ func TestRun_RefusalIsNotARoute(t *testing.T) {
 
 // An agent that was never started also closes its plugins, and a run that is ranged over again starts from the
 // beginning.
-func TestAgent_ClosesItsPluginsOnceAndRunsAnew(t *testing.T) {
+func TestAgent_ClosesPluginsOnceAndMayRunAgain(t *testing.T) {
 	closed := 0
 	a := build(t, agent.Config{
 		Model:   scripted.New(scripted.Say("one"), scripted.Say("two")),

@@ -87,7 +87,7 @@ func TestAgent_CommitsOneMessageAndReturnsItsObservations(t *testing.T) {
 }
 
 // Req: RA-9
-func TestAgent_ChoosesARouteAndSaysNothing(t *testing.T) {
+func TestAgent_ChoosesARouteWithoutText(t *testing.T) {
 	for reply, want := range map[string]string{
 		"research":                            "research",
 		" CLARIFICATION\n":                    "clarification",

@@ -20,7 +20,7 @@ func TestUntrustedSource_NamesSourceOfMessage(t *testing.T) {
 	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSource)
 }
 
-func TestGravestSource_PrefersFirstThatIsNoParty(t *testing.T) {
+func TestGravestSource_PrefersTheFirstSourceThatIsNotAParty(t *testing.T) {
 	sums, maps := conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps"
 	for want, sources := range map[string][]string{
 		"":       {"", ""},

@@ -51,7 +51,7 @@ func TestCatalog_NamesTheModelAndTheProvidersThereAre(t *testing.T) {
 	}
 }
 
-func TestNewCatalog_RefusesTwoThatOneNameCouldMean(t *testing.T) {
+func TestNewCatalog_RejectsAmbiguousProviders(t *testing.T) {
 	_, err := llm.NewCatalog(provider("a"), provider("a"))
 	require.ErrorContains(t, err, `two providers have the prefix "a"`)
 	_, err = llm.NewCatalog(provider("a", "gpt"), provider("b", "x", "gpt-5"))

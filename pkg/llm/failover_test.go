@@ -19,7 +19,7 @@ func chain(t *testing.T, models ...llm.Model) llm.Model {
 	return m
 }
 
-func TestFailover_AsksTheNextOneAndSaysWhichAnswered(t *testing.T) {
+func TestFailover_AsksTheNextModelAndNamesTheOneThatAnswered(t *testing.T) {
 	a := &actor{name: "test/a", requests: [][]act{{spend(5), fail(llm.Authentication, 0)}, {say("me")}}}
 	b := &actor{name: "test/b", requests: [][]act{{fail(llm.RateLimit, 0)}}}
 	c := &actor{name: "test/c", requests: [][]act{{spend(7), say("it's "), say("me")}}}
@@ -70,7 +70,7 @@ func TestFailover_OfRetriedModelsNests(t *testing.T) {
 	})
 }
 
-func TestFailover_RefusesChainsThatAreNone(t *testing.T) {
+func TestFailover_RejectsInvalidChains(t *testing.T) {
 	_, err := llm.Failover("chain/main")
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
 	_, err = llm.Failover("test/a", &actor{name: "test/a"})

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-func TestGuarded_LeavesAProviderAloneThatFails(t *testing.T) {
+func TestGuarded_StopsCallingAFailingProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := []act{fail(llm.Unavailable, 0)}
 		a := &actor{name: "test/a", requests: [][]act{

@@ -22,7 +22,7 @@ func race(t *testing.T, first, second *actor) (said, time.Duration) {
 	return ask(t.Context(), t, llm.Hedged(first, second, hedge)), time.Since(start)
 }
 
-func TestHedged_AsksOnceWhenTheFirstSpeaksInTime(t *testing.T) {
+func TestHedged_AsksOnceWhenTheFirstAnswersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{{after(time.Second, say("slow ")), after(time.Minute, say("but mine"))}}}
 		b := &actor{name: "b"}

@@ -53,7 +53,7 @@ func TestRetried_WaitsAsLongAsTheProviderAsks(t *testing.T) {
 	})
 }
 
-func TestRetried_DoesNotRepeatWhatWasSaid(t *testing.T) {
+func TestRetried_DoesNotRepeatStreamedText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{
 			{say("half"), fail(llm.Connection, 0)},
@@ -71,7 +71,7 @@ func TestRetried_DoesNotRepeatWhatWasSaid(t *testing.T) {
 	})
 }
 
-func TestRetried_AsksAgainOnlyForWhatMayPass(t *testing.T) {
+func TestRetried_RetriesOnlyTransientFailures(t *testing.T) {
 	for _, kind := range []llm.Kind{llm.Authentication, llm.Permission, llm.Credits, llm.PaidModel, llm.BadRequest, llm.ContextLength, llm.NotFound, llm.Malformed, llm.Refused} {
 		a := &actor{name: "a", requests: [][]act{{fail(kind, 0)}}}
 		require.Equal(t, kind, llm.KindOf(ask(t.Context(), t, llm.Retried(a, llm.Retry{})).err))

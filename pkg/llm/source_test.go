@@ -43,7 +43,7 @@ func TestSource_EveryKindHasAModeFactsAndAWayOut(t *testing.T) {
 }
 
 // Req: CO-13
-func TestSource_TheStatusTellsTheKindUnlessTheAdapterDoes(t *testing.T) {
+func TestSource_ClassifiesByStatusUnlessTheAdapterDoes(t *testing.T) {
 	for status, want := range map[int]llm.Kind{
 		400: llm.BadRequest, 401: llm.Authentication, 402: llm.Credits, 403: llm.Permission, 404: llm.NotFound, 408: llm.Unavailable,
 		413: llm.ContextLength, 418: llm.BadRequest, 429: llm.RateLimit, 500: llm.Unavailable, 503: llm.Unavailable, 529: llm.Unavailable,

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-func TestBuiltinTable_IsWholeAndDated(t *testing.T) {
+func TestBuiltinTable_IsCompleteAndDated(t *testing.T) {
 	table := llm.BuiltinTable()
 	day, err := time.Parse(time.DateOnly, table.AsOf)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestTable_CostAddsUpEachKindOfToken(t *testing.T) {
 }
 
 // Req: CO-12
-func TestTable_FindsOnlyWhatItKnows(t *testing.T) {
+func TestTable_FindsOnlyKnownModels(t *testing.T) {
 	table := llm.BuiltinTable()
 	for _, name := range []string{"openai/gpt-5", "openai/gpt-5-2025-08-07", "anthropic/claude-haiku-4-5-20251001"} {
 		_, ok := table.Find(name)
@@ -52,7 +52,7 @@ func TestTable_FindsOnlyWhatItKnows(t *testing.T) {
 	}
 }
 
-func TestReadTable_RefusesWhatIsNone(t *testing.T) {
+func TestReadTable_RejectsInvalidTables(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"asOf":"2026-01-02","models":{"a/b":{"input":-1}}}`: "a/b has a negative number",
 		`{"asOf":"soon"}`: "asOf", `[]`: "read the table",
@@ -63,7 +63,7 @@ func TestReadTable_RefusesWhatIsNone(t *testing.T) {
 }
 
 // Usage that arrives in pieces has the same cost as in one piece.
-func TestPriced_PiecesAddUpToTheCostOfTheWhole(t *testing.T) {
+func TestPriced_CostIsIndependentOfPieces(t *testing.T) {
 	table := llm.BuiltinTable()
 	e, _ := table.Find("anthropic/claude-sonnet-4-5")
 	rapid.Check(t, func(r *rapid.T) {
@@ -79,7 +79,7 @@ func TestPriced_PiecesAddUpToTheCostOfTheWhole(t *testing.T) {
 	})
 }
 
-func TestPriced_KeepsWhatItDoesNotKnowBetter(t *testing.T) {
+func TestPriced_KeepsTheCostOfUnknownModels(t *testing.T) {
 	unknown := &actor{name: "test/a"}
 	require.Same(t, unknown, llm.Priced(unknown, llm.BuiltinTable()))
 	told := act{delta: llm.Delta{Usage: execution.Usage{InputTokens: 1000, CostMicros: 3}}}

@@ -25,7 +25,7 @@ func TestWithTemperature_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
 	require.Equal(t, llm.ContextOf(model), llm.ContextOf(m))
 }
 
-func TestTable_KnowsWhoseTemperatureIsFixed(t *testing.T) {
+func TestTable_MarksModelsWithAFixedTemperature(t *testing.T) {
 	for name, fixed := range map[string]bool{
 		"openai/gpt-5-mini": true, "openai/o3": true, "openai/gpt-5-2025-08-07": true, "openai/gpt-4.1": false, "anthropic/claude-sonnet-4": false,
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-func TestTimed_GivesUpAModelThatSaysNothing(t *testing.T) {
+func TestTimed_AbandonsASilentModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "test/a", requests: [][]act{{spend(3), after(time.Hour, say("never"))}}}
 		start := time.Now()
@@ -27,7 +27,7 @@ func TestTimed_GivesUpAModelThatSaysNothing(t *testing.T) {
 	})
 }
 
-func TestTimed_LetsAnAnswerThatHasBegunTakeItsTime(t *testing.T) {
+func TestTimed_DoesNotCutAnAnswerThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "test/a", requests: [][]act{{after(9*time.Second, say("slow ")), after(time.Hour, say("but whole"))}}}
 		require.Equal(t, said{text: "slow but whole"}, ask(t.Context(), t, llm.Timed(a, 10*time.Second)))

@@ -47,7 +47,7 @@ func TestFunc_RunsWithTypedArguments(t *testing.T) {
 }
 
 // Req: CO-37
-func TestFunc_RefusesArgumentsWithAHint(t *testing.T) {
+func TestFunc_RejectsArgumentsWithAHint(t *testing.T) {
 	sum, err := tool.Func("add", "Adds two numbers.", add)
 	require.NoError(t, err)
 
@@ -68,7 +68,7 @@ func TestFunc_RefusesArgumentsWithAHint(t *testing.T) {
 	}
 }
 
-func TestFunc_RefusesWhatIsNoTool(t *testing.T) {
+func TestFunc_RejectsInvalidFunctions(t *testing.T) {
 	_, err := tool.Func("add numbers", "Adds.", add)
 	require.ErrorContains(t, err, `tool name "add numbers"`)
 	_, err = tool.Func("add", " ", add)
@@ -80,7 +80,7 @@ func TestFunc_RefusesWhatIsNoTool(t *testing.T) {
 }
 
 // Req: CO-59
-func TestSet_KeepsOrderAndRefusesDuplicates(t *testing.T) {
+func TestSet_KeepsOrderAndRejectsDuplicates(t *testing.T) {
 	first, err := tool.Func("zebra", "First.", add)
 	require.NoError(t, err)
 	second, err := tool.Func("ant", "Second.", add)
@@ -127,7 +127,7 @@ func TestClient_NeverRunsHere(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestClient_RefusesWhatIsNoTool(t *testing.T) {
+func TestClient_RejectsInvalidSpecs(t *testing.T) {
 	for want, tc := range map[string]struct{ name, description, schema string }{
 		`tool name "open it"`:           {"open it", "Opens.", `{"type": "object"}`},
 		"description is empty":          {"open", " ", `{"type": "object"}`},

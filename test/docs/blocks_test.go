@@ -100,7 +100,7 @@ func parseInfo(page string, line int, info string) (*block, error) {
 }
 
 // Every block has a kind that says whether it runs, and a block that cannot run here says why.
-func TestBlocks_SayWhetherTheyRun(t *testing.T) {
+func TestBlocks_DeclareWhetherTheyRun(t *testing.T) {
 	for _, page := range pages(t) {
 		blocks, err := parse(page, read(t, page))
 		require.NoError(t, err)

@@ -38,7 +38,7 @@ func (w *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) ag
 // worker is lost, the next attempt stops too.
 //
 // Req: AD-29, AD-32, CO-63
-func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
+func TestAsTool_StoppedCallStopsTheWholeTurn(t *testing.T) {
 	for name, child := range map[string]func(*callCounts) *agent.Agent{
 		"a child": func(w *callCounts) *agent.Agent { return w.onceAgent(t, "aide") },
 		"in a flow": func(w *callCounts) *agent.Agent {
@@ -81,7 +81,7 @@ func TestAsTool_AStoppedCallStopsTheWholeTurn(t *testing.T) {
 // A handler that stops its turn stops only its own agent, whose last text is a result for the parent.
 //
 // Req: AD-29, CO-63
-func TestAsTool_AHandlerStopsOnlyItsOwnAgent(t *testing.T) {
+func TestAsTool_HandlerStopsOnlyItsOwnAgent(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
 	aide := w.onceAgent(t, "aide", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough."); return nil }))
 	_, done, err := observe(t.Context(), w.parentAgent(t, "boss", aide), w.invocation(&journal{entries: map[string]execution.Entry{}}))

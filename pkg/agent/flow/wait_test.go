@@ -308,7 +308,7 @@ func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 // Work that a function requested from others is done once, even if the turn ends in between.
 //
 // Req: LP-32
-func TestInvocation_KeepsItsKeyInTheTurnThatContinues(t *testing.T) {
+func TestInvocation_KeepsItsKeyWhenATurnContinues(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
 	var keys []string
 	remote := build(t, agent.Config{Name: "remote", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {

@@ -21,7 +21,7 @@ import (
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hello?")}}
 
 // Req: CO-12
-func TestModel_TellsUsageWithWhatWasCached(t *testing.T) {
+func TestModel_ReportsCachedTokens(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
@@ -36,7 +36,7 @@ func TestModel_TellsUsageWithWhatWasCached(t *testing.T) {
 }
 
 // Req: CO-11
-func TestModel_WhatItThoughtGoesBackWithTheCall(t *testing.T) {
+func TestModel_ReturnsItsThoughtsWithTheCall(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
 	m := open(t, s, anthropic.Config{Thinking: true})
 	said := llmtest.Ask(t.Context(), m, hello)
@@ -90,7 +90,7 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 	require.Contains(t, s.Last().Body, "12345678901234567890", "numbers stay what they are")
 }
 
-func TestModel_AChoiceIsMadeWithoutTools(t *testing.T) {
+func TestModel_ChoosesARouteWithoutTools(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), llm.Request{
 		System:  "You route.",
@@ -105,7 +105,7 @@ func TestModel_AChoiceIsMadeWithoutTools(t *testing.T) {
 	require.JSONEq(t, llmtest.Recorded(t, "choice.json"), s.Last().Body)
 }
 
-func TestModel_ARefusalIsAFailureAndItsUsageIsTold(t *testing.T) {
+func TestModel_RefusalIsAFailureWithUsage(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "refusal.sse"))
 	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
 	require.Equal(t, llm.Refused, llm.KindOf(said.Err))
@@ -154,7 +154,7 @@ data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"
 
 `
 
-func TestModel_ThoughtsThatAreTooLongAreLetGo(t *testing.T) {
+func TestModel_DropsLongThoughts(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
@@ -183,7 +183,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 }
 
 // Req: CO-9
-func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
+func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	t.Setenv(anthropic.KeyVariable, key)
 	t.Setenv(anthropic.BaseURLVariable, s.URL+"/proxy/")

@@ -58,7 +58,7 @@ func generate(t *testing.T, req llm.Request) answer {
 
 func asked(texts ...conversation.Message) llm.Request { return llm.Request{Messages: texts} }
 
-func TestProvider_OpensOnlyWhatThereIs(t *testing.T) {
+func TestProvider_OpensOnlyKnownModels(t *testing.T) {
 	catalog, err := llm.NewCatalog(extractive.Provider())
 	require.NoError(t, err)
 	model, err := catalog.Model("builtin/extractive")
@@ -101,7 +101,7 @@ func TestModel_SearchesForTheWordsOfTheQuestion(t *testing.T) {
 	require.Positive(t, got.output)
 }
 
-func TestModel_TakesQuestionAndReplyToClarificationTogether(t *testing.T) {
+func TestModel_CombinesQuestionAndClarification(t *testing.T) {
 	req := asked(
 		conversation.User("Old question about bread"),
 		conversation.Assistant("synthesis", "Bread is baked."),
@@ -113,7 +113,7 @@ func TestModel_TakesQuestionAndReplyToClarificationTogether(t *testing.T) {
 	require.JSONEq(t, `{"query": "owns memory tier"}`, generate(t, req).calls[0].Arguments)
 }
 
-func TestModel_QuotesWhatFitsWithItsPlace(t *testing.T) {
+func TestModel_QuotesMatchingPassagesWithTheirPlace(t *testing.T) {
 	req := asked(
 		conversation.User("What may an agent write?"),
 		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "search_documents"}}},
@@ -151,7 +151,7 @@ func TestModel_QuotesWithoutPlacesWhenThereAreNone(t *testing.T) {
 	require.NotContains(t, got.text, "Sources:")
 }
 
-func TestModel_SaysWhenNothingFits(t *testing.T) {
+func TestModel_ReportsThatNoPassageMatches(t *testing.T) {
 	for name, text := range map[string]string{"no passage": "(no output)", "others": found} {
 		t.Run(name, func(t *testing.T) {
 			got := generate(t, asked(
@@ -164,7 +164,7 @@ func TestModel_SaysWhenNothingFits(t *testing.T) {
 }
 
 // Req: RA-13
-func TestModel_AsksWhatIsMeantWhenThereIsNothingToGoOn(t *testing.T) {
+func TestModel_AsksForClarificationOfAVagueQuestion(t *testing.T) {
 	got := generate(t, asked(conversation.User("Tell me about it")))
 	require.Equal(t, "You wrote “Tell me about it”. What exactly would you like to know, and about which part?", got.text)
 	require.True(t, strings.HasSuffix(generate(t, asked()).text, "?"))

@@ -23,7 +23,7 @@ import (
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hello?")}}
 
 // Req: CO-12
-func TestModel_TellsUsageWithWhatWasCachedAndThought(t *testing.T) {
+func TestModel_ReportsCachedAndThoughtTokens(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
@@ -37,7 +37,7 @@ func TestModel_TellsUsageWithWhatWasCachedAndThought(t *testing.T) {
 }
 
 // Req: CO-11
-func TestModel_TheSignatureOfAThoughtGoesBackWithTheCall(t *testing.T) {
+func TestModel_ReturnsTheSignatureOfAThoughtWithTheCall(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
 	m := open(t, s, gemini.Config{})
 	said := llmtest.Ask(t.Context(), m, hello)
@@ -91,7 +91,7 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 	require.JSONEq(t, llmtest.Recorded(t, "conversation.json"), s.Last().Body)
 }
 
-func TestModel_OlderModelsAreGivenNoMadeUpSignature(t *testing.T) {
+func TestModel_OmitsThePlaceholderSignatureForOlderModels(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	m, err := gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New(key), BaseURL: s.URL})
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 }
 
 // Req: CO-13
-func TestModel_TellsHowLongTheProviderAsksToWait(t *testing.T) {
+func TestModel_ReturnsTheRetryDelayOfTheProvider(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusTooManyRequests, llmtest.Recorded(t, "quota.json"))
 	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello).Err
 	f, ok := errors.AsType[*failure.Error](err)
@@ -180,7 +180,7 @@ func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {
 	require.EqualValues(t, 100, said.Usage.OutputTokens)
 }
 
-func TestModel_ASignatureThatIsTooLongIsLetGo(t *testing.T) {
+func TestModel_DropsALongSignature(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
@@ -206,7 +206,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 }
 
 // Req: CO-9
-func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
+func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
 	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	t.Setenv(gemini.KeyVariable, "")
 	t.Setenv(gemini.OtherKeyVariable, key)

@@ -66,7 +66,7 @@ func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
 	}
 }
 
-func TestModel_UnderstandsTheComplaintsOfAllServers(t *testing.T) {
+func TestModel_ClassifiesTheErrorsOfAllServers(t *testing.T) {
 	for body, want := range map[string]struct {
 		status int
 		kind   llm.Kind
@@ -226,7 +226,7 @@ func TestModel_PutsPiecesToTheirCalls(t *testing.T) {
 }
 
 // A key must not be sent to OpenAI because a prefix is unknown.
-func TestNew_SendsNoKeyToWhoIsNotMeant(t *testing.T) {
+func TestNew_SendsNoKeyToAnotherHost(t *testing.T) {
 	_, err := openai.New("vllm/llama", openai.Config{Key: secret.New("of-vllm")})
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
 	require.ErrorContains(t, err, "give its BaseURL")
@@ -235,7 +235,7 @@ func TestNew_SendsNoKeyToWhoIsNotMeant(t *testing.T) {
 }
 
 // Mistral rejects requests with unknown fields.
-func TestModel_LeavesOutWhatAServerRefuses(t *testing.T) {
+func TestModel_OmitsParametersThatAServerRejects(t *testing.T) {
 	var asked atomic.Pointer[string]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := io.ReadAll(r.Body)

@@ -45,7 +45,7 @@ func TestModel_FollowsItsScript(t *testing.T) {
 	require.Equal(t, "be kind", m.Requests()[0].System)
 }
 
-func TestModel_WaitsUntilToldOrCancelled(t *testing.T) {
+func TestModel_WaitsUntilReleasedOrCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := scripted.New(scripted.Reply{Deltas: []string{"never"}, Wait: make(chan struct{})})
 	cancel()
