@@ -67,7 +67,7 @@ type ExecuteStepRequest struct {
 	// it asks the user, has calls that wait, or is stopped, it fails with AGENT_CONTRACT and commits
 	// nothing.
 	Silent bool `protobuf:"varint,17,opt,name=silent,proto3" json:"silent,omitempty"`
-	// profile of the request, for the agent and its tools. Empty: "default".
+	// profile of the request, for the agent and its tools. Empty means "default".
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	// metadata of the request, for the agent and its tools.
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -75,7 +75,7 @@ type ExecuteStepRequest struct {
 	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// tools are the tools that the step may use, as the orchestrator decided (contract OC-13). The
 	// model is offered only these; a call of another tool does not run, and the model reads why
-	// (absent: all tools of the agent; without names: none).
+	// (absent means all tools of the agent; an empty list allows none).
 	Tools *AllowedTools `protobuf:"bytes,30,opt,name=tools,proto3" json:"tools,omitempty"`
 	// goal is what the user wants of the turn, cut to 200 characters; history has the whole text.
 	// Required (contract OC-28).
@@ -87,7 +87,7 @@ type ExecuteStepRequest struct {
 	ExpectedOutput string `protobuf:"bytes,34,opt,name=expected_output,json=expectedOutput,proto3" json:"expected_output,omitempty"`
 	// constraints are what the agent has to keep to, in words.
 	Constraints []string `protobuf:"bytes,35,rep,name=constraints,proto3" json:"constraints,omitempty"`
-	// priority of the turn, 0 to 10. Absent: 5.
+	// priority of the turn, 0 to 10. Absent means 5.
 	Priority *int32 `protobuf:"varint,36,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// tags of the request, for the agent and its tools.
 	Tags []string `protobuf:"bytes,37,rep,name=tags,proto3" json:"tags,omitempty"`
@@ -97,23 +97,23 @@ type ExecuteStepRequest struct {
 	// plan is set when the step plans: its result may then have tasks.
 	Plan *PlanRequest `protobuf:"bytes,39,opt,name=plan,proto3" json:"plan,omitempty"`
 	// budget is what this attempt may use, remote turns included: its share of what the trace has
-	// left. A worker refuses a call that would exceed it, with POLICY_BUDGET and the facts budget,
-	// limit, used and asked (OC-29). Calls that the journal already has use nothing (absent: no
+	// left. A worker rejects a call that would exceed it, with POLICY_BUDGET and the facts budget,
+	// limit, used and asked (OC-29). Calls that the journal already has use nothing (absent means no
 	// limit).
 	Budget *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`
 	// origin_turn_id is the turn in which this step first failed, when turn_id resumes it.
 	// Idempotency keys of tools are derived from it, so a tool that already ran recognises the call
-	// (contract OC-27; empty: turn_id).
+	// (contract OC-27; empty means turn_id).
 	OriginTurnId string `protobuf:"bytes,46,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
 	// root_trace_id is the trace with which the run began to which the turn belongs, 32
 	// lower-case hex digits. Agents and tools see it, and turns that they ask for belong to the
-	// same run (contract OC-10). Empty: trace_id.
+	// same run (contract OC-10). Empty means trace_id.
 	RootTraceId string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// recorded is set when the step is recorded for a replay: its worker also journals the last
 	// reply, the arguments of tools, and the input of the step.
 	Recorded bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	// tenant of the session, for information. The memory service reads the tenant from the credential
-	// (empty: "default").
+	// (empty means "default").
 	Tenant string `protobuf:"bytes,49,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// credential of this attempt, at most 8 KiB. It proves to the memory service that the worker acts
 	// in this turn. The worker sends it unchanged, as the metadata "troupe-turn", with each call that

@@ -29,7 +29,7 @@ const (
 //
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceClient interface {
-	// ExecuteStep runs the agent once. A step that is refused before admission fails with a gRPC
+	// ExecuteStep runs the agent once. A step that is rejected before admission fails with a gRPC
 	// status and has had no effect, so another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
 	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and for an
 	// agent that this worker does not host. The response header announces admission. From then on the
@@ -89,7 +89,7 @@ func (c *agentServiceClient) ReplayStep(ctx context.Context, in *ReplayStepReque
 //
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceServer interface {
-	// ExecuteStep runs the agent once. A step that is refused before admission fails with a gRPC
+	// ExecuteStep runs the agent once. A step that is rejected before admission fails with a gRPC
 	// status and has had no effect, so another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
 	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and for an
 	// agent that this worker does not host. The response header announces admission. From then on the

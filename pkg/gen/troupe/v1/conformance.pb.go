@@ -101,7 +101,7 @@ type MakeInstanceRequest struct {
 	Startup HookBehavior `protobuf:"varint,2,opt,name=startup,proto3,enum=troupe.v1.HookBehavior" json:"startup,omitempty"`
 	// shutdown is what the hook does that releases what startup took.
 	Shutdown HookBehavior `protobuf:"varint,3,opt,name=shutdown,proto3,enum=troupe.v1.HookBehavior" json:"shutdown,omitempty"`
-	// startup_timeout bounds the startup, all tries together. Absent: 30 seconds.
+	// startup_timeout bounds the startup, all tries together. Absent means 30 seconds.
 	StartupTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
 	// max_retries is how many times a failed startup is retried, 0 to 10. The shutdown hook runs
 	// after each failed try; if it fails too, there is no further try.

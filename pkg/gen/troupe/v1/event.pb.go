@@ -950,7 +950,7 @@ type Event_SubtaskStarted struct {
 }
 
 type Event_OwnershipViolation struct {
-	// ownership_violation is a refused write to state of another owner. Nothing changed; the step
+	// ownership_violation is a rejected write to state of another owner. Nothing changed; the step
 	// continues, or fails with STATE_VIOLATION.
 	OwnershipViolation *OwnershipViolation `protobuf:"bytes,41,opt,name=ownership_violation,json=ownershipViolation,proto3,oneof"`
 }
@@ -1213,7 +1213,7 @@ type Parent struct {
 	// unknown).
 	Depth int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
 	// root_trace_id is the trace with which the run of the parent began, 32 lower-case hex digits; the
-	// turn belongs to that run (contract OC-10; empty: trace_id).
+	// turn belongs to that run (contract OC-10; empty means trace_id).
 	RootTraceId string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// untrusted is as in Message, for everything that the asking step has read (S14).
 	Untrusted     string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
@@ -1582,7 +1582,7 @@ type RoutingDecision struct {
 	Choice int32 `protobuf:"varint,32,opt,name=choice,proto3" json:"choice,omitempty"`
 	// number of the step in the turn, from 1.
 	Number int32 `protobuf:"varint,45,opt,name=number,proto3" json:"number,omitempty"`
-	// task is what the step must do, cut to 200 characters (empty: the goal of the turn).
+	// task is what the step must do, cut to 200 characters (empty means the goal of the turn).
 	Task          string `protobuf:"bytes,46,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3246,7 +3246,7 @@ type PartialResult struct {
 	StepTimestamps map[int32]*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=step_timestamps,json=stepTimestamps,proto3" json:"step_timestamps,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// total_steps is the number of planned steps, or of begun steps if that is larger.
 	TotalSteps int32 `protobuf:"varint,8,opt,name=total_steps,json=totalSteps,proto3" json:"total_steps,omitempty"`
-	// failure_point is the number of the step in which the turn failed (0: between steps).
+	// failure_point is the number of the step in which the turn failed (0 means between steps).
 	FailurePoint int32 `protobuf:"varint,9,opt,name=failure_point,json=failurePoint,proto3" json:"failure_point,omitempty"`
 	// trace_id is the trace of the turn.
 	TraceId string `protobuf:"bytes,10,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
@@ -3694,7 +3694,7 @@ func (x *TurnMetrics) GetAverageStepDuration() *durationpb.Duration {
 	return nil
 }
 
-// OwnershipViolation is a write that was refused, because the state has another owner (contract
+// OwnershipViolation is a write that was rejected, because the state has another owner (contract
 // SO-6, SO-7, SO-12). It changed nothing.
 type OwnershipViolation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3703,10 +3703,10 @@ type OwnershipViolation struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// owner of the key: agent, memory, orchestrator or shared.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// actor is the agent, if its own process refused; otherwise the role and name that the caller's
+	// actor is the agent, if its own process rejected the write; otherwise the role and name that the caller's
 	// certificate proves.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	// operation that was refused, such as "ownership.set" or "memory.CommitStep".
+	// operation that was rejected, such as "ownership.set" or "memory.CommitStep".
 	Operation     string `protobuf:"bytes,4,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -338,11 +338,11 @@ func (x *Failure) GetFacts() map[string]string {
 	return nil
 }
 
-// StateViolation is a detail of the status of a refused write to state of another owner, in
+// StateViolation is a detail of the status of a rejected write to state of another owner, in
 // addition to Failure (contract SO-7). The code is PERMISSION_DENIED, and nothing changed.
 type StateViolation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// key of the refused write; for a whole method, the key that a rule assigns to it, such as
+	// key of the rejected write; for a whole method, the key that a rule assigns to it, such as
 	// history.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// owner of the key: agent, memory, orchestrator or shared.

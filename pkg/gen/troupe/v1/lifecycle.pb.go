@@ -539,8 +539,8 @@ func (x *StartupResponse) GetStatus() *InstanceStatus {
 // ShutdownRequest asks for the end of the instance.
 type ShutdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// drain is how long running steps may take to end, at most 10 minutes. Absent: the
-	// worker's own drain time. Zero: they are cancelled at once.
+	// drain is how long running steps may take to end, at most 10 minutes. Absent means the
+	// worker's own drain time. Zero means that they are cancelled at once.
 	Drain *durationpb.Duration `protobuf:"bytes,1,opt,name=drain,proto3" json:"drain,omitempty"`
 	// reason is for logs and status, at most 200 characters.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1156,7 +1156,7 @@ func (x *OwnsStateResponse) GetDeclared() bool {
 // WatchStateRequest asks for the transitions of an instance.
 type WatchStateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// after_version is the state_version of the last known transition (0: all). A version above the
+	// after_version is the state_version of the last known transition (0 means all). A version above the
 	// current one is an error.
 	AfterVersion  uint64 `protobuf:"varint,1,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -583,7 +583,7 @@ type Turn struct {
 	Number int32 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	// outcome says how it ended; unspecified while it is open.
 	Outcome TurnOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
-	// epoch is its fence: writes with another epoch are refused.
+	// epoch is its fence: writes with another epoch are rejected.
 	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// attempt counts how many times it was begun or taken over, from 1.
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -742,7 +742,7 @@ type BeginTurnRequest struct {
 	// user_id is the user of the session, at most 128 bytes of printable text without spaces. The
 	// first turn decides; a turn that names another user gets NOT_FOUND.
 	UserId string `protobuf:"bytes,9,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// history_tokens limits the window too, at about 4 bytes a token (0: no limit).
+	// history_tokens limits the window too, at about 4 bytes a token (0 means no limit).
 	HistoryTokens int32 `protobuf:"varint,10,opt,name=history_tokens,json=historyTokens,proto3" json:"history_tokens,omitempty"`
 	// lost_epoch is the epoch of a lost attempt. The holder of the turn, known by trace_id, takes its
 	// own turn over at once.
@@ -765,7 +765,7 @@ type BeginTurnRequest struct {
 	// known.
 	Copy *SessionCopy `protobuf:"bytes,32,opt,name=copy,proto3" json:"copy,omitempty"`
 	// reserve is how long an open turn of another id stays reserved for a takeover after its lease
-	// expired, at most 15 minutes: until then the call fails with SESSION_BUSY (absent: that turn
+	// expired, at most 15 minutes: until then the call fails with SESSION_BUSY (absent means that turn
 	// makes room at once).
 	Reserve       *durationpb.Duration `protobuf:"bytes,33,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1782,7 +1782,7 @@ func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
 // JournalEntry is one thing that happened inside a step.
 type JournalEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// number within the step, from 1: each model call and each tool call has its own (0: the input of
+	// number within the step, from 1: each model call and each tool call has its own (0 means the input of
 	// the step).
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// phase says whether it is an intent or an outcome.
@@ -2188,11 +2188,11 @@ func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
 // MemoryServiceListSessionsRequest asks for sessions.
 type MemoryServiceListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// user_id limits the answer to the sessions of a user; empty: all.
+	// user_id limits the answer to the sessions of a user; empty means all.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// page_size is how many to return at most, 1 to 200.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// page_token continues after an earlier answer (empty: from the latest).
+	// page_token continues after an earlier answer (empty means from the latest).
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2254,7 +2254,7 @@ type MemoryServiceListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sessions, newest first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// next_page_token continues after them (empty: there are no more).
+	// next_page_token continues after them (empty means that there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2314,7 +2314,7 @@ type UpdateSessionRequest struct {
 	// metadata are labels to set; an empty value removes one. In all at most 64 of them and
 	// 16 KiB.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// if_revision is the revision that the session must have (0: any).
+	// if_revision is the revision that the session must have (0 means any).
 	IfRevision int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
 	// create makes a session that is not known.
 	Create bool `protobuf:"varint,5,opt,name=create,proto3" json:"create,omitempty"`
@@ -2449,10 +2449,10 @@ type MemoryServiceCompactSessionRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// strategy is how the session is made shorter.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50). More stay if a tool
+	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0 means 50). More stay if a tool
 	// call would be separated from its result.
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
-	// summary replaces the removed messages, at most 64 KiB (empty: the memory service makes one by
+	// summary replaces the removed messages, at most 64 KiB (empty means that the memory service makes one by
 	// rule).
 	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3048,7 +3048,7 @@ type MemoryServiceGetStateResponse struct {
 	// revisions of the scopes: "session", "user", "app". A scope without a change is at 0.
 	Revisions map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// untrusted names the source of untrusted words that the session has read, as in Message; the
-	// values may contain them (S14; empty: none).
+	// values may contain them (S14; empty means none).
 	Untrusted     string `protobuf:"bytes,3,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3116,7 +3116,7 @@ type UpdateStateRequest struct {
 	// session. A key has at most 128 bytes, a value is JSON of at most 64 KiB; an empty value
 	// removes the key.
 	Delta map[string]string `protobuf:"bytes,3,rep,name=delta,proto3" json:"delta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// if_revision is the revision that the scope must have; absent: any.
+	// if_revision is the revision that the scope must have; absent means any.
 	IfRevision *int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3,oneof" json:"if_revision,omitempty"`
 	// turn_id is the open turn for which the caller writes (empty for the orchestrator and
 	// operators).
@@ -3599,7 +3599,7 @@ type MemoryServiceGetArtifactRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// name within the session.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// version; 0: the latest.
+	// version; 0 means the latest.
 	Version int32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// offset of the first byte to send.
 	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
@@ -3855,7 +3855,7 @@ type DeleteArtifactRequest struct {
 	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// name within the session.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// version; 0: all.
+	// version; 0 means all.
 	Version       int32 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3972,7 +3972,7 @@ type GetRecordingRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// step is the number of the step within the turn, from 1.
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
-	// from is the first number to return (0: the input of the step).
+	// from is the first number to return (0 means the input of the step).
 	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4039,7 +4039,7 @@ func (x *GetRecordingRequest) GetFrom() int32 {
 // GetRecordingResponse holds entries of a finished step.
 type GetRecordingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// entries, by number, intents before outcomes, at most 3 MiB (empty: there are no more). Entries
+	// entries, by number, intents before outcomes, at most 3 MiB (empty means that there are no more). Entries
 	// of one number arrive together.
 	Entries       []*JournalEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4086,7 +4086,7 @@ func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
 // Config is the configuration of an agent, of the SHARED tier.
 type Config struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// version grows with each change (0: never written).
+	// version grows with each change (0 means never written).
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// values by key, each JSON.
 	Values map[string]string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -4244,7 +4244,7 @@ type PutConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// agent of the configuration: the caller's own.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// base is the version that the changes apply to (0: none).
+	// base is the version that the changes apply to (0 means none).
 	Base int64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
 	// protocol that the agent declared.
 	Protocol ConfigProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=troupe.v1.ConfigProtocol" json:"protocol,omitempty"`
@@ -4409,7 +4409,7 @@ func (x *MemoryServiceEraseUserRequest) GetUserId() string {
 type MemoryServiceEraseUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// session_ids are sessions that the user still has, at most 200: delete them, and call again
-	// (empty: nothing of the user is left).
+	// (empty means that nothing of the user is left).
 	SessionIds []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
 	// receipt of what the user's sessions shared; only if no session is left.
 	Receipt       *ErasureReceipt `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"`

@@ -51,7 +51,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
-// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and refused if its
+// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and rejected if its
 // epoch is not the session's latest. It serves the orchestrator and workers, not clients. For a
 // week, calls on a deleted session fail with SESSION_DELETED.
 type MemoryServiceClient interface {
@@ -436,7 +436,7 @@ func (c *memoryServiceClient) EraseUser(ctx context.Context, in *MemoryServiceEr
 // for forward compatibility.
 //
 // MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
-// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and refused if its
+// artifacts. Every write is durable when it is answered, atomic, safe to repeat, and rejected if its
 // epoch is not the session's latest. It serves the orchestrator and workers, not clients. For a
 // week, calls on a deleted session fail with SESSION_DELETED.
 type MemoryServiceServer interface {

@@ -350,15 +350,15 @@ type OrchestrateRequest struct {
 	//	*OrchestrateRequest_Answers
 	Input isOrchestrateRequest_Input `protobuf_oneof:"input"`
 	// session_id continues a conversation: 1 to 64 of A-Z a-z 0-9 _ -. An unknown one starts a
-	// conversation with this id (empty: one is made; every event has it).
+	// conversation with this id (empty means that one is made; every event has it).
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// request_id makes the call repeatable, at most 128 of A-Z a-z 0-9 _ . : -. The same session_id
-	// and request_id stand for the same turn (empty: one is made; the first event has it).
+	// and request_id stand for the same turn (empty means that one is made; the first event has it).
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// target is the workflow or agent that handles the input (empty: the default workflow). An
+	// target is the workflow or agent that handles the input (empty means the default workflow). An
 	// unknown one is NOT_FOUND, and nothing is admitted.
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
-	// timeout of the turn, 1 second to 10 minutes (absent: the timeout of the workflow, otherwise the
+	// timeout of the turn, 1 second to 10 minutes (absent means the timeout of the workflow, otherwise the
 	// orchestrator's default).
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// on_busy says what to do while another turn of the session is open.
@@ -391,7 +391,7 @@ type OrchestrateRequest struct {
 	// continued turn).
 	Needs []string `protobuf:"bytes,30,rep,name=needs,proto3" json:"needs,omitempty"`
 	// priority orders the turn's steps among those that wait for a slot: 0 to 10, higher first among
-	// steps of the same kind (docs/turn.md). It changes nothing else (absent: 5 or, with answers,
+	// steps of the same kind (docs/turn.md). It changes nothing else (absent means 5 or, with answers,
 	// as in the continued turn).
 	Priority *int32 `protobuf:"varint,31,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// tags are words for agents and tools, at most 32 of 1 to 64 bytes. They are stored with the
@@ -1007,7 +1007,7 @@ type PlanStep struct {
 	Step string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
 	// agent that runs it.
 	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
-	// task is what it is asked to do, cut to 200 characters; empty: the goal of the turn.
+	// task is what it is asked to do, cut to 200 characters; empty means the goal of the turn.
 	Task string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
 	// state is how far it is.
 	State PlanState `protobuf:"varint,5,opt,name=state,proto3,enum=troupe.v1.PlanState" json:"state,omitempty"`
@@ -1222,7 +1222,7 @@ type CancelTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// reason is for the turn's result and the logs, at most 200 characters; empty: none.
+	// reason is for the turn's result and the logs, at most 200 characters; empty means none.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1324,7 +1324,7 @@ type ListTracesRequest struct {
 	// page_size is how many to return at most, up to 200; 0 means 20.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// root_trace_id limits them to the run that began with this trace, 32 lower-case hex digits,
-	// including the trace itself (empty: all runs). An unknown run has none.
+	// including the trace itself (empty means all runs). An unknown run has none.
 	RootTraceId string `protobuf:"bytes,2,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// quarantined limits them to quarantined traces.
 	Quarantined   bool `protobuf:"varint,3,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
@@ -1655,7 +1655,7 @@ type Instance struct {
 	// quarantine is set while its agent is shut out: it gets no steps, whatever desired says.
 	Quarantine *Quarantine `protobuf:"bytes,32,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	// unproven is why the answering orchestrator gives it no steps: the process at its address does
-	// not prove to be a worker of its agent (guarantee S16; empty: no problem, or never connected).
+	// not prove to be a worker of its agent (guarantee S16; empty means no problem, or never connected).
 	Unproven      string `protobuf:"bytes,33,opt,name=unproven,proto3" json:"unproven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1822,7 +1822,7 @@ type InstanceTool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the tool.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// capabilities of the tool, in alphabetic order (empty: none declared).
+	// capabilities of the tool, in alphabetic order (empty means that none is declared).
 	Capabilities  []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2174,7 +2174,7 @@ type PauseAgentRequest struct {
 	// reason is for logs and status, at most 200 characters.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// timeout is how long running steps may take to end, at most 10 minutes; then the pause
-	// fails. Absent: 30 seconds. The deadline of the call may only shorten it.
+	// fails. Absent means 30 seconds. The deadline of the call may only shorten it.
 	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2389,7 +2389,7 @@ type DrainInstanceRequest struct {
 	// reason is for logs and status, at most 200 characters.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// drain is how long running steps may take to end, at most 10 minutes; then they are
-	// cancelled. Absent: the worker's own drain time. Zero: they are cancelled at once.
+	// cancelled. Absent means the worker's own drain time. Zero means that they are cancelled at once.
 	Drain         *durationpb.Duration `protobuf:"bytes,4,opt,name=drain,proto3" json:"drain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2512,7 +2512,7 @@ func (x *DrainInstanceResponse) GetErrors() []string {
 // ListDecisionsRequest asks for decisions.
 type ListDecisionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// trace_id limits them to a trace, 32 lower-case hex digits; empty: all traces.
+	// trace_id limits them to a trace, 32 lower-case hex digits; empty means all traces.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// type limits them to one type; UNSPECIFIED: all.
 	Type DecisionType `protobuf:"varint,2,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
@@ -2768,7 +2768,7 @@ type Workflow struct {
 	Agents []string `protobuf:"bytes,7,rep,name=agents,proto3" json:"agents,omitempty"`
 	// steps in the order in which a turn can reach them, the entry first; only GetWorkflow fills them in.
 	Steps []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
-	// timeout of a turn whose caller sets none (absent: the orchestrator's default).
+	// timeout of a turn whose caller sets none (absent means the orchestrator's default).
 	Timeout *durationpb.Duration `protobuf:"bytes,20,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// limits bound what a turn may use, besides its steps (OC-29).
 	Limits        *Budget `protobuf:"bytes,21,opt,name=limits,proto3" json:"limits,omitempty"`
@@ -2887,9 +2887,9 @@ type WorkflowStep struct {
 	Edges []*WorkflowEdge `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
 	// end is set when the turn ends with it.
 	End bool `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
-	// fork is the fork whose branch contains it (empty: none).
+	// fork is the fork whose branch contains it (empty means none).
 	Fork string `protobuf:"bytes,5,opt,name=fork,proto3" json:"fork,omitempty"`
-	// limit is how often a turn may reach it (0: the turn's limit of steps).
+	// limit is how often a turn may reach it (0 means the turn's limit of steps).
 	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// retries is how often it is retried when it fails.
 	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
@@ -2898,14 +2898,14 @@ type WorkflowStep struct {
 	// choose is how the orchestrator chooses among its routes (absent if its agent chooses, or there
 	// are none).
 	Choose *ChoicePolicy `protobuf:"bytes,30,opt,name=choose,proto3" json:"choose,omitempty"`
-	// tools is which tools of its agent it may use; absent: all.
+	// tools is which tools of its agent it may use; absent means all.
 	Tools *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
 	// instances describes how its instance is chosen: the strategy and its settings, such as
-	// "weighted (v2 10)" (empty: round_robin).
+	// "weighted (v2 10)" (empty means round_robin).
 	Instances string `protobuf:"bytes,32,opt,name=instances,proto3" json:"instances,omitempty"`
 	// plan is set if the step plans tasks for other agents.
 	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
-	// task is what it must do (empty: the goal of the user).
+	// task is what it must do (empty means the goal of the user).
 	Task string `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
 	// expects describes its expected result in words (may be empty).
 	Expects string `protobuf:"bytes,22,opt,name=expects,proto3" json:"expects,omitempty"`
@@ -3346,7 +3346,7 @@ func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
 // GetWorkflowRequest names a workflow.
 type GetWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// name of the workflow, at most 63 characters; empty: the default one.
+	// name of the workflow, at most 63 characters; empty means the default one.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3440,9 +3440,9 @@ type ReplayTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace, 32 lower-case hex digits.
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	// step is the only one to run again, from 1 (0: all of them, and the routing between them).
+	// step is the only one to run again, from 1 (0 means all of them, and the routing between them).
 	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	// instance_id runs the steps of its agent; empty: any instance of the agent.
+	// instance_id runs the steps of its agent; empty means any instance of the agent.
 	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3506,7 +3506,7 @@ type ReplayTraceResponse struct {
 	Steps []*StepReplay `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
 	// decisions is the number of decisions that were made again and were the same.
 	Decisions int32 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
-	// routing is the first decision that differs (absent: none differs, or none was made again).
+	// routing is the first decision that differs (absent means none differs, or none was made again).
 	Routing       *Difference `protobuf:"bytes,3,opt,name=routing,proto3" json:"routing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

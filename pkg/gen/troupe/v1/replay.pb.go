@@ -116,9 +116,9 @@ type Difference struct {
 	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	// subject for a person: a tool, or a part of the result (may be empty).
 	Subject string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
-	// recorded is the recorded value, at most 64 KiB (empty: nothing, or unknown).
+	// recorded is the recorded value, at most 64 KiB (empty means nothing, or unknown).
 	Recorded string `protobuf:"bytes,4,opt,name=recorded,proto3" json:"recorded,omitempty"`
-	// now is the current value, at most 64 KiB (empty: nothing).
+	// now is the current value, at most 64 KiB (empty means nothing).
 	Now           string `protobuf:"bytes,5,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

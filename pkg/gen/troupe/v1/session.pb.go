@@ -181,7 +181,7 @@ func (x *ListMessagesRequest) GetPageSize() int32 {
 // ListMessagesResponse is a page of messages.
 type ListMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// messages, oldest first, at most 3 MiB (empty: there are no more).
+	// messages, oldest first, at most 3 MiB (empty means that there are no more).
 	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -227,11 +227,11 @@ func (x *ListMessagesResponse) GetMessages() []*Message {
 // ListSessionsRequest asks for sessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// user_id limits the answer to the sessions of a user; empty: all.
+	// user_id limits the answer to the sessions of a user; empty means all.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// page_size is how many to return at most, up to 200; 0 means 20.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// page_token continues after an earlier answer (empty: from the latest).
+	// page_token continues after an earlier answer (empty means from the latest).
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -293,7 +293,7 @@ type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sessions, newest first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// next_page_token continues after them (empty: there are no more).
+	// next_page_token continues after them (empty means that there are no more).
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -543,7 +543,7 @@ type GetArtifactRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// name within the session.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// version; 0: the latest.
+	// version; 0 means the latest.
 	Version int32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// offset of the first byte to send.
 	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
@@ -887,9 +887,9 @@ type CompactSessionRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// strategy is how the session is made shorter.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0: 50).
+	// keep_recent is how many of the latest messages stay, 1 to 10,000 (0 means 50).
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
-	// summary replaces the removed messages, at most 64 KiB (empty: one is made by rule).
+	// summary replaces the removed messages, at most 64 KiB (empty means that one is made by rule).
 	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -331,9 +331,9 @@ type ConfigProtocol int32
 const (
 	// Not set.
 	ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED ConfigProtocol = 0
-	// It is refused.
+	// It is rejected.
 	ConfigProtocol_CONFIG_PROTOCOL_REJECT ConfigProtocol = 1
-	// It is applied unless another writer changed the same keys, and otherwise refused. A missing key
+	// It is applied unless another writer changed the same keys, and otherwise rejected. A missing key
 	// counts as changed if any key was removed meanwhile.
 	ConfigProtocol_CONFIG_PROTOCOL_MERGE ConfigProtocol = 2
 )
@@ -564,7 +564,7 @@ type Message struct {
 	// partial marks text from a turn that failed.
 	Partial bool `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
 	// untrusted names the first source of words in the message that neither the user nor the author
-	// of the agent wrote, such as "tool http_fetch" (S14, S15; empty: none). An agent that reads such
+	// of the agent wrote, such as "tool http_fetch" (S14, S15; empty means none). An agent that reads such
 	// a message is guarded.
 	Untrusted     string `protobuf:"bytes,10,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -800,7 +800,7 @@ type StepResult struct {
 	// pending are calls that wait for an answer from outside of the turn; only with input_required.
 	// The step continues in the turn that answers them.
 	Pending []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
-	// tasks are what a planning step wants done next, in order (empty: the turn continues as if it
+	// tasks are what a planning step wants done next, in order (empty means the turn continues as if it
 	// had not planned). Only if the request asked for a plan.
 	Tasks []*PlannedTask `protobuf:"bytes,30,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// used is what this attempt of the step used of the budget of its trace. It excludes what the
@@ -1267,7 +1267,7 @@ type PendingCall struct {
 	Risk string `protobuf:"bytes,6,opt,name=risk,proto3" json:"risk,omitempty"`
 	// reason is one sentence for the person (may be empty).
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// until is when the time for an answer ends; a later answer counts as a denial (absent: the
+	// until is when the time for an answer ends; a later answer counts as a denial (absent means the
 	// retention of the session bounds it).
 	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
 	// agent of the step that continues with the call.

@@ -1,12 +1,12 @@
 // Package decide says what a request is: a new turn, a repeated one, answers to pending calls, a resume,
 // a fork, or a takeover. A request goes down through it once:
 //
-//	decide.go    Decide, and the table of cases
-//	lookup.go    what the stores have: the session, the turn, the trace that is continued
+//	decide.go    Decide, the table of cases, and the target that handles the turn
+//	lookup.go    what the memory service has: the session and the turn
 //	continue.go  a turn in doubt, a repeated turn, answers
 //	earlier.go   a failed turn that is resumed, from its trace
 //	fork.go      a new session from an earlier trace
-//	target.go    the workflow or agent that handles the turn
+//	past.go      the turn of an earlier trace, which a resume and a fork read
 package decide
 
 import (
@@ -214,4 +214,35 @@ type Admission struct {
 	Since   time.Time           // when they began to wait
 	Text    string              // that a fork begins with
 	Rerun   map[int]string      // agents of the steps that failed and run again, by number
+}
+
+// WithTarget returns an admission for a target. The caller sets its case.
+func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
+	return d.withTarget("", begin, target)
+}
+
+func (d *Decider) withTarget(c Case, begin memory.Begin, target string) Admission {
+	decided := Admission{Case: c, Begin: begin}
+	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
+	decided.Begin.Window = decided.Flow.Window
+	return decided
+}
+
+// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown agent
+// is not rejected before the registry was read, because it may exist.
+func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
+	flow, ok := d.Workflows.Find(target)
+	switch {
+	case ok:
+		return flow, flow.Name, nil
+	case target == "":
+		return workflow.SingleAgent(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
+	case d.Instances.Knows(target) || d.Workflows.UsesAgent(target):
+		return workflow.SingleAgent(target), target, nil
+	case !d.Instances.IsFilled():
+		return workflow.SingleAgent(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")
+	default:
+		return workflow.SingleAgent(""), "", failure.Newf(failure.NotFound, op,
+			"target: no workflow or agent is called %q; see ListAgents", target).With("target", target)
+	}
 }

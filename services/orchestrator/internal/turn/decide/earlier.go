@@ -4,10 +4,12 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
@@ -89,4 +91,21 @@ func errNotContinued(why, traceID string) error {
 func SessionMovedError(traceID string) error {
 	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)
+}
+
+// earlierTrace returns the trace from which a request continues. A trace of another user is not found.
+func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
+	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
+	if failure.Is(err, failure.NotFound) || err == nil && found.Turn.User != req.User {
+		return trace.RunningTrace{}, failure.Newf(failure.NotFound, op,
+			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
+	}
+	return found, err
+}
+
+// loadTrace reads a trace. Mode: not_found.
+func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.RunningTrace, error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	return retry.Do(ctx, func(ctx context.Context) (trace.RunningTrace, error) { return d.Traces.Store().Load(ctx, ref) })
 }

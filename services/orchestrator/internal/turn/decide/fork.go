@@ -2,13 +2,16 @@ package decide
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
@@ -144,4 +147,38 @@ func renumberResults(results []execution.Result, copied *memory.Copy) []executio
 		}
 	}
 	return all
+}
+
+// messagesUpTo returns the messages of a session up to a sequence, as many as a forked session may have.
+func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+	var all []conversation.Message
+	for from := max(0, last-memory.MaxWindow); from < last; {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+			return d.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		all, from = append(all, page...), page[len(page)-1].Sequence
+	}
+	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
+}
+
+// sessionState returns the present state of a session, without the state of its user and tenant, and the source
+// of untrusted text in it. Older states are not kept.
+func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
+	if err != nil {
+		return nil, "", err
+	}
+	state = map[string]json.RawMessage{}
+	for key, value := range seen.Values {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			state[key] = value
+		}
+	}
+	return state, seen.Untrusted, nil
 }

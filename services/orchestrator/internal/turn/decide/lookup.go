@@ -2,16 +2,12 @@ package decide
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
 
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
@@ -103,81 +99,4 @@ func (d *Decider) BeginTurn(ctx context.Context, begin memory.Begin) (memory.Beg
 		begin.Message.Attachments = nil // nothing is stored
 	}
 	return retry.Do(ctx, func(ctx context.Context) (memory.BeginResult, error) { return d.Memory.BeginTurn(ctx, begin) })
-}
-
-// earlierTrace returns the trace from which a request continues. A trace of another user is not found.
-func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
-	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
-	if failure.Is(err, failure.NotFound) || err == nil && found.Turn.User != req.User {
-		return trace.RunningTrace{}, failure.Newf(failure.NotFound, op,
-			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
-	}
-	return found, err
-}
-
-// loadTrace reads a trace. Mode: not_found.
-func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.RunningTrace, error) {
-	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
-	defer cancel()
-	return retry.Do(ctx, func(ctx context.Context) (trace.RunningTrace, error) { return d.Traces.Store().Load(ctx, ref) })
-}
-
-// eventPage is how many events are read at once.
-const eventPage = 256
-
-// allEvents reads the events of a trace that has ended.
-func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
-	defer cancel()
-	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
-		page, err := d.eventPage(ctx, ref, after)
-		if err != nil {
-			return nil, err
-		}
-		if len(page) == 0 {
-			return nil, errNotContinued("its events are no longer kept", ref.Trace)
-		}
-		all = append(all, page...)
-	}
-	return all, nil
-}
-
-func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
-	return retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
-		return d.Traces.Store().Events(ctx, ref, after, eventPage)
-	})
-}
-
-// messagesUpTo returns the messages of a session up to a sequence, as many as a forked session may have.
-func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
-	var all []conversation.Message
-	for from := max(0, last-memory.MaxWindow); from < last; {
-		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
-			return d.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(page) == 0 {
-			break
-		}
-		all, from = append(all, page...), page[len(page)-1].Sequence
-	}
-	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
-}
-
-// sessionState returns the present state of a session, without the state of its user and tenant, and the source
-// of untrusted text in it. Older states are not kept.
-func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
-	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
-	if err != nil {
-		return nil, "", err
-	}
-	state = map[string]json.RawMessage{}
-	for key, value := range seen.Values {
-		if memory.ScopeOf(key) == memory.ScopeSession {
-			state[key] = value
-		}
-	}
-	return state, seen.Untrusted, nil
 }

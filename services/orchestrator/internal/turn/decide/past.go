@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -97,4 +98,30 @@ func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 			"from.step: not all steps below %d came to an end; name the first that failed, or one before it", step).With("fields", "from.step")
 	}
 	return finished, nil
+}
+
+// eventPage is how many events are read at once.
+const eventPage = 256
+
+// allEvents reads the events of a trace that has ended.
+func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
+	defer cancel()
+	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
+		page, err := d.eventPage(ctx, ref, after)
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			return nil, errNotContinued("its events are no longer kept", ref.Trace)
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}
+
+func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
+	return retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+		return d.Traces.Store().Events(ctx, ref, after, eventPage)
+	})
 }
