@@ -322,7 +322,7 @@ func TestWorker_IsFencedAtTheOrchestratorAfterTakeover(t *testing.T) {
 func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
 	research, gate := compromise(t, m, "taken"), gate.New(t)
-	p, program := rig.ClerkWorker(gate, "clerk", 1)
+	p, program := rig.InputWorker(gate, "clerk", 1)
 	m.Host(p, program)
 	awaitReady(t, m, "clerk", 1)
 	above := startTurn(t.Context(), m, &troupev1.OrchestrateRequest{

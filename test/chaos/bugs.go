@@ -1,9 +1,9 @@
 package chaos
 
 import (
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/history"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
@@ -15,10 +15,10 @@ type Bug struct {
 	ID, What   string
 	By         string // the check that must find it
 	Program    string // the program that contains it
-	Changes    []planted.Change
+	Changes    []bugbuild.Change
 	Redis      []string // flags of the Redis server that cause it
 	Durability string   // durability class that the memory service requires (empty means its default)
-	Games      int      // number of callers of the memory service (0 means a few)
+	Contenders int      // number of callers of the memory service (0 means a few)
 	LazyDisk   bool     // writes to the disk of Redis stop when it is killed
 }
 
@@ -31,8 +31,8 @@ const (
 var Bugs = []Bug{
 	{
 		ID: "B1", What: "a commit does not look at its epoch", By: history.Epochs,
-		Program: planted.Memory,
-		Changes: []planted.Change{{
+		Program: bugbuild.Memory,
+		Changes: []bugbuild.Change{{
 			File:        commitLua,
 			Find:        "local refusal = check_epoch(epoch, current, turn)",
 			Replacement: "local refusal = check_epoch(current, current, turn)",
@@ -40,8 +40,8 @@ var Bugs = []Bug{
 	},
 	{
 		ID: "B2", What: "the Redis client repeats a write by itself, and a commit again is a commit more", By: history.SessionLog,
-		Program: planted.Memory,
-		Changes: []planted.Change{
+		Program: bugbuild.Memory,
+		Changes: []bugbuild.Change{
 			{
 				File:        "internal/redisconn/redisconn.go",
 				Find:        "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
@@ -64,13 +64,13 @@ end`,
 	},
 	{
 		ID: "B3", What: "Redis writes to disk every second only", By: history.SessionLog,
-		Program: planted.Memory,
-		Redis:   []string{"--appendfsync", "everysec"}, Durability: "D0", Games: 24, LazyDisk: true,
+		Program: bugbuild.Memory,
+		Redis:   []string{"--appendfsync", "everysec"}, Durability: "D0", Contenders: 24, LazyDisk: true,
 	},
 	{
 		ID: "B4", What: "a commit is acknowledged before it is stored", By: history.SessionLog,
-		Program: planted.Memory,
-		Changes: []planted.Change{{
+		Program: bugbuild.Memory,
+		Changes: []bugbuild.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
 			Find: "\tr, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
 			Replacement: `	if true {
@@ -83,8 +83,8 @@ end`,
 	},
 	{
 		ID: "B5", What: "a takeover keeps the epoch", By: history.Epochs,
-		Program: planted.Memory,
-		Changes: []planted.Change{{
+		Program: bugbuild.Memory,
+		Changes: []bugbuild.Change{{
 			File:        beginLua,
 			Find:        "local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
 			Replacement: "local epoch = known and turn[4] or decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
@@ -92,8 +92,8 @@ end`,
 	},
 	{
 		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", By: NoReuse,
-		Program: planted.Memory,
-		Changes: []planted.Change{{
+		Program: bugbuild.Memory,
+		Changes: []bugbuild.Change{{
 			File:        "services/memory/internal/redisstore/redisstore.go",
 			Find:        "generation << generationBits",
 			Replacement: "generation * 0",
@@ -101,8 +101,8 @@ end`,
 	},
 	{
 		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
-		Program: planted.Worker,
-		Changes: []planted.Change{{
+		Program: bugbuild.Worker,
+		Changes: []bugbuild.Change{{
 			File:        "internal/loop/execute/recall.go",
 			Find:        "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found:\n",
 			Replacement: "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found && false:\n",
@@ -110,17 +110,17 @@ end`,
 	},
 	{
 		ID: "B8", What: "the idempotency key of a tool depends on the attempt", By: verify.OneKey,
-		Program: planted.Worker,
-		Changes: []planted.Change{{
+		Program: bugbuild.Worker,
+		Changes: []bugbuild.Change{{
 			File:        "pkg/agent/internal/scope/journal.go",
 			Find:        "stepjournal.CallKey(step.CallTurn(), step.Number, number)",
 			Replacement: "stepjournal.CallKey(step.CallTurn()+string(rune('0'+step.Attempt)), step.Number, number)",
 		}},
 	},
 	{
-		ID: "B9", What: "a turn ends with the stream of the client that began it", By: crowd.Outcome,
-		Program: planted.Orchestrator,
-		Changes: []planted.Change{{
+		ID: "B9", What: "a turn ends with the stream of the client that began it", By: simclients.CheckCompletion,
+		Program: bugbuild.Orchestrator,
+		Changes: []bugbuild.Change{{
 			File:        "services/orchestrator/internal/turn/admit/once.go",
 			Find:        "return do(context.WithoutCancel(ctx))",
 			Replacement: "return do(ctx)",
@@ -128,8 +128,8 @@ end`,
 	},
 	{
 		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", By: verify.Contiguous,
-		Program: planted.Orchestrator,
-		Changes: []planted.Change{{
+		Program: bugbuild.Orchestrator,
+		Changes: []bugbuild.Change{{
 			File:        "services/orchestrator/internal/trace/history.go",
 			Find:        "\t\th.sequence++\n",
 			Replacement: "\t\tif h.sequence++; e.GetTextRetracted() != nil {\n\t\t\th.sequence = 1\n\t\t}\n",
@@ -137,8 +137,8 @@ end`,
 	},
 	{
 		ID: "B15", What: "a tool that may run once is run again when in doubt", By: verify.OnceAtMost,
-		Program: planted.Worker,
-		Changes: []planted.Change{{
+		Program: bugbuild.Worker,
+		Changes: []bugbuild.Change{{
 			File:        "internal/loop/toolcall/call.go",
 			Find:        "return log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
 			Replacement: "return false && log.HasIntent(c.Entry.Number) && !c.SpansTurns()",

@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/mesh"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
@@ -63,17 +63,17 @@ func violatedChecks(found []violation.Violation) (names []string) {
 func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
 	t.Helper()
 	cfg := mesh.Config{Programs: programs, Redis: b.Redis, Durability: b.Durability}
-	if b.Program != planted.Memory {
+	if b.Program != bugbuild.Memory {
 		cfg.Workers = workers
 	}
 	r := start(t, cfg)
 	if b.By == NoReuse {
 		return r.rollback(), 1
 	}
-	r.contest.Start(r.ctx, cmp.Or(b.Games, bugGames))
+	r.contention.Start(r.ctx, cmp.Or(b.Contenders, bugContenders))
 	r.lazyDisk = b.LazyDisk
 	if cfg.Workers > 0 {
-		r.crowd.Start(r.ctx, clients)
+		r.clients.Start(r.ctx, clients)
 	}
 	noticed := func(v violation.Violation) bool { return v.Check == b.By }
 	for over := time.Now().Add(bugTime); time.Now().Before(over); {
@@ -88,16 +88,16 @@ func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []
 	return found, faults
 }
 
-const bugGames = 4
+const bugContenders = 4
 
 // strikesFor returns the faults that reveal a bug; they are repeated.
 func strikesFor(b Bug) []Strike {
 	killIn := func(kind ledger.Kind, number int) Strike {
-		return Strike{Fault: crowd.KillWorker, Aim: Aim{kind, number}, Pause: minPause}
+		return Strike{Fault: simclients.KillWorker, Aim: Aim{kind, number}, Pause: minPause}
 	}
 	switch b.ID {
 	case "B3":
-		return []Strike{{Fault: crowd.KillRedis, Pause: maxPause}}
+		return []Strike{{Fault: simclients.KillRedis, Pause: maxPause}}
 	case "B7":
 		return []Strike{killIn(ledger.Model, 4), killIn(ledger.AtMostOnce, 0)}
 	case "B8":
@@ -110,8 +110,8 @@ func strikesFor(b Bug) []Strike {
 		return []Strike{killIn(ledger.AtMostOnce, 0)}
 	default:
 		return []Strike{
-			{Fault: crowd.LoseToRedis, Pause: maxPause, Overlaps: true},
-			{Fault: crowd.LoseToMemory, Pause: maxPause, Overlaps: true},
+			{Fault: simclients.LoseToRedis, Pause: maxPause, Overlaps: true},
+			{Fault: simclients.LoseToMemory, Pause: maxPause, Overlaps: true},
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 )
 
 // Sizes is the number of faults of each kind in a plan.
@@ -19,7 +19,7 @@ type Sizes struct {
 
 // Strike is one fault of a plan.
 type Strike struct {
-	Fault crowd.Fault
+	Fault simclients.Fault
 	// Aim is the call during which a worker is hit (the zero value means any moment).
 	Aim Aim
 	// Pause is the wait before the next strike.
@@ -60,17 +60,17 @@ const (
 // only on the seed.
 func Plan(seed uint64, s Sizes) (main, stops []Strike) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	add := func(fault crowd.Fault, n int) {
+	add := func(fault simclients.Fault, n int) {
 		for i := range n {
 			strike := Strike{
 				Fault:    fault,
 				Pause:    minPause + time.Duration(rng.Int64N(int64(maxPause-minPause))),
 				Overlaps: rng.IntN(overlap) == 0,
 			}
-			if fault == crowd.KillWorker && i%3 != 0 || fault == crowd.StopWorker {
+			if fault == simclients.KillWorker && i%3 != 0 || fault == simclients.StopWorker {
 				strike.Aim = aims[rng.IntN(len(aims))]
 			}
-			if fault == crowd.StopWorker {
+			if fault == simclients.StopWorker {
 				least := minFrozen
 				if i%2 == 0 {
 					least = replaced
@@ -82,12 +82,12 @@ func Plan(seed uint64, s Sizes) (main, stops []Strike) {
 			main = append(main, strike)
 		}
 	}
-	add(crowd.KillWorker, s.WorkerKills)
-	add(crowd.KillMemory, s.MemoryKills)
-	add(crowd.KillRedis, s.RedisKills)
-	add(crowd.LoseToRedis, s.Cuts/2)
-	add(crowd.LoseToMemory, s.Cuts-s.Cuts/2)
-	add(crowd.StopWorker, s.Stops)
+	add(simclients.KillWorker, s.WorkerKills)
+	add(simclients.KillMemory, s.MemoryKills)
+	add(simclients.KillRedis, s.RedisKills)
+	add(simclients.LoseToRedis, s.Cuts/2)
+	add(simclients.LoseToMemory, s.Cuts-s.Cuts/2)
+	add(simclients.StopWorker, s.Stops)
 	rng.Shuffle(len(main), func(i, j int) { main[i], main[j] = main[j], main[i] })
 	return main, stops
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 )
 
 func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
@@ -20,13 +20,13 @@ func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
 	other, _ := Plan(2, sizes)
 	require.NotEmpty(t, cmp.Diff(strikes, other))
 
-	count := map[crowd.Fault]int{}
+	count := map[simclients.Fault]int{}
 	for _, s := range append(strikes, stops...) {
 		count[s.Fault]++
-		require.Equal(t, s.Fault == crowd.StopWorker, s.Frozen > 0)
+		require.Equal(t, s.Fault == simclients.StopWorker, s.Frozen > 0)
 	}
-	require.Empty(t, cmp.Diff(map[crowd.Fault]int{
-		crowd.KillWorker: 20, crowd.KillMemory: 5, crowd.KillRedis: 4, crowd.StopWorker: 6, crowd.LoseToRedis: 5, crowd.LoseToMemory: 6,
+	require.Empty(t, cmp.Diff(map[simclients.Fault]int{
+		simclients.KillWorker: 20, simclients.KillMemory: 5, simclients.KillRedis: 4, simclients.StopWorker: 6, simclients.LoseToRedis: 5, simclients.LoseToMemory: 6,
 	}, count))
 }
 
@@ -44,7 +44,7 @@ func TestBugs_FindTheirSnippets(t *testing.T) {
 	for _, b := range Bugs {
 		require.False(t, seen[b.ID], "%s is there twice", b.ID)
 		seen[b.ID] = true
-		_, err := planted.ApplyAll(b.Changes)
+		_, err := bugbuild.ApplyAll(b.Changes)
 		require.NoError(t, err, b.ID)
 	}
 }

@@ -21,12 +21,12 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/test/chaos/contest"
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
+	"github.com/troupe-dev/troupe/test/chaos/contention"
 	"github.com/troupe-dev/troupe/test/chaos/history"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/mesh"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 	"github.com/troupe-dev/troupe/test/redistest"
@@ -62,17 +62,17 @@ var seed = sync.OnceValue(func() uint64 {
 
 // build builds all programs, some with changes, and returns their paths. Programs without changes are built
 // once.
-func build(t *testing.T, changes []planted.Change, changed ...string) map[string]string {
+func build(t *testing.T, changes []bugbuild.Change, changed ...string) map[string]string {
 	t.Helper()
 	folder, err := clean()
 	require.NoError(t, err)
 	programs := map[string]string{}
-	for _, p := range []string{planted.Memory, planted.Orchestrator, planted.Worker} {
+	for _, p := range []string{bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker} {
 		programs[p] = filepath.Join(folder, filepath.Base(p))
 	}
 	if len(changes) > 0 {
 		folder = t.TempDir()
-		require.NoError(t, planted.Build(folder, changes, changed...))
+		require.NoError(t, bugbuild.Build(folder, changes, changed...))
 		for _, p := range changed {
 			programs[p] = filepath.Join(folder, filepath.Base(p))
 		}
@@ -85,7 +85,7 @@ var clean = sync.OnceValues(func() (string, error) {
 	if built, err = os.MkdirTemp("", "troupe-chaos"); err != nil {
 		return "", err
 	}
-	return built, planted.Build(built, nil, planted.Memory, planted.Orchestrator, planted.Worker)
+	return built, bugbuild.Build(built, nil, bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker)
 })
 
 var built string // a folder (empty until the programs are built)
@@ -93,10 +93,10 @@ var built string // a folder (empty until the programs are built)
 // run is one mesh with its clients.
 type run struct {
 	*mesh.Mesh
-	ledger  *ledger.Ledger
-	crowd   *crowd.Crowd // nil when only the memory service runs
-	contest *contest.Contest
-	direct  memory.Store // without lost replies
+	ledger     *ledger.Ledger
+	clients    *simclients.Clients // nil when only the memory service runs
+	contention *contention.Run
+	direct     memory.Store // without lost replies
 
 	t        *testing.T
 	ctx      context.Context //nolint:containedctx // of the clients; it ends with the test
@@ -104,7 +104,7 @@ type run struct {
 	lazyDisk bool         // Redis is killed while it waits for its disk
 	frozen   atomic.Value // id of the frozen worker
 	mu       sync.Mutex
-	injected map[crowd.Fault]int
+	injected map[simclients.Fault]int
 }
 
 const workers = 3
@@ -117,17 +117,17 @@ func start(t *testing.T, cfg mesh.Config) *run {
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	cfg.Ledger = l.URL()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, injected: map[crowd.Fault]int{}}
+	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, injected: map[simclients.Fault]int{}}
 	r.frozen.Store("")
 	clock := history.NewClock()
 	direct, lossy := r.Memory(false), r.Memory(true)
 	closeLater(t, direct, lossy)
 	r.direct = memoryrpc.New(direct)
-	r.contest = contest.New(clock, "contest", seed(), r.direct, memoryrpc.New(lossy))
+	r.contention = contention.New(clock, "contention", seed(), r.direct, memoryrpc.New(lossy))
 	if cfg.Workers > 0 {
 		conn := r.Orchestrator()
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
-		r.crowd = crowd.New(conn, clock, "crowd", seed())
+		r.clients = simclients.New(conn, clock, "clients", seed())
 	}
 	t.Cleanup(func() { cancel(); r.finishClients() })
 	return r
@@ -140,14 +140,14 @@ func closeLater(t *testing.T, conns ...io.Closer) {
 }
 
 // startClients starts the clients, and returns once their first turns have ended.
-func (r *run) startClients(clients, games int) {
+func (r *run) startClients(clients, contenders int) {
 	r.t.Helper()
-	r.contest.Start(r.ctx, games)
+	r.contention.Start(r.ctx, contenders)
 	if clients > 0 {
-		r.crowd.Start(r.ctx, clients)
+		r.clients.Start(r.ctx, clients)
 	}
 	r.await("the first turns", time.Minute, func() bool {
-		return (games == 0 || r.contest.Turns() > 0) && (clients == 0 || r.crowd.Tally().Turns >= clients)
+		return (contenders == 0 || r.contention.Turns() > 0) && (clients == 0 || r.clients.Counts().Turns >= clients)
 	})
 }
 
@@ -178,30 +178,30 @@ func (r *run) pause(d time.Duration) { r.poll(d, func() bool { return false }) }
 func (r *run) finish() {
 	r.t.Helper()
 	r.finishClients()
-	if r.crowd == nil {
+	if r.clients == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()
-	require.NoError(r.t, r.crowd.CheckSessions(ctx))
+	require.NoError(r.t, r.clients.CheckSessions(ctx))
 }
 
 // finishClients lets all clients complete their work, and waits for them.
 func (r *run) finishClients() {
-	r.contest.Finish()
-	if r.crowd != nil {
-		r.crowd.Finish()
+	r.contention.Finish()
+	if r.clients != nil {
+		r.clients.Finish()
 	}
 }
 
 // violations returns the violations found so far.
 func (r *run) violations() []violation.Violation {
 	r.t.Helper()
-	found := append(r.contest.Violations(), r.contest.Histories()...)
-	if r.crowd != nil {
-		streams := r.crowd.Streams()
-		found = slices.Concat(found, r.crowd.Violations(), r.crowd.CheckHistories(), verify.CheckStreams(streams),
-			verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.CommittedSteps(), r.crowd.RequestedMarks()))
+	found := append(r.contention.Violations(), r.contention.Histories()...)
+	if r.clients != nil {
+		streams := r.clients.Streams()
+		found = slices.Concat(found, r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams),
+			verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks()))
 	}
 	return append(found, verify.CheckKeys(r.keys())...)
 }

@@ -5,9 +5,9 @@ package chaos
 import (
 	"time"
 
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/mesh"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 )
 
 // Times of strikes.
@@ -21,30 +21,30 @@ func (r *run) strike(s Strike) {
 	r.t.Helper()
 	turns := r.acknowledgedTurns()
 	switch s.Fault {
-	case crowd.KillWorker:
+	case simclients.KillWorker:
 		victim, release := r.selectVictim(s.Aim)
 		r.recordFault(s.Fault, victim.ID)
 		r.KillWorker(victim)
 		release()
 		r.StartWorker()
-	case crowd.KillMemory:
+	case simclients.KillMemory:
 		r.recordFault(s.Fault, "")
 		r.KillMemory()
 		r.StartMemory()
-	case crowd.KillRedis:
+	case simclients.KillRedis:
 		if r.lazyDisk {
 			r.holdDisk()
 		}
 		r.recordFault(s.Fault, "")
 		r.Redis.Kill()
 		r.Redis.Start()
-	case crowd.LoseToRedis:
+	case simclients.LoseToRedis:
 		r.recordFault(s.Fault, "")
 		r.ToRedis.Cut()
-	case crowd.LoseToMemory:
+	case simclients.LoseToMemory:
 		r.recordFault(s.Fault, "")
 		r.ToMemory.Cut()
-	case crowd.StopWorker: // stopWorker does it, in a lane of its own
+	case simclients.StopWorker: // stopWorker does it, in a lane of its own
 	}
 	r.pause(s.Pause)
 	if !s.Overlaps {
@@ -54,16 +54,16 @@ func (r *run) strike(s Strike) {
 
 // acknowledgedTurns returns how many turns were acknowledged.
 func (r *run) acknowledgedTurns() int {
-	if r.crowd == nil {
-		return r.contest.Turns()
+	if r.clients == nil {
+		return r.contention.Turns()
 	}
-	return r.crowd.Tally().Turns
+	return r.clients.Counts().Turns
 }
 
 // recordFault records a fault.
-func (r *run) recordFault(fault crowd.Fault, instance string) {
-	if r.crowd != nil {
-		r.crowd.Recovery.RecordFault(fault, instance)
+func (r *run) recordFault(fault simclients.Fault, instance string) {
+	if r.clients != nil {
+		r.clients.Recovery.RecordFault(fault, instance)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *run) stopWorker(s Strike) {
 		r.recordFault(s.Fault, victim.ID)
 		r.pause(s.Frozen)
 		thaw()
-		r.crowd.Recovery.RecordThaw()
+		r.clients.Recovery.RecordThaw()
 		r.frozen.Store("")
 		return
 	}

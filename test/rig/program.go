@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
 	"github.com/troupe-dev/troupe/test/rig/gate"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 	"github.com/troupe-dev/troupe/test/rig/slow"
 )
 
@@ -40,12 +40,12 @@ func SlowWorker(g *gate.Gate, number int) (Part, Program) {
 	}
 }
 
-// ClerkWorker returns the worker with this number of a clerk agent with the name, which calls the gate.
-func ClerkWorker(g *gate.Gate, name string, number int) (Part, Program) {
+// InputWorker returns the worker with this number of an agent of package inputagent with the name, which calls the gate.
+func InputWorker(g *gate.Gate, name string, number int) (Part, Program) {
 	id := fmt.Sprintf("%s-%d", name, number)
 	return Part(id), Program{
-		Instance: id, Agent: name, Drain: time.Second, Package: "./test/rig/clerkworker",
+		Instance: id, Agent: name, Drain: time.Second, Package: "./test/rig/inputworker",
 		Env:  []string{"CLERK_GATE=" + g.URL, "CLERK_NAME=" + name},
-		Make: func() (*agent.Agent, error) { return clerk.New(name, g.URL, id) },
+		Make: func() (*agent.Agent, error) { return inputagent.New(name, g.URL, id) },
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/test/rig"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
 // These tests show what A2A clients learn about a turn, in the terms of LP-29.
@@ -220,7 +220,7 @@ func requireOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 // Req: LP-29
 func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	key, above := uuid.NewString(), "0af7651916cd43dd8448eb211c80319c"
-	req := messageToTarget("fetch "+key, clerk.Name)
+	req := messageToTarget("fetch "+key, inputagent.Name)
 	req.Message.ReferenceTasks = []a2a.TaskID{"of another system", a2a.TaskID(above)}
 	got := s.streamMessage(t, req)
 	require.Equal(t, a2a.TaskStateAuthRequired, got.status.State)
@@ -235,7 +235,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 		}
 	}
 	auth := call["auth"].(map[string]any)
-	require.Equal(t, clerk.Credential, auth["name"])
+	require.Equal(t, inputagent.Credential, auth["name"])
 	public, err := base64.StdEncoding.DecodeString(auth["publicKey"].(string))
 	require.NoError(t, err)
 	sealed, err := broker.Seal(auth["authId"].(string), got.ContextID, public, secret.New("hunter2"))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	bridge "github.com/troupe-dev/troupe/internal/a2a"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
 // A message is one turn and one task, even if it is sent again. The next message in its context is another
@@ -100,7 +100,7 @@ func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 // fetched after its context has continued.
 func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
-	task := s.sendMessage(t, messageToTarget("send "+key, clerk.Name))
+	task := s.sendMessage(t, messageToTarget("send "+key, inputagent.Name))
 	require.Equal(t, a2a.TaskStateInputRequired, task.Status.State)
 	var call map[string]any
 	for _, p := range task.Status.Message.Parts {
@@ -123,7 +123,7 @@ func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, "I was told: sent", answered.text)
 	s.requireToolRuns(t, key, 1)
 
-	other := messageToTarget("Never mind.", clerk.Name)
+	other := messageToTarget("Never mind.", inputagent.Name)
 	other.Message.ContextID = task.ContextID
 	require.NotEqual(t, task.ID, s.sendMessage(t, other).ID)
 	require.Equal(t, a2a.TaskStateCompleted, s.getTask(t, task.ID).Status.State, "and not as it waited")

@@ -18,7 +18,7 @@ import (
 
 	bridge "github.com/troupe-dev/troupe/internal/a2a"
 	"github.com/troupe-dev/troupe/test/rig"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
 // a2aMesh is a mesh behind an A2A bridge, with a client of another framework.
@@ -34,8 +34,8 @@ var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true
 func TestA2A_InProcess(t *testing.T) {
 	t.Parallel()
 	s := &a2aMesh{gatedMesh: newGatedMesh(t, rig.InProcess(t, rig.Config{}))}
-	s.Host(rig.ClerkWorker(s.gate, clerk.Name, 1))
-	s.Await("the clerk is ready", func() bool { return len(idleInstances(t, s.Mesh, clerk.Name)) == 1 })
+	s.Host(rig.InputWorker(s.gate, inputagent.Name, 1))
+	s.Await("the clerk is ready", func() bool { return len(idleInstances(t, s.Mesh, inputagent.Name)) == 1 })
 	server := httptest.NewUnstartedServer(nil)
 	s.url = "http://" + server.Listener.Addr().String()
 	server.Config.Handler = bridge.New(bridge.Config{Client: s.Client, URL: s.url}).Handler()
@@ -216,7 +216,7 @@ func cardListsWorkflowsAndAgents(t *testing.T, s *a2aMesh) {
 	}
 	require.Equal(t, "workflow", tags["research-assistant"])
 	require.Equal(t, "agent", tags["research"])
-	require.Equal(t, "agent", tags[clerk.Name])
+	require.Equal(t, "agent", tags[inputagent.Name])
 }
 
 // The earlier version of the protocol has other method names and the same tasks.

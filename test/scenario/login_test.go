@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/test/rig"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
 	"github.com/troupe-dev/troupe/test/rig/gate"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
 // Calls that lack a credential. They are part of runPending, except for the search for the sealed data.
@@ -77,7 +77,7 @@ func credentialReachesTheWaitingTool(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
 	require.Equal(t, troupev1.CallNeed_CALL_NEED_AUTH, call.GetNeeds())
 	auth := call.GetAuth()
-	require.Equal(t, clerk.Credential, auth.GetName())
+	require.Equal(t, inputagent.Credential, auth.GetName())
 	require.Equal(t, "The password of your mailbox.", auth.GetPrompt())
 	require.Equal(t, "https://mail.example.org/passwords", auth.GetUrl())
 	require.InDelta(t, (15 * time.Minute).Seconds(), time.Until(auth.GetExpires().AsTime()).Seconds(), 60)
@@ -187,9 +187,9 @@ func TestLoginCanary_Binaries(t *testing.T) {
 	spans := collectSpans(t)
 	s := &gatedMesh{rig.Binaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", Collector: spans.url}), gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
+		s.Host(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
-	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
+	s.Host(rig.InputWorker(s.gate, inputagent.Hurried, 1))
 	s.awaitClerks(t)
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &clientRecord{traces: map[string]string{}}

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
-	"github.com/troupe-dev/troupe/test/rig/clerk"
 	"github.com/troupe-dev/troupe/test/rig/gate"
+	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
 // Calls that wait for a person or for a client, in a workflow whose second step is a clerk's.
@@ -57,9 +57,9 @@ const clerks = 2
 func runPending(t *testing.T, m *rig.Mesh) {
 	s := &gatedMesh{m, gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.ClerkWorker(s.gate, clerk.Name, n+1))
+		s.Host(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
-	s.Host(rig.ClerkWorker(s.gate, clerk.Hurried, 1))
+	s.Host(rig.InputWorker(s.gate, inputagent.Hurried, 1))
 	for _, p := range pendingScenarios {
 		s.awaitClerks(t)
 		if !t.Run(p.name, func(t *testing.T) { p.run(t, s) }) {
@@ -72,7 +72,7 @@ func (s *gatedMesh) awaitClerks(t *testing.T) {
 	t.Helper()
 	s.AwaitReady()
 	s.Await("every clerk is ready", func() bool {
-		return len(idleInstances(t, s.Mesh, clerk.Name)) == clerks && len(idleInstances(t, s.Mesh, clerk.Hurried)) == 1
+		return len(idleInstances(t, s.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, s.Mesh, inputagent.Hurried)) == 1
 	})
 }
 
@@ -180,7 +180,7 @@ func stopVerdictEndsTheTurn(t *testing.T, s *gatedMesh) {
 
 // Req: OC-33
 func lateApprovalIsADenial(t *testing.T, s *gatedMesh) {
-	session, key, before := s.startPending(t, clerk.Hurried, "send")
+	session, key, before := s.startPending(t, inputagent.Hurried, "send")
 	until := result(before).GetPending()[0].GetUntil().AsTime()
 	s.Await("the deadline has passed", func() bool { return time.Now().After(until) })
 	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
@@ -206,7 +206,7 @@ func answerToUnknownCallIsRejected(t *testing.T, s *gatedMesh) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	session, key, before := s.startPending(t, "", "send")
 	aimed := verdictRequest(session, pendingID(before), approved, "")
-	aimed.Target = clerk.Name
+	aimed.Target = inputagent.Name
 	for _, req := range []*troupev1.OrchestrateRequest{
 		verdictRequest(session, "9-9", approved, ""), verdictRequest(session, pendingID(before), succeeded, "sent"), aimed,
 	} {
@@ -268,7 +268,7 @@ func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}
 	for n := range clerks {
-		part, _ := rig.ClerkWorker(s.gate, clerk.Name, n+1)
+		part, _ := rig.InputWorker(s.gate, inputagent.Name, n+1)
 		parts = append(parts, part)
 	}
 	for _, p := range parts {

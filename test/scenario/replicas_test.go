@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/history"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/mesh"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
@@ -38,17 +38,17 @@ const (
 // replicatedMesh is a mesh of three orchestrators under load.
 type replicatedMesh struct {
 	*mesh.Mesh
-	ledger *ledger.Ledger
-	crowd  *crowd.Crowd
-	conn   *mesh.Conn
+	ledger  *ledger.Ledger
+	clients *simclients.Clients
+	conn    *mesh.Conn
 }
 
 func startReplicated(t *testing.T) *replicatedMesh {
 	t.Helper()
 	folder := t.TempDir()
-	require.NoError(t, planted.Build(folder, nil, planted.Memory, planted.Orchestrator, planted.Worker))
+	require.NoError(t, bugbuild.Build(folder, nil, bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker))
 	programs := map[string]string{}
-	for _, p := range []string{planted.Memory, planted.Orchestrator, planted.Worker} {
+	for _, p := range []string{bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker} {
 		programs[p] = filepath.Join(folder, filepath.Base(p))
 	}
 	l, err := ledger.New()
@@ -59,11 +59,11 @@ func startReplicated(t *testing.T) *replicatedMesh {
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	r := &replicatedMesh{m, l, crowd.New(conn, history.NewClock(), "replicas", seed), conn}
+	r := &replicatedMesh{m, l, simclients.New(conn, history.NewClock(), "replicas", seed), conn}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	t.Cleanup(func() { cancel(); r.crowd.Finish() })
-	r.crowd.Start(ctx, customers)
-	r.await(t, time.Minute, "the first turns", func() bool { return r.crowd.Tally().Turns >= customers })
+	t.Cleanup(func() { cancel(); r.clients.Finish() })
+	r.clients.Start(ctx, customers)
+	r.await(t, time.Minute, "the first turns", func() bool { return r.clients.Counts().Turns >= customers })
 	r.pause(8 * time.Second) // an orchestrator looks for orphans once it was heard for a while
 	return r
 }
@@ -85,20 +85,20 @@ func (r *replicatedMesh) pause(d time.Duration) {
 // finish stops the clients after their current requests, and checks every promise about the run.
 func (r *replicatedMesh) finish(t *testing.T) {
 	t.Helper()
-	r.crowd.Finish()
+	r.clients.Finish()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.NoError(t, r.crowd.CheckSessions(ctx))
-	streams := r.crowd.Streams()
+	require.NoError(t, r.clients.CheckSessions(ctx))
+	streams := r.clients.Streams()
 	for n := range streams {
 		streams[n].First = false // which was sent first need not have come first: they go to different replicas
 	}
-	for _, v := range slices.Concat(r.crowd.Violations(), r.crowd.CheckHistories(), verify.CheckStreams(streams),
-		verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.CommittedSteps(), r.crowd.RequestedMarks())) {
+	for _, v := range slices.Concat(r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams),
+		verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks())) {
 		t.Errorf("%s", v)
 	}
-	tally := r.crowd.Tally()
-	t.Logf("%d turns, %d failed, %d streams", tally.Turns, tally.Failed, tally.Streams)
+	counts := r.clients.Counts()
+	t.Logf("%d turns, %d failed, %d streams", counts.Turns, counts.Failed, counts.Streams)
 }
 
 // With -replicas.kills=36 one replica is killed every 5 seconds for three minutes. Then some are frozen for
@@ -143,9 +143,9 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	}
 	owned.Wait()
 	slices.Sort(took)
-	t.Logf("a trace had another owner after p50 %s, p99 %s", crowd.Quantile(took, 0.5), crowd.Quantile(took, 0.99))
+	t.Logf("a trace had another owner after p50 %s, p99 %s", simclients.Quantile(took, 0.5), simclients.Quantile(took, 0.99))
 	require.NotContains(t, took, time.Duration(0), "a trace got no other owner")
-	require.LessOrEqual(t, crowd.Quantile(took, 0.99), 10*time.Second)
+	require.LessOrEqual(t, simclients.Quantile(took, 0.99), 10*time.Second)
 }
 
 // hitOwner injects a fault into the owner of a turn that is in a model call, and undoes it once the trace has
@@ -214,7 +214,7 @@ func (r *replicatedMesh) findRecentTrace(t *testing.T, mark string) *troupev1.Tr
 		return nil
 	}
 	for _, trace := range resp.GetTraces() {
-		if crowd.Mark(trace.GetSessionId(), trace.GetRequestId()) == mark {
+		if simclients.Mark(trace.GetSessionId(), trace.GetRequestId()) == mark {
 			return trace
 		}
 	}

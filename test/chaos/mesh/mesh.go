@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/proxy"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 	"github.com/troupe-dev/troupe/test/loopback"
@@ -131,7 +131,7 @@ func (m *Mesh) launch(id, program string, env ...string) *Process {
 // StartMemory starts the memory service. It does not wait until it is ready.
 func (m *Mesh) StartMemory() {
 	m.t.Helper()
-	m.memory = m.launch("memory", planted.Memory,
+	m.memory = m.launch("memory", bugbuild.Memory,
 		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS="+redistest.URL("memory", m.ToRedis.Addr()), "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
 }
 
@@ -145,7 +145,7 @@ func (m *Mesh) StartWorker() {
 	defer m.mu.Unlock()
 	m.workersStarted++
 	id := fmt.Sprintf("worker-%d", m.workersStarted)
-	m.workers = append(m.workers, m.launch(id, planted.Worker,
+	m.workers = append(m.workers, m.launch(id, bugbuild.Worker,
 		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.ToMemory.Addr(), "CHAOS_LEDGER="+m.cfg.Ledger))
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/proxy"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
@@ -26,9 +26,9 @@ type replica struct {
 func (m *Mesh) StartReplica(n int) {
 	m.t.Helper()
 	r := m.replicas[n]
-	r.process = m.launch(r.id, planted.Orchestrator,
+	r.process = m.launch(r.id, bugbuild.Orchestrator,
 		"TROUPE_INSTANCE_ID="+r.id, "TROUPE_GRPC_ADDR="+r.addr, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS="+redistest.URL("orchestrator", r.toRedis.Addr()),
-		"TROUPE_AGENTS="+filepath.Join(planted.Root(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one", "TROUPE_DRAIN=100ms",
+		"TROUPE_AGENTS="+filepath.Join(bugbuild.Root(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one", "TROUPE_DRAIN=100ms",
 		"TROUPE_ROUTE_WAIT=12s") // one that stood still takes all workers for silent, for 5 s
 }
 

@@ -1,4 +1,4 @@
-package contest
+package contention
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// play runs a contest over a store until the given number of turns is committed, or all players have given up.
-func play(t *testing.T, turns int, store memory.Store) *Contest {
+// play runs a Run over a store until the given number of turns is committed, or all callers have given up.
+func play(t *testing.T, turns int, store memory.Store) *Run {
 	t.Helper()
-	var c *Contest
+	var c *Run
 	synctest.Test(t, func(t *testing.T) {
 		c = New(history.NewClock(), "s", 1, store)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -43,7 +43,7 @@ func play(t *testing.T, turns int, store memory.Store) *Contest {
 	return c
 }
 
-func violatedChecks(c *Contest) map[string]bool {
+func violatedChecks(c *Run) map[string]bool {
 	found := map[string]bool{}
 	for _, v := range append(c.Violations(), c.Histories()...) {
 		found[v.Check] = true
@@ -51,26 +51,26 @@ func violatedChecks(c *Contest) map[string]bool {
 	return found
 }
 
-// The oracle keeps every promise, and the contest sees all kinds of replies.
-func TestContest_AcceptsTheOracle(t *testing.T) {
+// The oracle keeps every promise, and the run sees all kinds of replies.
+func TestRun_AcceptsTheOracle(t *testing.T) {
 	c := play(t, 300, slowStore{inmem.New(inmem.Config{})})
 	require.Empty(t, append(c.Violations(), c.Histories()...))
-	for _, reply := range All {
+	for _, reply := range AllReplies {
 		require.Positive(t, c.ReplyCounts()[reply], reply)
 	}
 }
 
 // The same holds when replies are lost.
-func TestContest_AcceptsLostReplies(t *testing.T) {
+func TestRun_AcceptsLostReplies(t *testing.T) {
 	c := play(t, 300, &lossyStore{Store: slowStore{inmem.New(inmem.Config{})}})
 	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
 // Many sessions share the first epoch of a generation. Two grants are equal only if they belong to the same
 // turn.
-func TestContest_SeparatesGrantsOfTwoSessions(t *testing.T) {
+func TestRun_SeparatesGrantsOfTwoSessions(t *testing.T) {
 	c := New(history.NewClock(), "s", 1, inmem.New(inmem.Config{}))
-	g := &game{Contest: c, prefix: "s", name: "s", unresolved: map[string]attempt{}}
+	g := &sessionRun{Run: c, prefix: "s", name: "s", unresolved: map[string]attempt{}}
 	for _, name := range []string{"s-1", "s-2"} {
 		g.name = name
 		begun, err := g.beginTurn(t.Context(), memory.Begin{
@@ -85,14 +85,14 @@ func TestContest_SeparatesGrantsOfTwoSessions(t *testing.T) {
 	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
-func TestContest_FindsViolations(t *testing.T) {
+func TestRun_FindsViolations(t *testing.T) {
 	for name, b := range map[string]struct {
 		store func(memory.Store) memory.Store
 		by    string
 	}{
-		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return forgetfulStore{s} }, history.SessionLog},
+		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return lossyCommitStore{s} }, history.SessionLog},
 		"commits of any epoch":                         {func(s memory.Store) memory.Store { return &unfencedStore{Store: s} }, history.Epochs},
-		"a journal that forgets":                       {func(s memory.Store) memory.Store { return amnesiacStore{s} }, JournalKept},
+		"a journal that forgets":                       {func(s memory.Store) memory.Store { return emptyJournalStore{s} }, CheckJournalKept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.True(t, violatedChecks(play(t, 200, b.store(slowStore{inmem.New(inmem.Config{})})))[b.by])
@@ -142,9 +142,9 @@ func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entri
 	return l.dropReply(l.Store.Record(ctx, h, step, entries))
 }
 
-type forgetfulStore struct{ memory.Store }
+type lossyCommitStore struct{ memory.Store }
 
-func (f forgetfulStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
+func (f lossyCommitStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
 	return c.Base + int64(len(c.Messages)), nil
 }
 
@@ -169,8 +169,8 @@ func (u *unfencedStore) CommitStep(ctx context.Context, c memory.Commit) (int64,
 	return u.Store.CommitStep(ctx, c)
 }
 
-type amnesiacStore struct{ memory.Store }
+type emptyJournalStore struct{ memory.Store }
 
-func (amnesiacStore) LoadJournal(context.Context, memory.Lease, int, int) ([]execution.Entry, error) {
+func (emptyJournalStore) LoadJournal(context.Context, memory.Lease, int, int) ([]execution.Entry, error) {
 	return nil, nil
 }

@@ -1,4 +1,4 @@
-package contest
+package contention
 
 import (
 	"context"
@@ -26,21 +26,21 @@ const (
 // roundsOfSession is the number of rounds in one session, because each round reads all of it.
 const roundsOfSession = 100
 
-// game runs rounds in one session after the other. One goroutine runs a game; in rounds where two callers
+// sessionRun runs rounds in one session after the other. One goroutine runs a session; in rounds where two callers
 // compete, it waits for both.
-type game struct {
-	*Contest
+type sessionRun struct {
+	*Run
 	prefix  string // prefix of its sessions
 	name    string // name of the current session
 	rng     *rand.Rand
 	rounds  int
 	granted session.Turn // the latest granted turn; used only by the goroutine that begins turns
 
-	unresolved map[string]attempt // rejected writes that may have taken effect, by key; guarded by mu of the contest
+	unresolved map[string]attempt // rejected writes that may have taken effect, by key; guarded by mu of the Run
 }
 
-// play runs rounds until the contest finishes. It fails on a response that the store must never give.
-func (g *game) play(ctx context.Context) error {
+// run runs rounds until the run finishes. It fails on a response that the store must never give.
+func (g *sessionRun) run(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.BeginResult) error{
 		g.playSingleHolder, g.playTakeover, g.playTakeover, g.playRace, g.playRace, g.playProbes, g.playRelease, g.playExpiry,
 	}
@@ -101,7 +101,7 @@ func answerError(answer error, format string, args ...any) error {
 }
 
 // mustCommit commits a turn that no other caller holds.
-func (g *game) mustCommit(ctx context.Context, begun memory.BeginResult, author string) error {
+func (g *sessionRun) mustCommit(ctx context.Context, begun memory.BeginResult, author string) error {
 	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
 		return answerError(err, "the holder of turn %s could not commit", begun.Turn.ID)
 	}
@@ -109,12 +109,12 @@ func (g *game) mustCommit(ctx context.Context, begun memory.BeginResult, author 
 }
 
 // playSingleHolder runs a turn with one holder from begin to commit, and checks the calls after it.
-func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (g *sessionRun) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	if err := g.mustCommit(ctx, begun, "a"); err != nil {
 		return err
 	}
 	c := g.commitOf(begun, "a")
-	last, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	last, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	if err != nil || last != begun.Turn.Sequence+int64(len(c.Messages)) {
 		return answerError(err, "the same commit again: message %d", last)
 	}
@@ -130,7 +130,7 @@ func (g *game) playSingleHolder(ctx context.Context, b memory.Begin, begun memor
 
 // playTakeover runs a turn whose holder is believed dead, continues to write, and is fenced. Its successor
 // finds every acknowledged entry.
-func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (g *sessionRun) playTakeover(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
 		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
@@ -163,7 +163,7 @@ func (g *game) playTakeover(ctx context.Context, b memory.Begin, begun memory.Be
 }
 
 // takeOver takes a turn over from its holder.
-func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginResult) (memory.BeginResult, error) {
+func (g *sessionRun) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginResult) (memory.BeginResult, error) {
 	b.LostEpoch = begun.Turn.Epoch
 	second, err := g.beginTurn(ctx, b)
 	if err != nil {
@@ -176,15 +176,15 @@ func (g *game) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginR
 }
 
 // checkJournal checks that a successor finds the journal entries of the attempt before it.
-func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
-	found, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
+func (g *sessionRun) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
+	found, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
 		return s.LoadJournal(ctx, h, 1, 0)
 	})
 	if err != nil {
 		return answerError(err, "journal of the successor")
 	}
 	if len(found) != len(known) {
-		g.addViolation(JournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
+		g.addViolation(CheckJournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
 	}
 	if len(known) > 0 {
 		other := known[0]
@@ -192,14 +192,14 @@ func (g *game) checkJournal(ctx context.Context, h memory.Lease, known []executi
 		if err := g.record(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
 			return answerError(err, "another entry for a number, want nondeterminism")
 		}
-		g.countReply(Differs)
+		g.countReply(Nondeterministic)
 	}
 	return nil
 }
 
 // playRace lets the holder of a turn and its successor commit at the same time. Exactly one of them must
 // succeed.
-func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (g *sessionRun) playRace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	var first, second bool
 	var firstErr, secondErr error
 	var both sync.WaitGroup
@@ -217,7 +217,7 @@ func (g *game) playRace(ctx context.Context, b memory.Begin, begun memory.BeginR
 		return ctx.Err()
 	}
 	if first == second {
-		g.addViolation(Replies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
+		g.addViolation(CheckReplies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
 	}
 	return nil
 }

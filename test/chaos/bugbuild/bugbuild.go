@@ -1,8 +1,8 @@
-// Package planted builds the binaries of the chaos suite, with or without a planted bug. A bug is a snippet of
+// Package bugbuild builds the binaries of the chaos suite, with or without a planted bug. A bug is a snippet of
 // a source file and its replacement. The compiler reads the changed file instead of the real one (go build
 // -overlay), so the sources contain no trace of any bug. A snippet must occur exactly once in its file.
 // Otherwise the build fails, so the table of bugs stays in step with the code.
-package planted
+package bugbuild
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package contest
+package contention
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // playProbes checks which replies other callers get while a turn is open.
-func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (g *sessionRun) playProbes(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	again, err := g.beginTurn(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
 		return answerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
@@ -43,19 +43,19 @@ func (g *game) playProbes(ctx context.Context, b memory.Begin, begun memory.Begi
 }
 
 // playRelease lets the holder release its lease. Another caller then takes the turn over.
-func (g *game) playRelease(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
-	_, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+func (g *sessionRun) playRelease(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+	_, n, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.ReleaseTurn(ctx, leaseOf(b, begun.Turn.Epoch))
 	})
 	if err != nil {
 		return answerError(err, "release, try %d", n)
 	}
-	return g.takeOverAsStranger(ctx, b, begun)
+	return g.takeOverWithAnotherTrace(ctx, b, begun)
 }
 
 // playExpiry lets the lease of the holder expire. Then another caller takes the turn over, or another turn of
 // the session evicts it.
-func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (g *sessionRun) playExpiry(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
 	select {
@@ -65,7 +65,7 @@ func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begi
 	}
 	b.LeaseTTL = lease
 	if g.rng.IntN(2) == 0 {
-		return g.takeOverAsStranger(ctx, b, begun)
+		return g.takeOverWithAnotherTrace(ctx, b, begun)
 	}
 	next := b
 	next.TurnID, next.TraceID = b.TurnID+"-next", newTraceID()
@@ -80,8 +80,8 @@ func (g *game) playExpiry(ctx context.Context, b memory.Begin, begun memory.Begi
 	return g.mustCommit(ctx, second, "a")
 }
 
-// takeOverAsStranger takes over a turn without a lease, under a trace of its own.
-func (g *game) takeOverAsStranger(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+// takeOverWithAnotherTrace takes over a turn without a lease, under a trace of its own.
+func (g *sessionRun) takeOverWithAnotherTrace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	b.TraceID = newTraceID()
 	second, err := g.beginTurn(ctx, b)
 	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {

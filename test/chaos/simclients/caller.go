@@ -1,4 +1,4 @@
-package crowd
+package simclients
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// caller is one client of a crowd. It must be used by one goroutine.
+// caller is one of the Clients. It must be used by one goroutine.
 type caller struct {
-	crowd    *Crowd
+	clients  *Clients
 	record   *record
 	number   int
 	rng      *rand.Rand
@@ -27,16 +27,16 @@ const requestsPerSession = 100
 
 // nextSession returns the session of the next request.
 func (c *caller) nextSession() string {
-	return fmt.Sprintf("%s-%d-%d", c.crowd.prefix, c.number, c.requests/requestsPerSession)
+	return fmt.Sprintf("%s-%d-%d", c.clients.prefix, c.number, c.requests/requestsPerSession)
 }
 
-// run works until the crowd finishes. It ends with a turn that no fault disturbs.
+// run works until the clients finish. It ends with a turn that no fault disturbs.
 func (c *caller) run(ctx context.Context) {
 	session := c.nextSession()
 	for {
 		select {
-		case <-c.crowd.finished:
-			c.crowd.complete(ctx, c.newRequest(session))
+		case <-c.clients.finished:
+			c.clients.complete(ctx, c.newRequest(session))
 			c.loadSession(ctx, session)
 			return
 		case <-ctx.Done():
@@ -59,20 +59,20 @@ func (c *caller) runRound(ctx context.Context, session string) {
 	req := c.newRequest(session)
 	switch dice := c.rng.IntN(100); {
 	case dice < 55:
-		c.crowd.complete(ctx, req)
+		c.clients.complete(ctx, req)
 	case dice < 65:
 		c.sendBurst(ctx, req)
 	case dice < 80:
 		c.disconnectMidTurn(ctx, req)
-		c.crowd.complete(ctx, req)
+		c.clients.complete(ctx, req)
 	case dice < 92: // one of the two finds the session busy until the other is done
 		rival := c.newRequest(session)
 		var both sync.WaitGroup
-		both.Go(func() { c.crowd.complete(ctx, req) })
-		both.Go(func() { c.crowd.complete(ctx, rival) })
+		both.Go(func() { c.clients.complete(ctx, req) })
+		both.Go(func() { c.clients.complete(ctx, rival) })
 		both.Wait()
 	default:
-		c.crowd.complete(ctx, req)
+		c.clients.complete(ctx, req)
 		c.reuseRequestID(ctx, req)
 	}
 }
@@ -97,7 +97,7 @@ func (c *caller) sendBurst(ctx context.Context, req *troupev1.OrchestrateRequest
 	c.record.countBurst()
 	var all sync.WaitGroup
 	for range BurstSize {
-		all.Go(func() { c.crowd.complete(ctx, req) })
+		all.Go(func() { c.clients.complete(ctx, req) })
 	}
 	all.Wait()
 }
@@ -108,7 +108,7 @@ func (c *caller) disconnectMidTurn(ctx context.Context, req *troupev1.Orchestrat
 	defer cancel()
 	c.record.countLeave()
 	events := 1 + c.rng.IntN(12)
-	for _, err := range c.crowd.client.Turn(ctx, clone(req)) {
+	for _, err := range c.clients.client.Turn(ctx, clone(req)) {
 		if events--; events == 0 || err != nil {
 			return
 		}
@@ -121,17 +121,17 @@ func (c *caller) reuseRequestID(ctx context.Context, req *troupev1.OrchestrateRe
 	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
 	began := c.record.registry.Now()
 	for backoff := retry.NewBackoff(); ; {
-		_, err := c.crowd.collect(ctx, other)
+		_, err := c.clients.collect(ctx, other)
 		switch {
 		case failure.Is(err, failure.KeyReused):
 			c.record.registry.Add(began, history.Request{Key: req.GetText(), Payload: other.GetText()}, history.Response{Conflict: true})
 			return
 		case err == nil:
-			c.record.addViolation(Refusal, "%s: another request under the same id was answered", req.GetText())
+			c.record.addViolation(CheckRefusal, "%s: another request under the same id was answered", req.GetText())
 			return
 		case !isTransient(err) || backoff.Wait(ctx) != nil:
 			if ctx.Err() == nil {
-				c.record.addViolation(Refusal, "%s: another request under the same id, want key_reused: %v", req.GetText(), err)
+				c.record.addViolation(CheckRefusal, "%s: another request under the same id, want key_reused: %v", req.GetText(), err)
 			}
 			return
 		}
@@ -141,7 +141,7 @@ func (c *caller) reuseRequestID(ctx context.Context, req *troupev1.OrchestrateRe
 // loadSession reads the whole session into the history. A failed read has no effect and is not recorded.
 func (c *caller) loadSession(ctx context.Context, session string) {
 	began := c.record.sessions.Now()
-	if messages, err := c.crowd.listMessages(ctx, session); err == nil {
+	if messages, err := c.clients.listMessages(ctx, session); err == nil {
 		c.record.addLoad(began, session, messages)
 	}
 }

@@ -1,8 +1,8 @@
-// Package crowd simulates the clients of a chaos run. Each client has its own sessions and repeats every
+// Package simclients simulates the clients of a chaos run. Each client has its own sessions and repeats every
 // request until it has a result. It varies how it sends requests, as real clients do: once, from sixteen
 // callers at once, with a disconnect in the middle, in competition with another request of the session, or
 // with a request id that was already used.
-package crowd
+package simclients
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 
 // The checks that the clients make themselves.
 const (
-	Liveness = "liveness"
-	Outcome  = "turn completes"
-	Refusal  = "refusal"
+	CheckLiveness   = "liveness"
+	CheckCompletion = "turn completes"
+	CheckRefusal    = "refusal"
 )
 
 // liveness is how long after the last fault every client must have its answer.
@@ -35,8 +35,8 @@ const BurstSize = 16
 // in the ledger.
 func Mark(session, request string) string { return session + "/" + request }
 
-// Crowd is the clients of a run. It is safe for concurrent use.
-type Crowd struct {
+// Clients is the clients of a run. It is safe for concurrent use.
+type Clients struct {
 	Recovery *Recovery
 
 	record *record
@@ -50,11 +50,11 @@ type Crowd struct {
 	finish   func()
 }
 
-// New returns a crowd over a connection, which the caller must close. The ids of its sessions begin with
+// New returns clients over a connection, which the caller must close. The ids of its sessions begin with
 // the prefix. The seed decides what each client does.
-func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, seed uint64) *Crowd {
+func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, seed uint64) *Clients {
 	finished := make(chan struct{})
-	c := &Crowd{
+	c := &Clients{
 		Recovery: NewRecovery(), record: newRecord(clock), prefix: prefix, seed: seed,
 		finished: finished, finish: sync.OnceFunc(func() { close(finished) }),
 	}
@@ -64,55 +64,55 @@ func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, see
 }
 
 // Start starts clients, which work until Finish.
-func (c *Crowd) Start(ctx context.Context, clients int) {
+func (c *Clients) Start(ctx context.Context, clients int) {
 	for n := range clients {
-		one := &caller{crowd: c, record: c.record, number: n, rng: rand.New(rand.NewPCG(c.seed, uint64(n)))}
+		one := &caller{clients: c, record: c.record, number: n, rng: rand.New(rand.NewPCG(c.seed, uint64(n)))}
 		c.running.Go(func() { one.run(ctx) })
 	}
 }
 
 // Finish lets every client complete its requests and run one more turn. It must be called after the last
 // fault. It records a violation when that takes too long. Finish may be called again.
-func (c *Crowd) Finish() {
+func (c *Clients) Finish() {
 	began := time.Now()
 	c.finish()
 	c.running.Wait()
 	if took := time.Since(began); took > liveness {
-		c.record.addViolation(Liveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), liveness)
+		c.record.addViolation(CheckLiveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), liveness)
 	}
 }
 
-// Tally counts what a crowd did.
-type Tally struct {
+// Counts counts the requests of clients.
+type Counts struct {
 	Turns, Failed, Bursts, Leaves int
 	Streams                       int
 }
 
 // Tally returns the counts so far.
-func (c *Crowd) Tally() Tally {
-	t := c.record.tally()
+func (c *Clients) Counts() Counts {
+	t := c.record.snapshot()
 	t.Streams = len(c.conn.allStreams())
 	return t
 }
 
 // Streams returns all event streams so far.
-func (c *Crowd) Streams() []verify.Stream { return c.conn.allStreams() }
+func (c *Clients) Streams() []verify.Stream { return c.conn.allStreams() }
 
 // Violations returns the violations that clients found so far.
-func (c *Crowd) Violations() []violation.Violation { return c.record.violations() }
+func (c *Clients) Violations() []violation.Violation { return c.record.violations() }
 
 // RequestedMarks returns the marks of all turns that may run.
-func (c *Crowd) RequestedMarks() map[string]bool { return c.record.requestedMarks() }
+func (c *Clients) RequestedMarks() map[string]bool { return c.record.requestedMarks() }
 
 // CommittedSteps returns what the steps of all acknowledged turns committed.
-func (c *Crowd) CommittedSteps() []verify.Committed { return c.record.committedSteps() }
+func (c *Clients) CommittedSteps() []verify.Committed { return c.record.committedSteps() }
 
 // CheckHistories checks models M1 and M2.
-func (c *Crowd) CheckHistories() []violation.Violation { return c.record.checkHistories() }
+func (c *Clients) CheckHistories() []violation.Violation { return c.record.checkHistories() }
 
 // CheckSessions compares the final sessions with the acknowledged turns, and adds what it finds to
 // Violations.
-func (c *Crowd) CheckSessions(ctx context.Context) error {
+func (c *Clients) CheckSessions(ctx context.Context) error {
 	for _, session := range c.record.acknowledgedSessions() {
 		messages, err := c.listMessages(ctx, session)
 		if err != nil {

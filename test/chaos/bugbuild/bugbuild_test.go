@@ -1,4 +1,4 @@
-package planted_test
+package bugbuild_test
 
 import (
 	"os"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 )
 
 func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
-	c := planted.Change{File: "f.go", Find: "a", Replacement: "b"}
+	c := bugbuild.Change{File: "f.go", Find: "a", Replacement: "b"}
 	text, err := c.Apply("xay")
 	require.NoError(t, err)
 	require.Equal(t, "xby", text)
@@ -24,8 +24,8 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 
 // Several changes of one file are applied together.
 func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
-	const file = "test/chaos/planted/planted_test.go"
-	texts, err := planted.ApplyAll([]planted.Change{
+	const file = "test/chaos/bugbuild/planted_test.go"
+	texts, err := bugbuild.ApplyAll([]bugbuild.Change{
 		{File: file, Find: "package planted" + "_test", Replacement: "package other"},
 		{File: file, Find: "func TestChange_" + "Rejects", Replacement: "func TestOther"},
 	})
@@ -34,18 +34,18 @@ func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	require.Contains(t, texts[file], "package other\n")
 	require.Contains(t, texts[file], "func TestOtherAMissingOrRepeatedSnippet")
 
-	_, err = planted.ApplyAll([]planted.Change{{File: "absent.go", Find: "a"}})
+	_, err = bugbuild.ApplyAll([]bugbuild.Change{{File: "absent.go", Find: "a"}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // The program has the change, and the source does not.
 func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
-	before, err := os.ReadFile(filepath.Join(planted.Root(), file))
+	before, err := os.ReadFile(filepath.Join(bugbuild.Root(), file))
 	require.NoError(t, err)
-	err = planted.Build(t.TempDir(), []planted.Change{{File: file, Find: `const Agent = "chaos"`, Replacement: `const Agent = nothing`}}, planted.Worker)
+	err = bugbuild.Build(t.TempDir(), []bugbuild.Change{{File: file, Find: `const Agent = "chaos"`, Replacement: `const Agent = nothing`}}, bugbuild.Worker)
 	require.ErrorContains(t, err, "undefined: nothing")
-	after, err := os.ReadFile(filepath.Join(planted.Root(), file))
+	after, err := os.ReadFile(filepath.Join(bugbuild.Root(), file))
 	require.NoError(t, err)
 	require.Equal(t, string(before), string(after))
 }

@@ -1,8 +1,8 @@
-// Package contest runs callers of the memory service that compete for turns, as workers and orchestrators do
+// Package contention runs callers of the memory service that compete for turns, as workers and orchestrators do
 // when one of them is wrongly believed dead. They take turns over while the holder works, write late, send one
 // call from two places, and let leases expire. Unlike clients of the mesh, they see epochs, so their histories
 // can be checked against model M3.
-package contest
+package contention
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 
 // Names of the checks that the callers make themselves.
 const (
-	Replies     = "memory replies"
-	JournalKept = "journal kept"
-	Whole       = "history whole"
-	Refused     = "refused is not stored"
+	CheckReplies           = "memory replies"
+	CheckJournalKept       = "journal kept"
+	CheckWholeHistory      = "history whole"
+	CheckRejectedNotStored = "refused is not stored"
 )
 
 // Reply names a kind of reply of the memory service.
@@ -29,26 +29,26 @@ type Reply string
 
 // The kinds of replies that a run must have seen.
 const (
-	Begun        Reply = "begun"
-	BegunAgain   Reply = "begun again"
-	TakenOver    Reply = "taken over"
-	Open         Reply = "open"
-	Closed       Reply = "closed"
-	Busy         Reply = "session_busy"
-	KeyReused    Reply = "key_reused"
-	Committed    Reply = "committed"
-	Repeated     Reply = "committed again"
-	Fenced       Reply = "fenced"
-	NotOpen      Reply = "turn_not_open"
-	BaseMismatch Reply = "base_mismatch"
-	Differs      Reply = "nondeterminism"
+	Begun            Reply = "begun"
+	BegunAgain       Reply = "begun again"
+	TakenOver        Reply = "taken over"
+	Open             Reply = "open"
+	Closed           Reply = "closed"
+	Busy             Reply = "session_busy"
+	KeyReused        Reply = "key_reused"
+	Committed        Reply = "committed"
+	Repeated         Reply = "committed again"
+	Fenced           Reply = "fenced"
+	NotOpen          Reply = "turn_not_open"
+	BaseMismatch     Reply = "base_mismatch"
+	Nondeterministic Reply = "nondeterminism"
 )
 
-// All returns the kinds of replies that a run must have seen.
-var All = []Reply{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Differs}
+// AllReplies returns the kinds of replies that a run must have seen.
+var AllReplies = []Reply{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Nondeterministic}
 
-// Contest holds the callers of a run. It is safe for concurrent use.
-type Contest struct {
+// Run holds the callers of a run. It is safe for concurrent use.
+type Run struct {
 	stores   []memory.Store // connections to the memory service; each call picks one
 	sessions *history.Log
 	epochs   *history.Log
@@ -64,72 +64,72 @@ type Contest struct {
 	turns      int
 }
 
-// New returns a contest over connections to one memory service. The names of its sessions begin with the
-// prefix; the games depend on the seed.
-func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Store) *Contest {
+// New returns a run over connections to one memory service. The names of its sessions begin with the
+// prefix; the contenders depend on the seed.
+func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Store) *Run {
 	last := make(chan struct{})
-	return &Contest{
+	return &Run{
 		stores: stores, sessions: history.NewLog(clock), epochs: history.NewLog(clock), prefix: prefix, seed: seed,
 		finished: last, finish: sync.OnceFunc(func() { close(last) }), replies: map[Reply]int{},
 	}
 }
 
-// Start starts one game for each session. The games run until Finish.
-func (c *Contest) Start(ctx context.Context, sessions int) {
+// Start starts one goroutine for each session. They run until Finish.
+func (c *Run) Start(ctx context.Context, sessions int) {
 	for n := range sessions {
 		name := fmt.Sprintf("%s-%d", c.prefix, n)
-		g := &game{
-			Contest: c, prefix: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
+		g := &sessionRun{
+			Run: c, prefix: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
 			unresolved: map[string]attempt{},
 		}
 		c.running.Go(func() {
-			if err := g.play(ctx); err != nil && ctx.Err() == nil {
-				c.addViolation(Replies, "%s: %v", g.name, err)
+			if err := g.run(ctx); err != nil && ctx.Err() == nil {
+				c.addViolation(CheckReplies, "%s: %v", g.name, err)
 				_ = g.load(ctx) // the stored state is more reliable than the reply
 			}
 		})
 	}
 }
 
-// Finish ends all games after their current turn. It may be called again.
-func (c *Contest) Finish() {
+// Finish ends all contenders after their current turn. It may be called again.
+func (c *Run) Finish() {
 	c.finish()
 	c.running.Wait()
 }
 
 // Violations returns the violations that callers have found so far.
-func (c *Contest) Violations() []violation.Violation {
+func (c *Run) Violations() []violation.Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]violation.Violation(nil), c.violations...)
 }
 
 // ReplyCounts returns the counts of replies so far.
-func (c *Contest) ReplyCounts() map[Reply]int {
+func (c *Run) ReplyCounts() map[Reply]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.replies)
 }
 
 // Turns returns how many turns were committed.
-func (c *Contest) Turns() int {
+func (c *Run) Turns() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.turns
 }
 
 // Histories checks models M1 and M3.
-func (c *Contest) Histories() []violation.Violation {
+func (c *Run) Histories() []violation.Violation {
 	return append(history.CheckSessionLog(c.sessions), history.CheckEpochs(c.epochs)...)
 }
 
-func (c *Contest) countReply(reply Reply) {
+func (c *Run) countReply(reply Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replies[reply]++
 }
 
-func (c *Contest) addViolation(check, format string, args ...any) {
+func (c *Run) addViolation(check, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.violations = append(c.violations, violation.Newf(check, format, args...))

@@ -1,4 +1,4 @@
-package crowd
+package simclients
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // complete repeats a request until it has a result, or ctx ends.
-func (c *Crowd) complete(ctx context.Context, req *troupev1.OrchestrateRequest) {
+func (c *Clients) complete(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	mark := req.GetText()
 	began := c.record.sessions.Now()
 	for backoff := retry.NewBackoff(); ; {
@@ -26,14 +26,14 @@ func (c *Crowd) complete(ctx context.Context, req *troupev1.OrchestrateRequest) 
 			c.checkResult(ctx, began, mark, req.GetSessionId(), events)
 			return
 		case ctx.Err() != nil:
-			c.record.addViolation(Liveness, "%s has no answer: %v", mark, err)
+			c.record.addViolation(CheckLiveness, "%s has no answer: %v", mark, err)
 			return
 		case !isTransient(err):
-			c.record.addViolation(Refusal, "%s: %v", mark, err)
+			c.record.addViolation(CheckRefusal, "%s: %v", mark, err)
 			return
 		}
 		if backoff.Wait(ctx) != nil {
-			c.record.addViolation(Liveness, "%s has no answer: %v", mark, err)
+			c.record.addViolation(CheckLiveness, "%s has no answer: %v", mark, err)
 			return
 		}
 	}
@@ -48,7 +48,7 @@ func clone(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
 }
 
 // collect sends a request and returns all events up to its result.
-func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
+func (c *Clients) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
 	for e, err := range c.client.Turn(ctx, req) {
 		if err != nil {
 			return events, err
@@ -59,9 +59,9 @@ func (c *Crowd) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (
 }
 
 // checkResult checks and records the result of a request.
-func (c *Crowd) checkResult(ctx context.Context, began int64, mark, session string, events []*troupev1.Event) {
+func (c *Clients) checkResult(ctx context.Context, began int64, mark, session string, events []*troupev1.Event) {
 	if len(events) == 0 || events[len(events)-1].GetTurnResult() == nil {
-		c.record.addViolation(Outcome, "%s: a stream of %d events without a result", mark, len(events))
+		c.record.addViolation(CheckCompletion, "%s: a stream of %d events without a result", mark, len(events))
 		return
 	}
 	result := events[len(events)-1].GetTurnResult()
@@ -80,17 +80,17 @@ func (c *Crowd) checkResult(ctx context.Context, began int64, mark, session stri
 		}
 	}
 	if want := c.record.stepsOf(mark); len(answers) != want {
-		c.record.addViolation(Outcome, "%s has the results of %d steps, want %d", mark, len(answers), want)
+		c.record.addViolation(CheckCompletion, "%s has the results of %d steps, want %d", mark, len(answers), want)
 		return
 	}
 	c.record.addAcknowledged(session, mark, answers, last, at)
 }
 
 // checkFailure records a turn that failed. Only three lost attempts are an accepted reason.
-func (c *Crowd) checkFailure(mark string, result *troupev1.TurnResult) {
+func (c *Clients) checkFailure(mark string, result *troupev1.TurnResult) {
 	c.record.addFailure(mark)
 	if why := grpcfailure.FromProto(result.GetFailure()); why == nil || why.Mode != failure.AttemptsExhausted {
-		c.record.addViolation(Outcome, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
+		c.record.addViolation(CheckCompletion, "%s at %s ended as %s: %v", mark, time.Now().Format(time.StampMilli),
 			strings.TrimPrefix(result.GetOutcome().String(), "TURN_OUTCOME_"), result.GetFailure())
 	}
 }
@@ -106,7 +106,7 @@ func committedTexts(events []*troupev1.Event) (answers []string, last int64) {
 }
 
 // storedAnswers returns the answers to a request in its session, and the sequence of the last.
-func (c *Crowd) storedAnswers(ctx context.Context, session, mark string) (answers []string, last int64) {
+func (c *Clients) storedAnswers(ctx context.Context, session, mark string) (answers []string, last int64) {
 	messages, err := c.listMessages(ctx, session)
 	if err != nil {
 		return nil, 0
@@ -132,12 +132,12 @@ func answersTo(mark string, messages []*troupev1.Message) (answers []*troupev1.M
 }
 
 // listMessages reads a session, and repeats the calls while its store is unavailable.
-func (c *Crowd) listMessages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
+func (c *Clients) listMessages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
 	for {
 		after := int64(len(all))
 		resp, err := retry.Do(ctx, func(ctx context.Context) (*troupev1.ListMessagesResponse, error) {
 			resp, err := c.client.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
-			return resp, grpcfailure.FromStatus("crowd.messages", err)
+			return resp, grpcfailure.FromStatus("clients.messages", err)
 		})
 		if err != nil || len(resp.GetMessages()) == 0 {
 			return all, err

@@ -1,6 +1,6 @@
-// Package clerk provides an agent whose tools need external input: one needs an approval, one runs at the
+// Package inputagent provides an agent whose tools need external input: one needs an approval, one runs at the
 // client, and one needs a credential.
-package clerk
+package inputagent
 
 import (
 	"context"

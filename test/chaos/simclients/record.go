@@ -1,4 +1,4 @@
-package crowd
+package simclients
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// record stores what the clients of a crowd sent and which answers they received. It is safe for concurrent
+// record stores what the clients of a Clients sent and which answers they received. It is safe for concurrent
 // use.
 type record struct {
 	sessions *history.Log // of appends and loads, for model M1
@@ -22,7 +22,7 @@ type record struct {
 	acknowledged map[string][]verify.Acknowledged
 	failed       map[string]bool // by mark
 	found        []violation.Violation
-	counts       Tally
+	counts       Counts
 }
 
 // request is a request that was sent.
@@ -96,7 +96,7 @@ func (r *record) violations() []violation.Violation {
 	return slices.Clone(r.found)
 }
 
-func (r *record) tally() Tally {
+func (r *record) snapshot() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counts := r.counts
@@ -145,7 +145,7 @@ func (r *record) checkSession(session string, messages []*troupev1.Message) {
 	r.found = append(r.found, verify.CheckHistory(session, messages, r.acknowledged[session])...)
 	for mark := range r.failed {
 		if answers := answersTo(mark, messages); len(answers) == r.requests[mark].steps {
-			r.found = append(r.found, violation.Newf(Outcome, "%s is reported as failed, and its session has %d answers", mark, len(answers)))
+			r.found = append(r.found, violation.Newf(CheckCompletion, "%s is reported as failed, and its session has %d answers", mark, len(answers)))
 		}
 	}
 }

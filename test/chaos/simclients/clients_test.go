@@ -1,4 +1,4 @@
-package crowd
+package simclients
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (s *cannedStream) RecvMsg(m any) error {
 	return nil
 }
 
-func TestTap_RecordsReceivedEvents(t *testing.T) {
+func TestRecordingConn_RecordsReceivedEvents(t *testing.T) {
 	events := []*troupev1.Event{{Sequence: 1, TraceId: "t"}, {Sequence: 1, TraceId: "t"}}
 	seen, left := 0, 0
 	tap := newRecordingConn(&cannedConn{events: events}, func(string, *troupev1.Event) { seen++ }, func(string) { left++ })

@@ -1,4 +1,4 @@
-package contest
+package contention
 
 import (
 	"context"
@@ -19,11 +19,11 @@ import (
 const window = 1000
 
 // store is one of the connections to the memory service.
-func (c *Contest) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
+func (c *Run) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
 
 // callUntilAnswered repeats a call until there is an answer, and counts the tries. After more than one try, an
 // earlier one may have taken effect.
-func callUntilAnswered[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
+func callUntilAnswered[T any](ctx context.Context, c *Run, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
 		ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -37,9 +37,9 @@ func callUntilAnswered[T any](ctx context.Context, c *Contest, call func(context
 const callTime = 5 * time.Second
 
 // beginTurn begins the turn or takes it over, and adds a granted epoch to the history.
-func (g *game) beginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (g *sessionRun) beginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	call := g.epochs.Now()
-	begun, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (memory.BeginResult, error) { return s.BeginTurn(ctx, b) })
+	begun, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (memory.BeginResult, error) { return s.BeginTurn(ctx, b) })
 	if err != nil {
 		return begun, err
 	}
@@ -78,9 +78,9 @@ type attempt struct {
 
 // commit commits a turn and reports whether the store accepted it. A rejection is not an error; callers that
 // expect none must check the result.
-func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
+func (g *sessionRun) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
 	call, key := g.epochs.Now(), commitKey(c)
-	last, n, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	last, n, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	switch {
 	case err == nil:
 		g.countReply(Committed)
@@ -102,25 +102,25 @@ func (g *game) commit(ctx context.Context, c memory.Commit) (accepted bool, refu
 }
 
 // record stores journal entries under an epoch.
-func (g *game) record(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
+func (g *sessionRun) record(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
 	call := g.epochs.Now()
-	_, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+	_, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.Record(ctx, h, 1, entries)
 	})
 	return g.recordWrite(call, h, err)
 }
 
 // renew renews the lease under an epoch.
-func (g *game) renew(ctx context.Context, h memory.Lease) error {
+func (g *sessionRun) renew(ctx context.Context, h memory.Lease) error {
 	call := g.epochs.Now()
-	_, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+	_, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.RenewTurn(ctx, h, lease)
 	})
 	return g.recordWrite(call, h, err)
 }
 
 // recordWrite records a write that changes no messages.
-func (g *game) recordWrite(call int64, h memory.Lease, err error) error {
+func (g *sessionRun) recordWrite(call int64, h memory.Lease, err error) error {
 	switch {
 	case err == nil:
 		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{})
@@ -135,12 +135,12 @@ func (g *game) recordWrite(call int64, h memory.Lease, err error) error {
 
 // load adds the whole session to the history. It also resolves rejected writes: a rejected write that is not
 // in the session had no effect.
-func (g *game) load(ctx context.Context) error {
+func (g *sessionRun) load(ctx context.Context) error {
 	call := g.sessions.Now()
 	var all []conversation.Message
 	for {
 		after := int64(len(all))
-		page, _, err := callUntilAnswered(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]conversation.Message, error) {
+		page, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) ([]conversation.Message, error) {
 			return s.LoadHistory(ctx, g.sessionRef(), after, window)
 		})
 		if err != nil {
@@ -154,7 +154,7 @@ func (g *game) load(ctx context.Context) error {
 	var loaded history.Loaded
 	for i, m := range all {
 		if m.Sequence != int64(i+1) {
-			g.addViolation(Whole, "%s: message %d has sequence %d", g.name, i+1, m.Sequence)
+			g.addViolation(CheckWholeHistory, "%s: message %d has sequence %d", g.name, i+1, m.Sequence)
 			break
 		}
 		key, first := strings.CutSuffix(m.Text, firstHalf)
@@ -171,7 +171,7 @@ func (g *game) load(ctx context.Context) error {
 }
 
 // resolve records that a rejected write is stored after all.
-func (g *game) resolve(key string, sequence int64) {
+func (g *sessionRun) resolve(key string, sequence int64) {
 	g.mu.Lock()
 	refused, ok := g.unresolved[key]
 	delete(g.unresolved, key)
@@ -181,7 +181,7 @@ func (g *game) resolve(key string, sequence int64) {
 	}
 	g.sessions.AddUntil(refused.call, history.Never, history.Append{Session: g.name, Key: key}, history.Appended{Sequence: sequence})
 	if refused.tries == 1 {
-		g.addViolation(Refused, "%s: %s was refused, and is message %d", g.name, key, sequence)
+		g.addViolation(CheckRejectedNotStored, "%s: %s was refused, and is message %d", g.name, key, sequence)
 	}
 }
 
@@ -195,7 +195,7 @@ const (
 const agent = "chaos"
 
 // commitOf returns the commit of the only step of a turn.
-func (g *game) commitOf(begun memory.BeginResult, author string) memory.Commit {
+func (g *sessionRun) commitOf(begun memory.BeginResult, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
 		Ref: g.sessionRef(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,
@@ -207,4 +207,4 @@ func (g *game) commitOf(begun memory.BeginResult, author string) memory.Commit {
 
 func commitKey(c memory.Commit) string { return c.Result.Text }
 
-func (g *game) sessionRef() session.Ref { return session.Ref{Session: g.name} }
+func (g *sessionRun) sessionRef() session.Ref { return session.Ref{Session: g.name} }
