@@ -24,7 +24,7 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 
 // Several changes of one file are applied together.
 func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
-	const file = "test/chaos/bugbuild/planted_test.go"
+	const file = "test/chaos/bugbuild/bugbuild_test.go"
 	texts, err := bugbuild.ApplyAll([]bugbuild.Change{
 		{File: file, Find: "package planted" + "_test", Replacement: "package other"},
 		{File: file, Find: "func TestChange_" + "Rejects", Replacement: "func TestOther"},
