@@ -26,7 +26,7 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/bugbuild/bugbuild_test.go"
 	texts, err := bugbuild.ApplyAll([]bugbuild.Change{
-		{File: file, Find: "package planted" + "_test", Replacement: "package other"},
+		{File: file, Find: "package bugbuild" + "_test", Replacement: "package other"},
 		{File: file, Find: "func TestChange_" + "Rejects", Replacement: "func TestOther"},
 	})
 	require.NoError(t, err)
