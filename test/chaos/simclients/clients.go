@@ -88,7 +88,7 @@ type Counts struct {
 	Streams                       int
 }
 
-// Tally returns the counts so far.
+// Counts returns the counts so far.
 func (c *Clients) Counts() Counts {
 	t := c.record.snapshot()
 	t.Streams = len(c.conn.allStreams())
