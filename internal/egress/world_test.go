@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/troupe-dev/troupe/internal/egress"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +44,9 @@ type world struct {
 func newWorld(t *testing.T, handler http.Handler) *world {
 	t.Helper()
 	w := &world{names: map[string][]string{}, asked: map[string]int{}}
-	w.port = w.listen(t, publicAddress+":0", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	listeners := listenOnOnePort(t, publicAddress, innerAddress, "::1")
+	w.port = listeners[0].Addr().(*net.TCPAddr).Port
+	serve(t, listeners[0], http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.reachedCount.Add(1)
 		handler.ServeHTTP(rw, r)
 	}))
@@ -52,24 +54,43 @@ func newWorld(t *testing.T, handler http.Handler) *world {
 		w.canary.Add(1)
 		_, _ = rw.Write([]byte("the secret"))
 	})
-	for _, host := range []string{innerAddress, "::1"} {
-		w.listen(t, net.JoinHostPort(host, strconv.Itoa(w.port)), trap)
+	for _, lis := range listeners[1:] {
+		serve(t, lis, trap)
 	}
 	w.serveDNS(t)
 	w.name("allowed.test", publicAddress)
 	return w
 }
 
-func (w *world) listen(t *testing.T, address string, handler http.Handler) int {
+// listenOnOnePort listens on the same port of several addresses.
+func listenOnOnePort(t *testing.T, hosts ...string) []net.Listener {
 	t.Helper()
-	lis, err := net.Listen("tcp", address)
-	require.NoError(t, err)
+	for {
+		_, port, err := net.SplitHostPort(loopback.Address(t))
+		require.NoError(t, err)
+		var listeners []net.Listener
+		for _, host := range hosts {
+			if lis, err := net.Listen("tcp", net.JoinHostPort(host, port)); err == nil {
+				listeners = append(listeners, lis)
+			}
+		}
+		if len(listeners) == len(hosts) {
+			return listeners
+		}
+		for _, lis := range listeners { // one of the addresses uses the port already
+			require.NoError(t, lis.Close())
+		}
+	}
+}
+
+// serve serves on a listener until the test ends.
+func serve(t *testing.T, lis net.Listener, handler http.Handler) {
+	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	_ = server.Listener.Close()
 	server.Listener = lis
 	server.Start()
 	t.Cleanup(server.Close)
-	return lis.Addr().(*net.TCPAddr).Port
 }
 
 // name makes a name resolve to the addresses, all at once.

@@ -82,7 +82,7 @@ func stepChecks() []check.Check {
 }
 
 func checkStepSendsHeaderAtAdmission(t *check.T) {
-	in := t.StartInstance(check.InstanceSpec{Capacity: 10})
+	in := t.StartInstance(check.InstanceSpec{Capacity: 100}) // a cancelled step keeps its slot for a moment
 	t.Promptly("the response header of a step", func() time.Duration {
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
 		s.Cancel()
