@@ -267,7 +267,7 @@ func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
-	require.Equal(t, []string{"1 steps were cancelled at the deadline"}, resp.GetErrors())
+	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine deregistration may have been cut off, too
 	_, result := readStep(t, stream)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING, result.GetFailure().GetMode())
 	require.NoError(t, receive(t, stopped))

@@ -33,7 +33,19 @@ func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, 
 	working, _, _ := r.holdResearch()
 	left = runUntil(t, first, req, "research")
 	receive(t, working)
-	return first, trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}, left
+	ref = trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}
+	awaitStored(t, first, ref)
+	return first, ref, left
+}
+
+// awaitStored returns once other runners find a trace. A runner does not wait for the store before it dispatches a step.
+func awaitStored(t *testing.T, r *Runner, ref trace.Ref) {
+	t.Helper()
+	stored := func() bool {
+		_, err := r.cfg.Traces.Store().Get(t.Context(), ref)
+		return err == nil
+	}
+	require.Eventually(t, stored, patience, time.Millisecond)
 }
 
 // watchedEvents returns the events of a trace up to its end, as another runner shows them.
@@ -331,6 +343,7 @@ func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
 	ref := trace.Ref{Trace: owner.active.OfSession(session.Ref{Session: "s1"}).Trace}
+	awaitStored(t, owner, ref)
 	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
 	events := receive(t, done)
 	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
