@@ -91,6 +91,7 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_GetArtifact_FullMethodName:   steps,
 	troupev1.MemoryService_ListArtifacts_FullMethodName: steps,
 	troupev1.MemoryService_LoadJournal_FullMethodName:   steps,
+	troupev1.MemoryService_LoadRounds_FullMethodName:    steps,
 	troupev1.MemoryService_GetRecording_FullMethodName:  steps, // a worker, to run a step again
 
 	troupev1.MemoryService_Journal_FullMethodName:        workers,

@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -75,6 +76,15 @@ func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 		return nil, grpcfailure.FromStatus("memory.Recording", err)
 	}
 	return wire.EntriesFromProto(r.GetEntries()), nil
+}
+
+// LoadRounds implements memory.Journal.
+func (s *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+	r, err := s.service.LoadRounds(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
+	if err != nil {
+		return nil, grpcfailure.FromStatus("memory.LoadRounds", err)
+	}
+	return memorywire.StepRoundsFromProto(r.GetSteps()), nil
 }
 
 // CommitStep implements memory.Turns. Changes of state that cannot be stored are not sent.

@@ -69,3 +69,10 @@ func WaitingStepFirst(op, turnID string, step, first int) error {
 	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, comes first", step, turnID, first).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }
+
+// MissingEntry returns the error for rounds that name an entry which the journal of the step does not have. Its mode is
+// user_invalid_input.
+func MissingEntry(op string, step, entry int) error {
+	return failure.Newf(failure.UserInvalidInput, op, "rounds.entry: the journal of step %d has no result under the number %d; send the message itself", step, entry).
+		With("fields", "rounds.entry").With("step", strconv.Itoa(step))
+}

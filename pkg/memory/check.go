@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// CheckBegin rejects a request whose fields do not fit together. Modes: user_invalid_input.
-func CheckBegin(op string, b Begin) error {
+// Check rejects a request whose fields do not fit together. Modes: user_invalid_input.
+func (b Begin) Check(op string) error {
 	switch {
 	case b.From.Continues == "" && len(b.From.Answers) > 0:
 		return failure.New(failure.UserInvalidInput, op, "answers: there are answers without a turn; name the waiting turn in continues_turn_id").
@@ -22,9 +22,20 @@ func CheckBegin(op string, b Begin) error {
 	return CheckAttachments(op, "message.parts", b.NewFiles())
 }
 
-// CheckPending rejects waiting calls that the outcome does not allow, or that are too many. Modes:
-// user_invalid_input.
-func CheckPending(op string, c Commit) error {
+// Check rejects a commit whose state, waiting calls or rounds cannot be stored. Modes: state_violation and
+// user_invalid_input, as of CheckDelta; user_invalid_input.
+func (c Commit) Check(op string) error {
+	if err := CheckDelta(op, c.State); err != nil {
+		return err
+	}
+	if err := checkPending(op, c); err != nil {
+		return err
+	}
+	return checkRounds(op, c)
+}
+
+// checkPending rejects waiting calls that the outcome does not allow, or that are too many. Modes: user_invalid_input.
+func checkPending(op string, c Commit) error {
 	switch pending := c.Result.Pending; {
 	case len(pending) > 0 && c.Outcome != session.InputOutcome(c.Result):
 		return failure.Newf(failure.UserInvalidInput, op, "outcome: a step with calls that wait ends its turn with %s; set it, or leave the calls out",

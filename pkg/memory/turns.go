@@ -69,15 +69,18 @@ type Turns interface {
 	// result, all or nothing. An outcome closes the turn in the same write. It returns the sequence of
 	// the session's last message. The same commit again succeeds and changes nothing.
 	//
-	// The journal of the step is deleted, unless the store keeps journals (see Recording). If the result
+	// The journal of the step is deleted except for the entries that its Rounds name, unless the store keeps
+	// journals (see Recording). If the result
 	// has waiting calls, the journal is kept as long as the turn, for the turn that continues with their
 	// answers. Only the last step may wait. In a turn that continues, the step that waited is committed
 	// first.
 	//
-	// Modes, checked in this order: state_violation and user_invalid_input by CheckDelta and
-	// CheckPending; not_found; fenced; turn_not_open when the turn is closed or the step was committed
+	// The Rounds of the step join the history of its agent, which LoadRounds returns. The entries of the journal
+	// that they name stay as long as the session.
+	//
+	// Modes, checked in this order: state_violation and user_invalid_input by Commit.Check; not_found; fenced; turn_not_open when the turn is closed or the step was committed
 	// with other content; base_mismatch with last_sequence as a fact; session_full; user_invalid_input
-	// for user: keys in a session without a user; resource_quota when a scope would hold too much state.
+	// for user: keys in a session without a user, and for rounds that name an entry which is not stored; resource_quota when a scope would hold too much state.
 	// Concurrent commits to app: or user: may each pass this check and exceed the limit together. Changes
 	// that make a scope smaller always pass.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
@@ -89,7 +92,8 @@ type Turns interface {
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
 }
 
-// Journal stores what happened inside running steps, so that a successor of the worker does not repeat it.
+// Journal stores what happened inside steps: of a running one, so that a successor of the worker does not repeat it, and
+// of committed ones, so that the agent remembers its tool calls.
 type Journal interface {
 	// Record stores entries of a step of an open turn, all or none. Entries that are stored already are
 	// skipped. Number 0, the step's input, is replaced, because each attempt gets a new one. A step has
@@ -107,6 +111,10 @@ type Journal interface {
 	// It is also empty for a step whose calls were answered, because its journal belongs to the step that
 	// continued it. Modes: not_found when the session or the turn does not exist.
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
+	// LoadRounds returns the history of an agent in a session: the rounds of the steps that committed some, by turn
+	// and step. It leaves out steps whose Rounds.After is below from, and returns the latest steps that have at most
+	// MaxWindowBytes together. An agent without rounds has none. Modes: not_found when the session does not exist.
+	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error)
 }
 
 // Limits of journals.
@@ -196,6 +204,7 @@ type BeginResult struct {
 	History       []conversation.Message // window, oldest first, up to the turn's own message if it has one; only with StatusBegun
 	LeaseLeft     time.Duration          // remaining lease of an open turn
 	KeepsJournals bool                   // the store keeps journals after their commits, for Recording; only with StatusBegun
+	Agents        []string               // that have rounds in the session, in any order; only with StatusBegun
 }
 
 // Commit is a request to store the result of one step.
@@ -209,6 +218,7 @@ type Commit struct {
 	Result   execution.Result           // its step number is the key of the commit
 	Outcome  session.Outcome            // closes the turn: completed, input_required or auth_required (open leaves it open)
 	Journal  []execution.Entry          // entries that are not stored yet, at most MaxCommitJournal; only if the store keeps journals
+	Rounds   []RoundMessage             // whole rounds for the history of the agent, at most MaxWindow messages and MaxWindowBytes
 }
 
 // UntrustedSource returns the gravest source of untrusted words that the step has read or written (empty means

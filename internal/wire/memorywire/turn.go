@@ -135,6 +135,7 @@ func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 		History: wire.MessagesToProto(b.History),
 
 		Recorded: b.KeepsJournals,
+		Agents:   b.Agents,
 	}
 	if b.LeaseLeft != 0 {
 		p.LeaseLeft = durationpb.New(b.LeaseLeft)
@@ -150,6 +151,7 @@ func BegunFromProto(r *troupev1.BeginTurnResponse) memory.BeginResult {
 		History:       wire.MessagesFromProto(r.GetHistory()),
 		LeaseLeft:     r.GetLeaseLeft().AsDuration(),
 		KeepsJournals: r.GetRecorded(),
+		Agents:        r.GetAgents(),
 	}
 }
 
@@ -165,6 +167,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 		Outcome:      OutcomeToProto(c.Outcome),
 		State:        valuesToProto(c.State),
 		Journal:      wire.EntriesToProto(c.Journal),
+		Rounds:       RoundsToProto(c.Rounds),
 	}
 }
 
@@ -180,6 +183,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 		Outcome:  OutcomeFromProto(r.GetOutcome()),
 		State:    valuesFromProto(r.GetState()),
 		Journal:  wire.EntriesFromProto(r.GetJournal()),
+		Rounds:   RoundsFromProto(r.GetRounds()),
 	}
 }
 

@@ -998,6 +998,9 @@ type BeginTurnResponse struct {
 	History []*Message `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	// lease_left is how long an OPEN turn stays with its holder.
 	LeaseLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	// agents that have tool rounds in the session, which their steps load with LoadRounds; only with
+	// BEGUN.
+	Agents []string `protobuf:"bytes,5,rep,name=agents,proto3" json:"agents,omitempty"`
 	// recorded is set if journals are kept after their commits, so the steps of the turn must journal
 	// what a replay needs; only with BEGUN.
 	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
@@ -1063,6 +1066,13 @@ func (x *BeginTurnResponse) GetLeaseLeft() *durationpb.Duration {
 	return nil
 }
 
+func (x *BeginTurnResponse) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
 func (x *BeginTurnResponse) GetRecorded() bool {
 	if x != nil {
 		return x.Recorded
@@ -1092,6 +1102,10 @@ type CommitStepRequest struct {
 	// applied with the commit; those of app: and user: right after it, exactly once. A value
 	// is JSON; an empty one removes the key.
 	State map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// rounds are what the agent's model saw in the step besides the messages of the session, oldest
+	// first, at most 3 MiB: tool calls, their results, and messages that were added. Later steps of
+	// the agent load them with LoadRounds. A step whose calls wait has none.
+	Rounds []*RoundMessage `protobuf:"bytes,9,rep,name=rounds,proto3" json:"rounds,omitempty"`
 	// journal are entries of the step that are not stored yet, at most 1 MiB; only for a recorded
 	// turn. They do not affect whether two commits are the same.
 	Journal       []*JournalEntry `protobuf:"bytes,48,rep,name=journal,proto3" json:"journal,omitempty"`
@@ -1185,11 +1199,74 @@ func (x *CommitStepRequest) GetState() map[string]string {
 	return nil
 }
 
+func (x *CommitStepRequest) GetRounds() []*RoundMessage {
+	if x != nil {
+		return x.Rounds
+	}
+	return nil
+}
+
 func (x *CommitStepRequest) GetJournal() []*JournalEntry {
 	if x != nil {
 		return x.Journal
 	}
 	return nil
+}
+
+// RoundMessage is a message of the tool rounds of a step.
+type RoundMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// message has all fields but those that the entry has.
+	Message *Message `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// entry is the number of the entry in the step's journal that has the text and the tool_calls of
+	// the message, so that they are not stored twice (0 means that the message itself has them).
+	Entry         int32 `protobuf:"varint,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoundMessage) Reset() {
+	*x = RoundMessage{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoundMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoundMessage) ProtoMessage() {}
+
+func (x *RoundMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoundMessage.ProtoReflect.Descriptor instead.
+func (*RoundMessage) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RoundMessage) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *RoundMessage) GetEntry() int32 {
+	if x != nil {
+		return x.Entry
+	}
+	return 0
 }
 
 // CommitStepResponse says where the session now ends.
@@ -1203,7 +1280,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1292,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1305,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CommitStepResponse) GetLastSequence() int64 {
@@ -1257,7 +1334,7 @@ type FailTurnRequest struct {
 
 func (x *FailTurnRequest) Reset() {
 	*x = FailTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1346,7 @@ func (x *FailTurnRequest) String() string {
 func (*FailTurnRequest) ProtoMessage() {}
 
 func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1359,7 @@ func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnRequest.ProtoReflect.Descriptor instead.
 func (*FailTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FailTurnRequest) GetSessionId() string {
@@ -1331,7 +1408,7 @@ type FailTurnResponse struct {
 
 func (x *FailTurnResponse) Reset() {
 	*x = FailTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1420,7 @@ func (x *FailTurnResponse) String() string {
 func (*FailTurnResponse) ProtoMessage() {}
 
 func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1433,7 @@ func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnResponse.ProtoReflect.Descriptor instead.
 func (*FailTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FailTurnResponse) GetTurn() *Turn {
@@ -1381,7 +1458,7 @@ type LoadHistoryRequest struct {
 
 func (x *LoadHistoryRequest) Reset() {
 	*x = LoadHistoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1470,7 @@ func (x *LoadHistoryRequest) String() string {
 func (*LoadHistoryRequest) ProtoMessage() {}
 
 func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1483,7 @@ func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryRequest.ProtoReflect.Descriptor instead.
 func (*LoadHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LoadHistoryRequest) GetSessionId() string {
@@ -1441,7 +1518,7 @@ type LoadHistoryResponse struct {
 
 func (x *LoadHistoryResponse) Reset() {
 	*x = LoadHistoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1530,7 @@ func (x *LoadHistoryResponse) String() string {
 func (*LoadHistoryResponse) ProtoMessage() {}
 
 func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1543,7 @@ func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryResponse.ProtoReflect.Descriptor instead.
 func (*LoadHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LoadHistoryResponse) GetMessages() []*Message {
@@ -1487,7 +1564,7 @@ type MemoryServiceGetSessionRequest struct {
 
 func (x *MemoryServiceGetSessionRequest) Reset() {
 	*x = MemoryServiceGetSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1576,7 @@ func (x *MemoryServiceGetSessionRequest) String() string {
 func (*MemoryServiceGetSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1589,7 @@ func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemoryServiceGetSessionRequest) GetSessionId() string {
@@ -1533,7 +1610,7 @@ type MemoryServiceGetSessionResponse struct {
 
 func (x *MemoryServiceGetSessionResponse) Reset() {
 	*x = MemoryServiceGetSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1622,7 @@ func (x *MemoryServiceGetSessionResponse) String() string {
 func (*MemoryServiceGetSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1635,7 @@ func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
@@ -1585,7 +1662,7 @@ type RenewTurnRequest struct {
 
 func (x *RenewTurnRequest) Reset() {
 	*x = RenewTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1674,7 @@ func (x *RenewTurnRequest) String() string {
 func (*RenewTurnRequest) ProtoMessage() {}
 
 func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1687,7 @@ func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnRequest.ProtoReflect.Descriptor instead.
 func (*RenewTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RenewTurnRequest) GetSessionId() string {
@@ -1650,7 +1727,7 @@ type RenewTurnResponse struct {
 
 func (x *RenewTurnResponse) Reset() {
 	*x = RenewTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1739,7 @@ func (x *RenewTurnResponse) String() string {
 func (*RenewTurnResponse) ProtoMessage() {}
 
 func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1752,7 @@ func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnResponse.ProtoReflect.Descriptor instead.
 func (*RenewTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 // ReleaseTurnRequest gives the lease of a turn up.
@@ -1693,7 +1770,7 @@ type ReleaseTurnRequest struct {
 
 func (x *ReleaseTurnRequest) Reset() {
 	*x = ReleaseTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1782,7 @@ func (x *ReleaseTurnRequest) String() string {
 func (*ReleaseTurnRequest) ProtoMessage() {}
 
 func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1795,7 @@ func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReleaseTurnRequest) GetSessionId() string {
@@ -1751,7 +1828,7 @@ type ReleaseTurnResponse struct {
 
 func (x *ReleaseTurnResponse) Reset() {
 	*x = ReleaseTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1840,7 @@ func (x *ReleaseTurnResponse) String() string {
 func (*ReleaseTurnResponse) ProtoMessage() {}
 
 func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1853,7 @@ func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 // JournalEntry is one thing that happened inside a step.
@@ -1819,7 +1896,7 @@ type JournalEntry struct {
 
 func (x *JournalEntry) Reset() {
 	*x = JournalEntry{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1908,7 @@ func (x *JournalEntry) String() string {
 func (*JournalEntry) ProtoMessage() {}
 
 func (x *JournalEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1921,7 @@ func (x *JournalEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
 func (*JournalEntry) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JournalEntry) GetNumber() int32 {
@@ -1938,6 +2015,191 @@ func (x *JournalEntry) GetArguments() string {
 	return ""
 }
 
+// LoadRoundsRequest names an agent and the part of its history to read.
+type LoadRoundsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// agent whose rounds to read. A worker may read only those of its own agent.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// from is the sequence of the first message of the session whose rounds to read: earlier ones are
+	// left out (0 means all).
+	From          int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadRoundsRequest) Reset() {
+	*x = LoadRoundsRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadRoundsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadRoundsRequest) ProtoMessage() {}
+
+func (x *LoadRoundsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadRoundsRequest.ProtoReflect.Descriptor instead.
+func (*LoadRoundsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *LoadRoundsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *LoadRoundsRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *LoadRoundsRequest) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// LoadRoundsResponse has the rounds, oldest first.
+type LoadRoundsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// steps that committed rounds, in the order of the session.
+	Steps         []*StepRounds `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadRoundsResponse) Reset() {
+	*x = LoadRoundsResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadRoundsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadRoundsResponse) ProtoMessage() {}
+
+func (x *LoadRoundsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadRoundsResponse.ProtoReflect.Descriptor instead.
+func (*LoadRoundsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *LoadRoundsResponse) GetSteps() []*StepRounds {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// StepRounds are the messages that one step of an agent added to what its model saw.
+type StepRounds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// turn is the number of the turn in the session, from 1.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// step is the number of the step within the turn, from 1.
+	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	// after is the sequence of the last message of the session that the step had read: the rounds
+	// follow it.
+	After int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	// messages in whole rounds: each assistant message with tool_calls is followed by their results.
+	Messages      []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepRounds) Reset() {
+	*x = StepRounds{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepRounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepRounds) ProtoMessage() {}
+
+func (x *StepRounds) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepRounds.ProtoReflect.Descriptor instead.
+func (*StepRounds) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StepRounds) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *StepRounds) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *StepRounds) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *StepRounds) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
 // JournalRequest stores entries of a running step.
 type JournalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1957,7 +2219,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2231,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2244,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JournalRequest) GetSessionId() string {
@@ -2029,7 +2291,7 @@ type JournalResponse struct {
 
 func (x *JournalResponse) Reset() {
 	*x = JournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2303,7 @@ func (x *JournalResponse) String() string {
 func (*JournalResponse) ProtoMessage() {}
 
 func (x *JournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2316,7 @@ func (x *JournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
 func (*JournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
 }
 
 // LoadJournalRequest asks for the entries of a running step.
@@ -2076,7 +2338,7 @@ type LoadJournalRequest struct {
 
 func (x *LoadJournalRequest) Reset() {
 	*x = LoadJournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2350,7 @@ func (x *LoadJournalRequest) String() string {
 func (*LoadJournalRequest) ProtoMessage() {}
 
 func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2363,7 @@ func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalRequest.ProtoReflect.Descriptor instead.
 func (*LoadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LoadJournalRequest) GetSessionId() string {
@@ -2150,7 +2412,7 @@ type LoadJournalResponse struct {
 
 func (x *LoadJournalResponse) Reset() {
 	*x = LoadJournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2424,7 @@ func (x *LoadJournalResponse) String() string {
 func (*LoadJournalResponse) ProtoMessage() {}
 
 func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2437,7 @@ func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalResponse.ProtoReflect.Descriptor instead.
 func (*LoadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
@@ -2200,7 +2462,7 @@ type MemoryServiceListSessionsRequest struct {
 
 func (x *MemoryServiceListSessionsRequest) Reset() {
 	*x = MemoryServiceListSessionsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2474,7 @@ func (x *MemoryServiceListSessionsRequest) String() string {
 func (*MemoryServiceListSessionsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2487,7 @@ func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MemoryServiceListSessionsRequest) GetUserId() string {
@@ -2262,7 +2524,7 @@ type MemoryServiceListSessionsResponse struct {
 
 func (x *MemoryServiceListSessionsResponse) Reset() {
 	*x = MemoryServiceListSessionsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2536,7 @@ func (x *MemoryServiceListSessionsResponse) String() string {
 func (*MemoryServiceListSessionsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2549,7 @@ func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MemoryServiceListSessionsResponse) GetSessions() []*Session {
@@ -2326,7 +2588,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2600,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2613,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateSessionRequest) GetSessionId() string {
@@ -2407,7 +2669,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2681,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2694,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateSessionResponse) GetSession() *Session {
@@ -2461,7 +2723,7 @@ type MemoryServiceCompactSessionRequest struct {
 
 func (x *MemoryServiceCompactSessionRequest) Reset() {
 	*x = MemoryServiceCompactSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2735,7 @@ func (x *MemoryServiceCompactSessionRequest) String() string {
 func (*MemoryServiceCompactSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2748,7 @@ func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceCompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MemoryServiceCompactSessionRequest) GetSessionId() string {
@@ -2528,7 +2790,7 @@ type MemoryServiceCompactSessionResponse struct {
 
 func (x *MemoryServiceCompactSessionResponse) Reset() {
 	*x = MemoryServiceCompactSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2802,7 @@ func (x *MemoryServiceCompactSessionResponse) String() string {
 func (*MemoryServiceCompactSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2815,7 @@ func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use MemoryServiceCompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
@@ -2582,7 +2844,7 @@ type Compaction struct {
 
 func (x *Compaction) Reset() {
 	*x = Compaction{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2856,7 @@ func (x *Compaction) String() string {
 func (*Compaction) ProtoMessage() {}
 
 func (x *Compaction) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2869,7 @@ func (x *Compaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compaction.ProtoReflect.Descriptor instead.
 func (*Compaction) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Compaction) GetFirst() int64 {
@@ -2656,7 +2918,7 @@ type MemoryServiceClearSessionRequest struct {
 
 func (x *MemoryServiceClearSessionRequest) Reset() {
 	*x = MemoryServiceClearSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2930,7 @@ func (x *MemoryServiceClearSessionRequest) String() string {
 func (*MemoryServiceClearSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2943,7 @@ func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MemoryServiceClearSessionRequest) GetSessionId() string {
@@ -2700,7 +2962,7 @@ type MemoryServiceClearSessionResponse struct {
 
 func (x *MemoryServiceClearSessionResponse) Reset() {
 	*x = MemoryServiceClearSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2974,7 @@ func (x *MemoryServiceClearSessionResponse) String() string {
 func (*MemoryServiceClearSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2987,7 @@ func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
 }
 
 // MemoryServiceDeleteSessionRequest removes a session.
@@ -2739,7 +3001,7 @@ type MemoryServiceDeleteSessionRequest struct {
 
 func (x *MemoryServiceDeleteSessionRequest) Reset() {
 	*x = MemoryServiceDeleteSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3013,7 @@ func (x *MemoryServiceDeleteSessionRequest) String() string {
 func (*MemoryServiceDeleteSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3026,7 @@ func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceDeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
@@ -2785,7 +3047,7 @@ type MemoryServiceDeleteSessionResponse struct {
 
 func (x *MemoryServiceDeleteSessionResponse) Reset() {
 	*x = MemoryServiceDeleteSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +3059,7 @@ func (x *MemoryServiceDeleteSessionResponse) String() string {
 func (*MemoryServiceDeleteSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +3072,7 @@ func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryServiceDeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -2835,7 +3097,7 @@ type SearchMemoryRequest struct {
 
 func (x *SearchMemoryRequest) Reset() {
 	*x = SearchMemoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +3109,7 @@ func (x *SearchMemoryRequest) String() string {
 func (*SearchMemoryRequest) ProtoMessage() {}
 
 func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +3122,7 @@ func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SearchMemoryRequest) GetUserId() string {
@@ -2899,7 +3161,7 @@ type MemoryHit struct {
 
 func (x *MemoryHit) Reset() {
 	*x = MemoryHit{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3173,7 @@ func (x *MemoryHit) String() string {
 func (*MemoryHit) ProtoMessage() {}
 
 func (x *MemoryHit) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3186,7 @@ func (x *MemoryHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHit.ProtoReflect.Descriptor instead.
 func (*MemoryHit) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemoryHit) GetSessionId() string {
@@ -2959,7 +3221,7 @@ type SearchMemoryResponse struct {
 
 func (x *SearchMemoryResponse) Reset() {
 	*x = SearchMemoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3233,7 @@ func (x *SearchMemoryResponse) String() string {
 func (*SearchMemoryResponse) ProtoMessage() {}
 
 func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3246,7 @@ func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SearchMemoryResponse) GetHits() []*MemoryHit {
@@ -3005,7 +3267,7 @@ type MemoryServiceGetStateRequest struct {
 
 func (x *MemoryServiceGetStateRequest) Reset() {
 	*x = MemoryServiceGetStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3279,7 @@ func (x *MemoryServiceGetStateRequest) String() string {
 func (*MemoryServiceGetStateRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3292,7 @@ func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MemoryServiceGetStateRequest) GetSessionId() string {
@@ -3056,7 +3318,7 @@ type MemoryServiceGetStateResponse struct {
 
 func (x *MemoryServiceGetStateResponse) Reset() {
 	*x = MemoryServiceGetStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3330,7 @@ func (x *MemoryServiceGetStateResponse) String() string {
 func (*MemoryServiceGetStateResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3343,7 @@ func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MemoryServiceGetStateResponse) GetValues() map[string]string {
@@ -3129,7 +3391,7 @@ type UpdateStateRequest struct {
 
 func (x *UpdateStateRequest) Reset() {
 	*x = UpdateStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3403,7 @@ func (x *UpdateStateRequest) String() string {
 func (*UpdateStateRequest) ProtoMessage() {}
 
 func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3416,7 @@ func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UpdateStateRequest) GetSessionId() string {
@@ -3210,7 +3472,7 @@ type UpdateStateResponse struct {
 
 func (x *UpdateStateResponse) Reset() {
 	*x = UpdateStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3484,7 @@ func (x *UpdateStateResponse) String() string {
 func (*UpdateStateResponse) ProtoMessage() {}
 
 func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3497,7 @@ func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UpdateStateResponse) GetRevision() int64 {
@@ -3268,7 +3530,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3542,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3555,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Artifact) GetName() string {
@@ -3361,7 +3623,7 @@ type PutArtifactRequest struct {
 
 func (x *PutArtifactRequest) Reset() {
 	*x = PutArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3635,7 @@ func (x *PutArtifactRequest) String() string {
 func (*PutArtifactRequest) ProtoMessage() {}
 
 func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3648,7 @@ func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactRequest.ProtoReflect.Descriptor instead.
 func (*PutArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PutArtifactRequest) GetItem() isPutArtifactRequest_Item {
@@ -3449,7 +3711,7 @@ type PutArtifactHeader struct {
 
 func (x *PutArtifactHeader) Reset() {
 	*x = PutArtifactHeader{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3723,7 @@ func (x *PutArtifactHeader) String() string {
 func (*PutArtifactHeader) ProtoMessage() {}
 
 func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3736,7 @@ func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactHeader.ProtoReflect.Descriptor instead.
 func (*PutArtifactHeader) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutArtifactHeader) GetSessionId() string {
@@ -3521,7 +3783,7 @@ type PutArtifactResponse struct {
 
 func (x *PutArtifactResponse) Reset() {
 	*x = PutArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3795,7 @@ func (x *PutArtifactResponse) String() string {
 func (*PutArtifactResponse) ProtoMessage() {}
 
 func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3808,7 @@ func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactResponse.ProtoReflect.Descriptor instead.
 func (*PutArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutArtifactResponse) GetItem() isPutArtifactResponse_Item {
@@ -3609,7 +3871,7 @@ type MemoryServiceGetArtifactRequest struct {
 
 func (x *MemoryServiceGetArtifactRequest) Reset() {
 	*x = MemoryServiceGetArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3883,7 @@ func (x *MemoryServiceGetArtifactRequest) String() string {
 func (*MemoryServiceGetArtifactRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3896,7 @@ func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MemoryServiceGetArtifactRequest) GetSessionId() string {
@@ -3681,7 +3943,7 @@ type MemoryServiceGetArtifactResponse struct {
 
 func (x *MemoryServiceGetArtifactResponse) Reset() {
 	*x = MemoryServiceGetArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3955,7 @@ func (x *MemoryServiceGetArtifactResponse) String() string {
 func (*MemoryServiceGetArtifactResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3968,7 @@ func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MemoryServiceGetArtifactResponse) GetItem() isMemoryServiceGetArtifactResponse_Item {
@@ -3763,7 +4025,7 @@ type MemoryServiceListArtifactsRequest struct {
 
 func (x *MemoryServiceListArtifactsRequest) Reset() {
 	*x = MemoryServiceListArtifactsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +4037,7 @@ func (x *MemoryServiceListArtifactsRequest) String() string {
 func (*MemoryServiceListArtifactsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +4050,7 @@ func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MemoryServiceListArtifactsRequest) GetSessionId() string {
@@ -3809,7 +4071,7 @@ type MemoryServiceListArtifactsResponse struct {
 
 func (x *MemoryServiceListArtifactsResponse) Reset() {
 	*x = MemoryServiceListArtifactsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +4083,7 @@ func (x *MemoryServiceListArtifactsResponse) String() string {
 func (*MemoryServiceListArtifactsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +4096,7 @@ func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemoryServiceListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3863,7 +4125,7 @@ type DeleteArtifactRequest struct {
 
 func (x *DeleteArtifactRequest) Reset() {
 	*x = DeleteArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4137,7 @@ func (x *DeleteArtifactRequest) String() string {
 func (*DeleteArtifactRequest) ProtoMessage() {}
 
 func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4150,7 @@ func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactRequest.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteArtifactRequest) GetSessionId() string {
@@ -3935,7 +4197,7 @@ type DeleteArtifactResponse struct {
 
 func (x *DeleteArtifactResponse) Reset() {
 	*x = DeleteArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3947,7 +4209,7 @@ func (x *DeleteArtifactResponse) String() string {
 func (*DeleteArtifactResponse) ProtoMessage() {}
 
 func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3960,7 +4222,7 @@ func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactResponse.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
 }
 
 // GetRecordingRequest asks for the recording of a finished step.
@@ -3980,7 +4242,7 @@ type GetRecordingRequest struct {
 
 func (x *GetRecordingRequest) Reset() {
 	*x = GetRecordingRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4254,7 @@ func (x *GetRecordingRequest) String() string {
 func (*GetRecordingRequest) ProtoMessage() {}
 
 func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4267,7 @@ func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingRequest.ProtoReflect.Descriptor instead.
 func (*GetRecordingRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetRecordingRequest) GetSessionId() string {
@@ -4048,7 +4310,7 @@ type GetRecordingResponse struct {
 
 func (x *GetRecordingResponse) Reset() {
 	*x = GetRecordingResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4322,7 @@ func (x *GetRecordingResponse) String() string {
 func (*GetRecordingResponse) ProtoMessage() {}
 
 func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4335,7 @@ func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingResponse.ProtoReflect.Descriptor instead.
 func (*GetRecordingResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
@@ -4098,7 +4360,7 @@ type Config struct {
 
 func (x *Config) Reset() {
 	*x = Config{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4372,7 @@ func (x *Config) String() string {
 func (*Config) ProtoMessage() {}
 
 func (x *Config) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4385,7 @@ func (x *Config) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Config.ProtoReflect.Descriptor instead.
 func (*Config) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Config) GetVersion() int64 {
@@ -4158,7 +4420,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4432,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4445,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetConfigRequest) GetAgent() string {
@@ -4204,7 +4466,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4478,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4491,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetConfigResponse) GetConfig() *Config {
@@ -4257,7 +4519,7 @@ type PutConfigRequest struct {
 
 func (x *PutConfigRequest) Reset() {
 	*x = PutConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4531,7 @@ func (x *PutConfigRequest) String() string {
 func (*PutConfigRequest) ProtoMessage() {}
 
 func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4544,7 @@ func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigRequest.ProtoReflect.Descriptor instead.
 func (*PutConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PutConfigRequest) GetAgent() string {
@@ -4324,7 +4586,7 @@ type PutConfigResponse struct {
 
 func (x *PutConfigResponse) Reset() {
 	*x = PutConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4598,7 @@ func (x *PutConfigResponse) String() string {
 func (*PutConfigResponse) ProtoMessage() {}
 
 func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4611,7 @@ func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigResponse.ProtoReflect.Descriptor instead.
 func (*PutConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutConfigResponse) GetConfig() *Config {
@@ -4370,7 +4632,7 @@ type MemoryServiceEraseUserRequest struct {
 
 func (x *MemoryServiceEraseUserRequest) Reset() {
 	*x = MemoryServiceEraseUserRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4382,7 +4644,7 @@ func (x *MemoryServiceEraseUserRequest) String() string {
 func (*MemoryServiceEraseUserRequest) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4395,7 +4657,7 @@ func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MemoryServiceEraseUserRequest) GetUserId() string {
@@ -4419,7 +4681,7 @@ type MemoryServiceEraseUserResponse struct {
 
 func (x *MemoryServiceEraseUserResponse) Reset() {
 	*x = MemoryServiceEraseUserResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4693,7 @@ func (x *MemoryServiceEraseUserResponse) String() string {
 func (*MemoryServiceEraseUserResponse) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4706,7 @@ func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MemoryServiceEraseUserResponse) GetSessionIds() []string {
@@ -4537,14 +4799,15 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xef\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
 	"\ahistory\x18\x03 \x03(\v2\x12.troupe.v1.MessageR\ahistory\x128\n" +
 	"\n" +
-	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x1a\n" +
-	"\brecorded\x180 \x01(\bR\brecorded\"\xc9\x04\n" +
+	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x16\n" +
+	"\x06agents\x18\x05 \x03(\tR\x06agents\x12\x1a\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\"\x85\x05\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4554,12 +4817,16 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\bmessages\x18\x05 \x03(\v2\x12.troupe.v1.MessageB\b\xbaH\x05\x92\x01\x02\x10@R\bmessages\x125\n" +
 	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
 	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +
-	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x12<\n" +
+	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x12:\n" +
+	"\x06rounds\x18\t \x03(\v2\x17.troupe.v1.RoundMessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06rounds\x12<\n" +
 	"\ajournal\x180 \x03(\v2\x17.troupe.v1.JournalEntryB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\ajournal\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\fRoundMessage\x124\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.troupe.v1.MessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12!\n" +
+	"\x05entry\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x05entry\"9\n" +
 	"\x12CommitStepResponse\x12#\n" +
 	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\x98\x02\n" +
 	"\x0fFailTurnRequest\x12;\n" +
@@ -4614,7 +4881,20 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12(\n" +
 	"\n" +
 	"step_input\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\tstepInput\x12'\n" +
-	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x82\x02\n" +
+	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x8e\x01\n" +
+	"\x11LoadRoundsRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1f\n" +
+	"\x05agent\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1b\n" +
+	"\x04from\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04from\"A\n" +
+	"\x12LoadRoundsResponse\x12+\n" +
+	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepRoundsR\x05steps\"z\n" +
+	"\n" +
+	"StepRounds\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x05R\x04step\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\x12.\n" +
+	"\bmessages\x18\x04 \x03(\v2\x12.troupe.v1.MessageR\bmessages\"\x82\x02\n" +
 	"\x0eJournalRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4845,13 +5125,15 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
 	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
 	"\x1bCOMPACTION_STRATEGY_SUMMARY\x10\x02\x12$\n" +
-	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\x8b\x11\n" +
+	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\xd6\x11\n" +
 	"\rMemoryService\x12F\n" +
 	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12F\n" +
 	"\tRenewTurn\x12\x1b.troupe.v1.RenewTurnRequest\x1a\x1c.troupe.v1.RenewTurnResponse\x12L\n" +
 	"\vReleaseTurn\x12\x1d.troupe.v1.ReleaseTurnRequest\x1a\x1e.troupe.v1.ReleaseTurnResponse\x12@\n" +
 	"\aJournal\x12\x19.troupe.v1.JournalRequest\x1a\x1a.troupe.v1.JournalResponse\x12L\n" +
-	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12O\n" +
+	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12I\n" +
+	"\n" +
+	"LoadRounds\x12\x1c.troupe.v1.LoadRoundsRequest\x1a\x1d.troupe.v1.LoadRoundsResponse\x12O\n" +
 	"\fGetRecording\x12\x1e.troupe.v1.GetRecordingRequest\x1a\x1f.troupe.v1.GetRecordingResponse\x12I\n" +
 	"\n" +
 	"CommitStep\x12\x1c.troupe.v1.CommitStepRequest\x1a\x1d.troupe.v1.CommitStepResponse\x12C\n" +
@@ -4890,7 +5172,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -4904,203 +5186,213 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*SessionCopy)(nil),                         // 9: troupe.v1.SessionCopy
 	(*BeginTurnResponse)(nil),                   // 10: troupe.v1.BeginTurnResponse
 	(*CommitStepRequest)(nil),                   // 11: troupe.v1.CommitStepRequest
-	(*CommitStepResponse)(nil),                  // 12: troupe.v1.CommitStepResponse
-	(*FailTurnRequest)(nil),                     // 13: troupe.v1.FailTurnRequest
-	(*FailTurnResponse)(nil),                    // 14: troupe.v1.FailTurnResponse
-	(*LoadHistoryRequest)(nil),                  // 15: troupe.v1.LoadHistoryRequest
-	(*LoadHistoryResponse)(nil),                 // 16: troupe.v1.LoadHistoryResponse
-	(*MemoryServiceGetSessionRequest)(nil),      // 17: troupe.v1.MemoryServiceGetSessionRequest
-	(*MemoryServiceGetSessionResponse)(nil),     // 18: troupe.v1.MemoryServiceGetSessionResponse
-	(*RenewTurnRequest)(nil),                    // 19: troupe.v1.RenewTurnRequest
-	(*RenewTurnResponse)(nil),                   // 20: troupe.v1.RenewTurnResponse
-	(*ReleaseTurnRequest)(nil),                  // 21: troupe.v1.ReleaseTurnRequest
-	(*ReleaseTurnResponse)(nil),                 // 22: troupe.v1.ReleaseTurnResponse
-	(*JournalEntry)(nil),                        // 23: troupe.v1.JournalEntry
-	(*JournalRequest)(nil),                      // 24: troupe.v1.JournalRequest
-	(*JournalResponse)(nil),                     // 25: troupe.v1.JournalResponse
-	(*LoadJournalRequest)(nil),                  // 26: troupe.v1.LoadJournalRequest
-	(*LoadJournalResponse)(nil),                 // 27: troupe.v1.LoadJournalResponse
-	(*MemoryServiceListSessionsRequest)(nil),    // 28: troupe.v1.MemoryServiceListSessionsRequest
-	(*MemoryServiceListSessionsResponse)(nil),   // 29: troupe.v1.MemoryServiceListSessionsResponse
-	(*UpdateSessionRequest)(nil),                // 30: troupe.v1.UpdateSessionRequest
-	(*UpdateSessionResponse)(nil),               // 31: troupe.v1.UpdateSessionResponse
-	(*MemoryServiceCompactSessionRequest)(nil),  // 32: troupe.v1.MemoryServiceCompactSessionRequest
-	(*MemoryServiceCompactSessionResponse)(nil), // 33: troupe.v1.MemoryServiceCompactSessionResponse
-	(*Compaction)(nil),                          // 34: troupe.v1.Compaction
-	(*MemoryServiceClearSessionRequest)(nil),    // 35: troupe.v1.MemoryServiceClearSessionRequest
-	(*MemoryServiceClearSessionResponse)(nil),   // 36: troupe.v1.MemoryServiceClearSessionResponse
-	(*MemoryServiceDeleteSessionRequest)(nil),   // 37: troupe.v1.MemoryServiceDeleteSessionRequest
-	(*MemoryServiceDeleteSessionResponse)(nil),  // 38: troupe.v1.MemoryServiceDeleteSessionResponse
-	(*SearchMemoryRequest)(nil),                 // 39: troupe.v1.SearchMemoryRequest
-	(*MemoryHit)(nil),                           // 40: troupe.v1.MemoryHit
-	(*SearchMemoryResponse)(nil),                // 41: troupe.v1.SearchMemoryResponse
-	(*MemoryServiceGetStateRequest)(nil),        // 42: troupe.v1.MemoryServiceGetStateRequest
-	(*MemoryServiceGetStateResponse)(nil),       // 43: troupe.v1.MemoryServiceGetStateResponse
-	(*UpdateStateRequest)(nil),                  // 44: troupe.v1.UpdateStateRequest
-	(*UpdateStateResponse)(nil),                 // 45: troupe.v1.UpdateStateResponse
-	(*Artifact)(nil),                            // 46: troupe.v1.Artifact
-	(*PutArtifactRequest)(nil),                  // 47: troupe.v1.PutArtifactRequest
-	(*PutArtifactHeader)(nil),                   // 48: troupe.v1.PutArtifactHeader
-	(*PutArtifactResponse)(nil),                 // 49: troupe.v1.PutArtifactResponse
-	(*MemoryServiceGetArtifactRequest)(nil),     // 50: troupe.v1.MemoryServiceGetArtifactRequest
-	(*MemoryServiceGetArtifactResponse)(nil),    // 51: troupe.v1.MemoryServiceGetArtifactResponse
-	(*MemoryServiceListArtifactsRequest)(nil),   // 52: troupe.v1.MemoryServiceListArtifactsRequest
-	(*MemoryServiceListArtifactsResponse)(nil),  // 53: troupe.v1.MemoryServiceListArtifactsResponse
-	(*DeleteArtifactRequest)(nil),               // 54: troupe.v1.DeleteArtifactRequest
-	(*DeleteArtifactResponse)(nil),              // 55: troupe.v1.DeleteArtifactResponse
-	(*GetRecordingRequest)(nil),                 // 56: troupe.v1.GetRecordingRequest
-	(*GetRecordingResponse)(nil),                // 57: troupe.v1.GetRecordingResponse
-	(*Config)(nil),                              // 58: troupe.v1.Config
-	(*GetConfigRequest)(nil),                    // 59: troupe.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),                   // 60: troupe.v1.GetConfigResponse
-	(*PutConfigRequest)(nil),                    // 61: troupe.v1.PutConfigRequest
-	(*PutConfigResponse)(nil),                   // 62: troupe.v1.PutConfigResponse
-	(*MemoryServiceEraseUserRequest)(nil),       // 63: troupe.v1.MemoryServiceEraseUserRequest
-	(*MemoryServiceEraseUserResponse)(nil),      // 64: troupe.v1.MemoryServiceEraseUserResponse
-	nil,                                         // 65: troupe.v1.Session.MetadataEntry
-	nil,                                         // 66: troupe.v1.SessionCopy.StateEntry
-	nil,                                         // 67: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 68: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 69: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 70: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 71: troupe.v1.UpdateStateRequest.DeltaEntry
-	nil,                                         // 72: troupe.v1.Config.ValuesEntry
-	nil,                                         // 73: troupe.v1.PutConfigRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 74: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 75: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 76: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 77: troupe.v1.StepResult
-	(*Failure)(nil),                             // 78: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 79: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 80: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 81: google.protobuf.Duration
-	(*Usage)(nil),                               // 82: troupe.v1.Usage
-	(ToolStatus)(0),                             // 83: troupe.v1.ToolStatus
-	(*ErasureReceipt)(nil),                      // 84: troupe.v1.ErasureReceipt
-	(ConfigProtocol)(0),                         // 85: troupe.v1.ConfigProtocol
+	(*RoundMessage)(nil),                        // 12: troupe.v1.RoundMessage
+	(*CommitStepResponse)(nil),                  // 13: troupe.v1.CommitStepResponse
+	(*FailTurnRequest)(nil),                     // 14: troupe.v1.FailTurnRequest
+	(*FailTurnResponse)(nil),                    // 15: troupe.v1.FailTurnResponse
+	(*LoadHistoryRequest)(nil),                  // 16: troupe.v1.LoadHistoryRequest
+	(*LoadHistoryResponse)(nil),                 // 17: troupe.v1.LoadHistoryResponse
+	(*MemoryServiceGetSessionRequest)(nil),      // 18: troupe.v1.MemoryServiceGetSessionRequest
+	(*MemoryServiceGetSessionResponse)(nil),     // 19: troupe.v1.MemoryServiceGetSessionResponse
+	(*RenewTurnRequest)(nil),                    // 20: troupe.v1.RenewTurnRequest
+	(*RenewTurnResponse)(nil),                   // 21: troupe.v1.RenewTurnResponse
+	(*ReleaseTurnRequest)(nil),                  // 22: troupe.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),                 // 23: troupe.v1.ReleaseTurnResponse
+	(*JournalEntry)(nil),                        // 24: troupe.v1.JournalEntry
+	(*LoadRoundsRequest)(nil),                   // 25: troupe.v1.LoadRoundsRequest
+	(*LoadRoundsResponse)(nil),                  // 26: troupe.v1.LoadRoundsResponse
+	(*StepRounds)(nil),                          // 27: troupe.v1.StepRounds
+	(*JournalRequest)(nil),                      // 28: troupe.v1.JournalRequest
+	(*JournalResponse)(nil),                     // 29: troupe.v1.JournalResponse
+	(*LoadJournalRequest)(nil),                  // 30: troupe.v1.LoadJournalRequest
+	(*LoadJournalResponse)(nil),                 // 31: troupe.v1.LoadJournalResponse
+	(*MemoryServiceListSessionsRequest)(nil),    // 32: troupe.v1.MemoryServiceListSessionsRequest
+	(*MemoryServiceListSessionsResponse)(nil),   // 33: troupe.v1.MemoryServiceListSessionsResponse
+	(*UpdateSessionRequest)(nil),                // 34: troupe.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),               // 35: troupe.v1.UpdateSessionResponse
+	(*MemoryServiceCompactSessionRequest)(nil),  // 36: troupe.v1.MemoryServiceCompactSessionRequest
+	(*MemoryServiceCompactSessionResponse)(nil), // 37: troupe.v1.MemoryServiceCompactSessionResponse
+	(*Compaction)(nil),                          // 38: troupe.v1.Compaction
+	(*MemoryServiceClearSessionRequest)(nil),    // 39: troupe.v1.MemoryServiceClearSessionRequest
+	(*MemoryServiceClearSessionResponse)(nil),   // 40: troupe.v1.MemoryServiceClearSessionResponse
+	(*MemoryServiceDeleteSessionRequest)(nil),   // 41: troupe.v1.MemoryServiceDeleteSessionRequest
+	(*MemoryServiceDeleteSessionResponse)(nil),  // 42: troupe.v1.MemoryServiceDeleteSessionResponse
+	(*SearchMemoryRequest)(nil),                 // 43: troupe.v1.SearchMemoryRequest
+	(*MemoryHit)(nil),                           // 44: troupe.v1.MemoryHit
+	(*SearchMemoryResponse)(nil),                // 45: troupe.v1.SearchMemoryResponse
+	(*MemoryServiceGetStateRequest)(nil),        // 46: troupe.v1.MemoryServiceGetStateRequest
+	(*MemoryServiceGetStateResponse)(nil),       // 47: troupe.v1.MemoryServiceGetStateResponse
+	(*UpdateStateRequest)(nil),                  // 48: troupe.v1.UpdateStateRequest
+	(*UpdateStateResponse)(nil),                 // 49: troupe.v1.UpdateStateResponse
+	(*Artifact)(nil),                            // 50: troupe.v1.Artifact
+	(*PutArtifactRequest)(nil),                  // 51: troupe.v1.PutArtifactRequest
+	(*PutArtifactHeader)(nil),                   // 52: troupe.v1.PutArtifactHeader
+	(*PutArtifactResponse)(nil),                 // 53: troupe.v1.PutArtifactResponse
+	(*MemoryServiceGetArtifactRequest)(nil),     // 54: troupe.v1.MemoryServiceGetArtifactRequest
+	(*MemoryServiceGetArtifactResponse)(nil),    // 55: troupe.v1.MemoryServiceGetArtifactResponse
+	(*MemoryServiceListArtifactsRequest)(nil),   // 56: troupe.v1.MemoryServiceListArtifactsRequest
+	(*MemoryServiceListArtifactsResponse)(nil),  // 57: troupe.v1.MemoryServiceListArtifactsResponse
+	(*DeleteArtifactRequest)(nil),               // 58: troupe.v1.DeleteArtifactRequest
+	(*DeleteArtifactResponse)(nil),              // 59: troupe.v1.DeleteArtifactResponse
+	(*GetRecordingRequest)(nil),                 // 60: troupe.v1.GetRecordingRequest
+	(*GetRecordingResponse)(nil),                // 61: troupe.v1.GetRecordingResponse
+	(*Config)(nil),                              // 62: troupe.v1.Config
+	(*GetConfigRequest)(nil),                    // 63: troupe.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                   // 64: troupe.v1.GetConfigResponse
+	(*PutConfigRequest)(nil),                    // 65: troupe.v1.PutConfigRequest
+	(*PutConfigResponse)(nil),                   // 66: troupe.v1.PutConfigResponse
+	(*MemoryServiceEraseUserRequest)(nil),       // 67: troupe.v1.MemoryServiceEraseUserRequest
+	(*MemoryServiceEraseUserResponse)(nil),      // 68: troupe.v1.MemoryServiceEraseUserResponse
+	nil,                                         // 69: troupe.v1.Session.MetadataEntry
+	nil,                                         // 70: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 71: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 72: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 73: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 74: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 75: troupe.v1.UpdateStateRequest.DeltaEntry
+	nil,                                         // 76: troupe.v1.Config.ValuesEntry
+	nil,                                         // 77: troupe.v1.PutConfigRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 78: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 79: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 80: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 81: troupe.v1.StepResult
+	(*Failure)(nil),                             // 82: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 83: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 84: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 85: google.protobuf.Duration
+	(*Usage)(nil),                               // 86: troupe.v1.Usage
+	(ToolStatus)(0),                             // 87: troupe.v1.ToolStatus
+	(*ErasureReceipt)(nil),                      // 88: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 89: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	74, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	74, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	65, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	75, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	76, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	77, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	78, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	79, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	80, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	81, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	79, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	77, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	78, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	78, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	69, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	79, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	80, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	81, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	82, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	83, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	84, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	85, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	83, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	81, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	81, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
-	80, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	80, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
-	66, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	85, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	84, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	84, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
+	70, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
 	1,  // 18: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
 	7,  // 19: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	80, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	81, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	80, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	77, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	76, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	67, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	23, // 26: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	76, // 27: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	78, // 28: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 29: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	80, // 30: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 31: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	81, // 32: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 33: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 34: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	80, // 35: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	82, // 36: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	83, // 37: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	23, // 38: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	23, // 39: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 40: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 41: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	68, // 42: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 43: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 44: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	34, // 45: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	84, // 46: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	80, // 47: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	40, // 48: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	69, // 49: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	70, // 50: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	71, // 51: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	74, // 52: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	48, // 53: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	46, // 54: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	46, // 55: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 56: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 57: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	23, // 58: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	72, // 59: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	85, // 60: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	58, // 61: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	85, // 62: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	73, // 63: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	58, // 64: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	84, // 65: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,  // 66: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	19, // 67: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	21, // 68: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	24, // 69: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	26, // 70: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	56, // 71: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	11, // 72: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	13, // 73: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	15, // 74: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	17, // 75: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	28, // 76: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	30, // 77: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	32, // 78: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	35, // 79: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	37, // 80: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	39, // 81: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	42, // 82: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	44, // 83: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	47, // 84: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	50, // 85: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	52, // 86: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	54, // 87: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	59, // 88: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	61, // 89: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	63, // 90: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	10, // 91: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	20, // 92: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	22, // 93: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	25, // 94: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	27, // 95: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	57, // 96: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	12, // 97: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	14, // 98: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	16, // 99: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	18, // 100: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	29, // 101: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	31, // 102: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	33, // 103: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	36, // 104: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	38, // 105: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	41, // 106: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	43, // 107: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	45, // 108: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	49, // 109: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	51, // 110: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	53, // 111: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	55, // 112: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	60, // 113: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	62, // 114: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	64, // 115: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	91, // [91:116] is the sub-list for method output_type
-	66, // [66:91] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	84, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	85, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	84, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	81, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	80, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	71, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	12, // 26: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
+	24, // 27: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	84, // 28: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
+	80, // 29: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	82, // 30: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 31: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	84, // 32: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 33: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	85, // 34: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 35: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 36: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	84, // 37: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	86, // 38: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	87, // 39: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	27, // 40: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	84, // 41: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	24, // 42: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	24, // 43: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 44: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 45: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	72, // 46: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 47: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 48: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	38, // 49: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	88, // 50: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	84, // 51: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	44, // 52: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	73, // 53: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	74, // 54: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	75, // 55: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	78, // 56: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	52, // 57: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	50, // 58: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	50, // 59: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	50, // 60: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	50, // 61: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	24, // 62: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	76, // 63: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	89, // 64: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	62, // 65: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	89, // 66: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	77, // 67: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	62, // 68: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	88, // 69: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,  // 70: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	20, // 71: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	22, // 72: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	28, // 73: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	30, // 74: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	25, // 75: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	60, // 76: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	11, // 77: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	14, // 78: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	16, // 79: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	18, // 80: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	32, // 81: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	34, // 82: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	36, // 83: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	39, // 84: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	41, // 85: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	43, // 86: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	46, // 87: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	48, // 88: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	51, // 89: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	54, // 90: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	56, // 91: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	58, // 92: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	63, // 93: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	65, // 94: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	67, // 95: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	10, // 96: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	21, // 97: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	23, // 98: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	29, // 99: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	31, // 100: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	26, // 101: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	61, // 102: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	13, // 103: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	15, // 104: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	17, // 105: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	19, // 106: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	33, // 107: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	35, // 108: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	37, // 109: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	40, // 110: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	42, // 111: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	45, // 112: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	47, // 113: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	49, // 114: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	53, // 115: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	55, // 116: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	57, // 117: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	59, // 118: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	64, // 119: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	66, // 120: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	68, // 121: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	96, // [96:122] is the sub-list for method output_type
+	70, // [70:96] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -5112,16 +5404,16 @@ func file_troupe_v1_memory_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_memory_proto_msgTypes[38].OneofWrappers = []any{}
-	file_troupe_v1_memory_proto_msgTypes[41].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[42].OneofWrappers = []any{}
+	file_troupe_v1_memory_proto_msgTypes[45].OneofWrappers = []any{
 		(*PutArtifactRequest_Header)(nil),
 		(*PutArtifactRequest_Chunk)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[43].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[47].OneofWrappers = []any{
 		(*PutArtifactResponse_Offset)(nil),
 		(*PutArtifactResponse_Artifact)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[45].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[49].OneofWrappers = []any{
 		(*MemoryServiceGetArtifactResponse_Artifact)(nil),
 		(*MemoryServiceGetArtifactResponse_Chunk)(nil),
 	}
@@ -5131,7 +5423,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   68,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	MemoryService_ReleaseTurn_FullMethodName    = "/troupe.v1.MemoryService/ReleaseTurn"
 	MemoryService_Journal_FullMethodName        = "/troupe.v1.MemoryService/Journal"
 	MemoryService_LoadJournal_FullMethodName    = "/troupe.v1.MemoryService/LoadJournal"
+	MemoryService_LoadRounds_FullMethodName     = "/troupe.v1.MemoryService/LoadRounds"
 	MemoryService_GetRecording_FullMethodName   = "/troupe.v1.MemoryService/GetRecording"
 	MemoryService_CommitStep_FullMethodName     = "/troupe.v1.MemoryService/CommitStep"
 	MemoryService_FailTurn_FullMethodName       = "/troupe.v1.MemoryService/FailTurn"
@@ -77,6 +78,10 @@ type MemoryServiceClient interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(ctx context.Context, in *LoadJournalRequest, opts ...grpc.CallOption) (*LoadJournalResponse, error)
+	// LoadRounds returns the tool rounds of an agent in a session: what the agent's model saw in the
+	// steps that committed them, besides the messages of the session. It returns the latest steps,
+	// oldest first, at most 3 MiB of them. It fails with NOT_FOUND.
+	LoadRounds(ctx context.Context, in *LoadRoundsRequest, opts ...grpc.CallOption) (*LoadRoundsResponse, error)
 	// GetRecording returns journal entries of a finished step, as LoadJournal does, preceded by the
 	// input of the step under the number 0. The memory service keeps them only with --keep-journals;
 	// no entries means that there is no recording. It serves a replay and needs no epoch. It fails
@@ -213,6 +218,16 @@ func (c *memoryServiceClient) LoadJournal(ctx context.Context, in *LoadJournalRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LoadJournalResponse)
 	err := c.cc.Invoke(ctx, MemoryService_LoadJournal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) LoadRounds(ctx context.Context, in *LoadRoundsRequest, opts ...grpc.CallOption) (*LoadRoundsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoadRoundsResponse)
+	err := c.cc.Invoke(ctx, MemoryService_LoadRounds_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -462,6 +477,10 @@ type MemoryServiceServer interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error)
+	// LoadRounds returns the tool rounds of an agent in a session: what the agent's model saw in the
+	// steps that committed them, besides the messages of the session. It returns the latest steps,
+	// oldest first, at most 3 MiB of them. It fails with NOT_FOUND.
+	LoadRounds(context.Context, *LoadRoundsRequest) (*LoadRoundsResponse, error)
 	// GetRecording returns journal entries of a finished step, as LoadJournal does, preceded by the
 	// input of the step under the number 0. The memory service keeps them only with --keep-journals;
 	// no entries means that there is no recording. It serves a replay and needs no epoch. It fails
@@ -568,6 +587,9 @@ func (UnimplementedMemoryServiceServer) Journal(context.Context, *JournalRequest
 }
 func (UnimplementedMemoryServiceServer) LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LoadJournal not implemented")
+}
+func (UnimplementedMemoryServiceServer) LoadRounds(context.Context, *LoadRoundsRequest) (*LoadRoundsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LoadRounds not implemented")
 }
 func (UnimplementedMemoryServiceServer) GetRecording(context.Context, *GetRecordingRequest) (*GetRecordingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRecording not implemented")
@@ -736,6 +758,24 @@ func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServiceServer).LoadJournal(ctx, req.(*LoadJournalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_LoadRounds_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoadRoundsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).LoadRounds(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_LoadRounds_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).LoadRounds(ctx, req.(*LoadRoundsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1108,6 +1148,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LoadJournal",
 			Handler:    _MemoryService_LoadJournal_Handler,
+		},
+		{
+			MethodName: "LoadRounds",
+			Handler:    _MemoryService_LoadRounds_Handler,
 		},
 		{
 			MethodName: "GetRecording",

@@ -75,6 +75,15 @@ func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingReque
 	return &troupev1.GetRecordingResponse{Entries: wire.EntriesToProto(entries)}, nil
 }
 
+// LoadRounds implements troupev1.MemoryServiceServer.
+func (s *Server) LoadRounds(ctx context.Context, r *troupev1.LoadRoundsRequest) (*troupev1.LoadRoundsResponse, error) {
+	steps, err := s.store.LoadRounds(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAgent(), r.GetFrom())
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.LoadRoundsResponse{Steps: memorywire.StepRoundsToProto(steps)}, nil
+}
+
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
 	c := memorywire.CommitFromProto(tenant(ctx), r)
@@ -89,6 +98,11 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 	}
 	if err := checkEntries("memory.CommitStep", c.Journal); err != nil {
 		return nil, err
+	}
+	for _, r := range c.Rounds {
+		if err := checkSize("memory.CommitStep", "rounds", r.Message); err != nil {
+			return nil, err
+		}
 	}
 	last, err := s.store.CommitStep(ctx, c)
 	if err != nil {

@@ -169,6 +169,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	one := commit(1, session.OutcomeOpen, map[string]json.RawMessage{"key": json.RawMessage("1")})
 	costs("commit", 1, 1, one)
 	costs("commit again", 1, 0, one)
+	costs("load rounds, of which there are none", 1, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0)) })
 	costs("commit of app: state", 6, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
 	costs("update of app: state in the name of a turn", 4, 4, func() error {
 		return only(s.UpdateState(t.Context(), memory.StateUpdate{
@@ -255,10 +256,23 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("update", 1, 1, func() error {
 		return only(s.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Pause}))
 	})
+	require.NoError(t, begin("t12")())
+	require.NoError(t, record())
+	costs("commit with rounds", 1, 1, func() error {
+		return only(s.CommitStep(t.Context(), memory.Commit{
+			Ref: hold().Ref, TurnID: hold().TurnID, Epoch: hold().Epoch, Base: begun.Turn.Sequence, Outcome: session.OutcomeCompleted,
+			Result: execution.Result{Step: 1, Agent: "echo"},
+			Rounds: []memory.RoundMessage{{Message: conversation.User("a task")}, {Message: conversation.Assistant("echo", ""), Entry: 1}},
+		}))
+	})
+	costs("load rounds", 2, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0)) })
 	costs("list", 2, 0, func() error {
 		_, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 10})
 		return err
 	})
+	require.NoError(t, begin("t13")())
+	require.NoError(t, commit(1, session.OutcomeCompleted, nil)())
+	costs("compact with rounds", 5, 2, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
 	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })
 	costs("clear", 4, 1, func() error { return s.ClearSession(t.Context(), ref) })
 	costs("delete", 11, 5, func() error { return only(s.DeleteSession(t.Context(), ref)) })

@@ -24,14 +24,17 @@
 //	Record           1            1   (0 when all entries are stored)
 //	LoadJournal      1            0
 //	Recording        1            0
+//	LoadRounds       2            0   (1 without rounds, or when no journal has a part of them)
 //	LoadHistory      1            0
 //	GetSession       1            0   (2 trips when calls wait)
 //	ListSessions     2            0
 //	UpdateSession    1            1
 //	CompactSession   3            1   (+1 trip for each 100 messages after the first,
-//	                                  and one when calls wait; +4 and +1 when journals are kept)
-//	ClearSession     4            1   (+2 trips when journals are kept)
-//	DeleteSession    11           6   (+3 trips for each 500 turns after the first)
+//	                                  and one when calls wait; +4 and +1 when journals are kept;
+//	                                  +2 and +1 for each agent with rounds)
+//	ClearSession     4            1   (+2 trips when journals are kept, +1 for each agent with rounds)
+//	DeleteSession    11           6   (+3 trips for each 500 turns after the first, +1 for each agent
+//	                                  with rounds, and 1 and 1 for all of them)
 //	SearchMemory     1 + 1 for each 100 messages of a session (and 1 more for a worker)
 //	GetState         2            0   (1 without a user)
 //	UpdateState      1            1   (2 and 1 for app: and user:; 4 and 4 on behalf of a turn)
@@ -173,7 +176,7 @@ func (s *Store) Addr() string { return s.db.Addr() }
 var needs = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
 	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",
-	"xadd", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
+	"xadd", "xdel", "xlen", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }
 
 // Ping returns nil when Redis takes writes and permits every command that the service uses. An error that

@@ -27,6 +27,7 @@ type (
 	ofUser    interface{ GetUserId() string }
 	ofStep    interface{ GetStep() int32 }
 	ofResult  interface{ GetResult() *troupev1.StepResult } // has the step and the agent
+	ofAgent   interface{ GetAgent() string }
 )
 
 var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
@@ -95,6 +96,7 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	named, hasTurn := req.(ofTurn)
 	step, hasStep := req.(ofStep)
 	commit, hasResult := req.(ofResult)
+	agent, hasAgent := req.(ofAgent)
 	if hasResult {
 		step, hasStep = commit.GetResult(), true
 	}
@@ -116,6 +118,9 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 		return failure.New(failure.PolicySecurity, op, "only a replayed step may call this")
 	case hasStep && int(step.GetStep()) != turn.Step:
 		return failure.Newf(failure.PolicySecurity, op, "step: the credential is only for step %d of the turn", turn.Step).With("fields", "step")
+	case hasAgent && agent.GetAgent() != turn.Agent:
+		return failure.Newf(failure.PolicySecurity, op, "agent: the step belongs to agent %s and cannot read the history of another", turn.Agent).
+			With("fields", "agent")
 	case hasResult && commit.GetResult().GetAgent() != turn.Agent:
 		return failure.Newf(failure.PolicySecurity, op, "result.agent: the step belongs to agent %s and cannot answer for another", turn.Agent).
 			With("fields", "result.agent")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -120,6 +121,7 @@ func (d *DB) NewSession(ref session.Ref) *Session {
 		},
 		Position:  d.sessionsCreated,
 		TurnsByID: map[string]*Turn{},
+		Rounds:    map[string][]conversation.Rounds{},
 		Scope:     newScope(),
 		Artifacts: newArtifactSet(),
 	}

@@ -24,7 +24,8 @@ type Session struct {
 	Summary         string                 // summary of the removed messages
 	UntrustedSource string                 // gravest source of untrusted text in the session (empty means none)
 	TurnsByID       map[string]*Turn
-	Scope           *Scope // state without a prefix
+	Rounds          map[string][]conversation.Rounds // histories of the agents, by name, in the order of the commits
+	Scope           *Scope                           // state without a prefix
 	Artifacts       *ArtifactSet
 }
 
@@ -57,6 +58,19 @@ func (c *Session) Messages() []conversation.Message {
 	return append(all, c.Log...)
 }
 
+// AgentsWithRounds returns the names of the agents that have a history.
+func (c *Session) AgentsWithRounds() []string { return slices.Sorted(maps.Keys(c.Rounds)) }
+
+// DropRounds removes the rounds that follow a message up to the given sequence.
+func (c *Session) DropRounds(last int64) {
+	for agent, steps := range c.Rounds {
+		c.Rounds[agent] = slices.DeleteFunc(slices.Clone(steps), func(r conversation.Rounds) bool { return r.After <= last })
+		if len(c.Rounds[agent]) == 0 {
+			delete(c.Rounds, agent)
+		}
+	}
+}
+
 // MarkUntrusted remembers a source of untrusted text for the session (empty changes nothing).
 func (c *Session) MarkUntrusted(source string) {
 	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
@@ -83,8 +97,18 @@ func (d *DB) AppendMessages(c *Session, t *Turn, messages ...conversation.Messag
 
 // HasRoom reports whether the session has room for the messages.
 func (d *DB) HasRoom(c *Session, messages ...conversation.Message) bool {
-	return len(messages) == 0 ||
-		int64(len(c.Log)+len(messages)) <= d.MaxMessages && totalSize(c.Log)+totalSize(messages) <= d.MaxBytes
+	return len(messages) == 0 || d.HasRoomWithRounds(c, nil, messages...)
+}
+
+// HasRoomWithRounds reports whether the session has room for the messages and for the rounds of a step.
+func (d *DB) HasRoomWithRounds(c *Session, rounds []conversation.Message, messages ...conversation.Message) bool {
+	bytes := totalSize(c.Log) + totalSize(messages) + totalSize(rounds)
+	for _, steps := range c.Rounds {
+		for _, r := range steps {
+			bytes += totalSize(r.Messages)
+		}
+	}
+	return len(messages)+len(rounds) == 0 || int64(len(c.Log)+len(messages)) <= d.MaxMessages && bytes <= d.MaxBytes
 }
 
 func totalSize(messages []conversation.Message) int64 {

@@ -29,6 +29,7 @@ func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 		return db.BusyError(op, c)
 	}
 	c.Log, c.Summary, c.Summarized, c.UntrustedSource = nil, "", 0, ""
+	clear(c.Rounds)
 	c.Scope.Clear()
 	c.Artifacts.Clear()
 	c.DropPendingCalls()

@@ -84,6 +84,28 @@ func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, s
 	return nextPage(recording.Entries, from-1), nil
 }
 
+// LoadRounds implements memory.Journal.
+func (s *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	c, err := s.db.GetSession("memory.LoadRounds", ref)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(slices.Clone(c.Rounds[agent]), func(r conversation.Rounds) bool { return r.After < from })
+	bytes := 0
+	for i, r := range slices.Backward(all) { // the latest that fit
+		if bytes += r.Size(); bytes > memory.MaxWindowBytes {
+			all = all[i+1:]
+			break
+		}
+	}
+	slices.SortStableFunc(all, func(a, b conversation.Rounds) int {
+		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
+	})
+	return all, nil
+}
+
 // KeepRecording keeps the journal of a finished step, with the last entries that were not recorded before. It does
 // nothing if the store keeps no journals. The caller holds the lock.
 func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {

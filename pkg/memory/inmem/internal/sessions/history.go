@@ -51,6 +51,7 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	}
 	c.Log = slices.DeleteFunc(slices.Clone(c.Log), func(m conversation.Message) bool { return m.Sequence <= done.Last })
 	c.Summary, c.Summarized = done.Summary, done.Last
+	c.DropRounds(done.Last)
 	for _, t := range c.TurnsByID {
 		if t.StartSequence <= done.Last {
 			t.Recordings = nil

@@ -16,7 +16,7 @@ import (
 // BeginTurn implements memory.Turns.
 func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
-	if err := memory.CheckBegin(op, b); err != nil {
+	if err := b.Check(op); err != nil {
 		return memory.BeginResult{}, err
 	}
 	s.db.Lock()
@@ -167,6 +167,7 @@ func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.B
 	history := window(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
 		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.MarkUntrusted(t.UntrustedSource, history), KeepsJournals: s.db.KeepJournals > 0,
+		Agents: c.AgentsWithRounds(),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/storeerror"
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -18,10 +19,7 @@ import (
 // CommitStep implements memory.Turns.
 func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, error) {
 	const op = "memory.CommitStep"
-	if err := memory.CheckDelta(op, commit.State); err != nil {
-		return 0, err
-	}
-	if err := memory.CheckPending(op, commit); err != nil {
+	if err := commit.Check(op); err != nil {
 		return 0, err
 	}
 	s.db.Lock()
@@ -38,12 +36,33 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	deltas := splitByScope(commit.State)
-	if err := s.checkCommit(op, c, t, commit, deltas); err != nil {
+	made := commitParts{Commit: commit, deltas: splitByScope(commit.State)}
+	missing := 0
+	made.rounds, missing = resolveRounds(commit.Rounds, t.Journals[commit.Result.Step])
+	if err := s.checkCommit(op, c, t, made, missing); err != nil {
 		return 0, err
 	}
-	s.applyCommit(c, t, commit, deltas)
+	s.applyCommit(c, t, made)
 	return last, nil
+}
+
+// commitParts is a commit with its state by scope, and the messages of its rounds.
+type commitParts struct {
+	memory.Commit
+	deltas map[memory.Scope]delta
+	rounds []conversation.Message
+}
+
+// resolveRounds returns the messages of rounds, or the number of an entry that the journal lacks.
+func resolveRounds(rounds []memory.RoundMessage, journal []execution.Entry) (messages []conversation.Message, missing int) {
+	for _, r := range rounds {
+		m, ok := r.Resolve(journal)
+		if !ok {
+			return nil, r.Entry
+		}
+		messages = append(messages, m.WithoutData())
+	}
+	return messages, 0
 }
 
 // isRepeat reports whether the holder of this epoch has already made the same commit.
@@ -58,7 +77,7 @@ func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
 
 // checkCommit rejects a commit that conflicts with the turn or exceeds the limits. See memory.Turns for the modes
 // and their order.
-func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) error {
+func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit commitParts, missing int) error {
 	step := commit.Result.Step
 	switch {
 	case t.HasCommitted(step):
@@ -71,12 +90,14 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step",
 			c.ID, c.Sequence, commit.Base).
 			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
-	case !s.db.HasRoom(c, commit.Messages...):
+	case missing > 0:
+		return storeerror.MissingEntry(op, step, missing)
+	case !s.db.HasRoomWithRounds(c, commit.rounds, commit.Messages...):
 		return s.db.SessionFullError(op, c)
-	case deltas[memory.ScopeUser] != nil && c.User == "":
+	case commit.deltas[memory.ScopeUser] != nil && c.User == "":
 		return db.NoUserError(op, c)
 	}
-	for name, changes := range deltas {
+	for name, changes := range commit.deltas {
 		if !s.db.ScopeOf(commit.Ref, c, name).HasRoom(changes) {
 			return db.ScopeFullError(op, name)
 		}
@@ -85,15 +106,18 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 }
 
 // applyCommit stores a commit that checkCommit has accepted.
-func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit memory.Commit, deltas map[memory.Scope]delta) {
+func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 	s.db.AppendMessages(c, t, commit.Messages...)
 	c.MarkUntrusted(commit.UntrustedSource())
-	for name, changes := range deltas {
+	for name, changes := range commit.deltas {
 		s.db.ScopeOf(commit.Ref, c, name).Change(changes)
 	}
 	result := commit.Result
 	step := result.Step
-	t.Commits[step] = withoutStoreFields(commit)
+	t.Commits[step] = withoutStoreFields(commit.Commit)
+	if len(commit.rounds) > 0 {
+		c.Rounds[result.Agent] = append(c.Rounds[result.Agent], conversation.Rounds{Turn: t.Number, Step: step, After: commit.Base, Messages: commit.rounds})
+	}
 	result.Sequence = c.Sequence
 	t.Steps = append(t.Steps, result)
 	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })

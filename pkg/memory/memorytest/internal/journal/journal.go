@@ -16,7 +16,7 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(journalTests())
+	return fixture.Merge(journalTests(), roundsTests())
 }
 
 func journalTests() fixture.Tests {

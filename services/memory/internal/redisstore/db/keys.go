@@ -48,6 +48,9 @@ func JournalName(turnID string, step int) string {
 // WaitingJournalName is JournalName for a step that is written as <turn>:<step>.
 func WaitingJournalName(waiting string) string { return "jrnl:" + waiting }
 
+// RoundsName returns the name of the key that lists the tool rounds of an agent.
+func RoundsName(agent string) string { return "rounds:" + agent }
+
 // FenceArg returns the epoch of the caller in the form that turn.lua takes it: <epoch>, or <epoch>/<step>
 // when a worker calls in its step.
 func FenceArg(ctx context.Context, epoch int64) string {

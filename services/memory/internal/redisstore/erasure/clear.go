@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/contents"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 )
 
 //go:embed scripts/clear.lua
@@ -37,6 +38,11 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		if err != nil {
 			return err
 		}
+		rounds, err := e.journal.RoundKeys(ctx, op, ref, journal.ParseAgents(meta["agents"]))
+		if err != nil {
+			return err
+		}
+		journals = append(journals, rounds...)
 		keys := append([]string{at("meta"), at("out"), at("state"), at("log"), at("arts")}, journals...)
 		if waiting := meta["waiting"]; waiting != "" {
 			keys = append(keys, at(db.WaitingJournalName(waiting)))

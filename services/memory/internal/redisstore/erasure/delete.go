@@ -37,7 +37,7 @@ func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration)
 	}
 	switch mark := r.Fields(1); r.Status() {
 	case "ok": // also when an earlier deletion was cut off
-		return true, mark, e.FinishDeletion(ctx, op, ref, mark["user"])
+		return true, mark, e.FinishDeletion(ctx, op, ref, mark)
 	case "gone", "active":
 		return false, mark, nil
 	default:

@@ -43,9 +43,12 @@ func IsGone(meta map[string]string) bool { return meta["schema"] == "" && !IsUnf
 
 // FinishDeletion removes all remaining data of a deleted session except for its mark. No caller writes to the
 // session any more, so the list of keys that it reads is complete. It can be repeated after an interruption,
-// because the mark and its index entry are removed last.
-func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, user string) error {
+// because the mark and its index entry are removed last. The caller passes the mark.
+func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, mark map[string]string) error {
 	if err := e.outbox.Drain(ctx, ref); err != nil {
+		return err
+	}
+	if err := e.removeRounds(ctx, op, ref, journal.ParseAgents(mark["agents"])); err != nil {
 		return err
 	}
 	if err := e.removeTurns(ctx, op, ref); err != nil {
@@ -54,20 +57,38 @@ func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref,
 	if err := e.removeArtifacts(ctx, op, ref); err != nil {
 		return err
 	}
-	if user != "" {
+	if user := mark["user"]; user != "" {
 		if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, user), ref.Session).Err(); err != nil {
 			return e.db.Fault(op, err)
 		}
 	}
 	_, err := e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.PExpire(ctx, db.Key(ref, "meta"), memory.Retention)
-		p.HDel(ctx, db.Key(ref, "meta"), "user")
+		p.HDel(ctx, db.Key(ref, "meta"), "user", "agents")
 		return nil
 	})
 	if err != nil {
 		return e.db.Fault(op, err)
 	}
 	if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, ""), ref.Session).Err(); err != nil {
+		return e.db.Fault(op, err)
+	}
+	return nil
+}
+
+// removeRounds removes the histories of agents.
+func (e *Eraser) removeRounds(ctx context.Context, op string, ref session.Ref, agents []string) error {
+	keys, err := e.journal.RoundKeys(ctx, op, ref, agents)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for batch := range slices.Chunk(keys, journal.BatchSize) {
+			p.Unlink(ctx, batch...)
+		}
+		return nil
+	})
+	if err != nil {
 		return e.db.Fault(op, err)
 	}
 	return nil

@@ -99,7 +99,7 @@ func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string,
 		case IsGone(meta), meta["user"] != user:
 			err = e.index.Remove(ctx, op, db.IndexKey(tenant, user), entry)
 		case IsUnfinished(meta):
-			err = e.FinishDeletion(ctx, op, ref, user)
+			err = e.FinishDeletion(ctx, op, ref, meta)
 		default:
 			ids = append(ids, entry.Session)
 		}

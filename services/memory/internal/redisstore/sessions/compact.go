@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
@@ -53,6 +54,9 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 		}
 		switch r.Status() {
 		case "ok":
+			if err := s.journal.DropRounds(ctx, op, c.Ref, journal.ParseAgents(meta["agents"]), done.Last); err != nil {
+				return done, err
+			}
 			return done, s.journal.ForgetCompacted(ctx, op, c.Ref, done.Last)
 		case "changed":
 		default:

@@ -55,7 +55,7 @@ func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entr
 		case erasure.IsGone(meta):
 			err = s.index.Remove(ctx, op, key, e)
 		case erasure.IsUnfinished(meta):
-			err = s.eraser.FinishDeletion(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta["user"])
+			err = s.eraser.FinishDeletion(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta)
 		case db.CheckSession(op, session.Ref{}, meta) == nil:
 			found = append(found, sessionFromMeta(e.Session, meta))
 		}

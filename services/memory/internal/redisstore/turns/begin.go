@@ -55,7 +55,7 @@ func hasOnlyResults(messages []conversation.Message) bool {
 // begin is BeginTurn with a given number of messages to read for the window.
 func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
-	if err := memory.CheckBegin(op, b); err != nil {
+	if err := b.Check(op); err != nil {
 		return memory.BeginResult{}, err
 	}
 	least, err := t.cfg.LeastEpoch()
@@ -155,7 +155,7 @@ func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (me
 	case "begun":
 		begun.History, err = decodeWindow(r[min(4, len(r)):], b, read)
 		begun.History = conversation.MarkUntrusted(r.Fields(1)["untrusted"], begun.History)
-		begun.KeepsJournals = t.cfg.KeepJournals > 0
+		begun.KeepsJournals, begun.Agents = t.cfg.KeepJournals > 0, journal.ParseAgents(r.Text(7))
 	case "open":
 		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
 	case "closed":

@@ -21,6 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 )
@@ -39,10 +40,7 @@ var (
 // CommitStep implements memory.Turns.
 func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	const op = "memory.CommitStep"
-	if err := memory.CheckDelta(op, c.State); err != nil {
-		return 0, err
-	}
-	if err := memory.CheckPending(op, c); err != nil {
+	if err := c.Check(op); err != nil {
 		return 0, err
 	}
 	last := c.Base + int64(len(c.Messages))
@@ -56,7 +54,7 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if err != nil {
 		return 0, err
 	}
-	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out")
+	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out", db.RoundsName(c.Result.Agent))
 	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
 	if err != nil {
 		return 0, err
@@ -113,11 +111,19 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	if call.journal, err = t.journal.FieldsToKeep(c.Journal); err != nil {
 		return commitCall{}, err
 	}
+	rounds, named, err := journal.EncodeRounds(c.Rounds)
+	if err != nil {
+		return commitCall{}, err
+	}
+	if len(rounds) > 0 {
+		parts = append(parts, rounds)
+	}
 	call.fixedArgs = []any{
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
 		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.UntrustedSource(),
+		rounds, named, c.Result.Agent,
 	}
 	return call, nil
 }
@@ -136,6 +142,8 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step",
 			c.Ref.Session, r.Text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.Text(1))
+	case "no_entry":
+		return storeerror.MissingEntry(op, c.Result.Step, journal.NumberOf(r.Text(1)))
 	case "session_full":
 		return t.limitExceededError(op, c.Ref, r)
 	case "state_full":

@@ -1,5 +1,5 @@
--- Empties a session. KEYS: meta, out, state, log, arts; then jrnl of the kept steps and of the step whose calls
--- wait; then the contents of its artifacts with their pieces.
+-- Empties a session. KEYS: meta, out, state, log, arts; then jrnl of the kept steps, the rounds of agents with
+-- their journals, and jrnl of the step whose calls wait; then the contents of its artifacts with their pieces.
 local epoch, waiting = ARGV[1], ARGV[2] -- of the session as it was read; only a turn stores artifacts
 
 local bar = check_session()
@@ -12,6 +12,6 @@ if meta[4] ~= epoch or (meta[5] or '') ~= waiting or redis.call('EXISTS', KEYS[2
 local revision = redis.call('HGET', KEYS[3], 'rev')
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
 if revision then redis.call('HSET', KEYS[3], 'rev', decimal(tonumber(revision) + 1)) end
-redis.call('HDEL', KEYS[1], 'summarized', 'summary', 'art_bytes', 'arts', 'waiting', 'untrusted')
+redis.call('HDEL', KEYS[1], 'summarized', 'summary', 'art_bytes', 'arts', 'waiting', 'untrusted', 'agents', 'round_bytes')
 redis.call('HSET', KEYS[1], 'count', '0', 'bytes', '0', 'active', decimal(now_ms()))
 return {'ok'}

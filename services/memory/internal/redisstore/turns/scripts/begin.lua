@@ -20,8 +20,8 @@ local new = origin_at > 0 and read_origin(origin_at) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that continues another has no message
 
-local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered =
-  check_session('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted')
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered, agents, round_bytes =
+  check_session('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted', 'agents', 'round_bytes')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
@@ -32,7 +32,7 @@ local room = open ~= '' and open or waiting
 -- A takeover returns the same history with which the turn began.
 local function begun(fields, first)
   local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
-  return {'begun', fields, pending, created, entries, summarized or '0', summary or ''}
+  return {'begun', fields, pending, created, entries, summarized or '0', summary or '', agents or ''}
 end
 
 -- The first turn decides to which user the session belongs.
@@ -71,7 +71,7 @@ elseif room ~= '' and before ~= room then
   return {'make_room', room}
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
-if not known and added > 0 and (count + added + new.count > max_messages or bytes + size + new.bytes > max_bytes) then
+if not known and added > 0 and (count + added + new.count > max_messages or bytes + tonumber(round_bytes or 0) + size + new.bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
 if not known and ARGV[28] and origin_at ~= 28 then

@@ -1,5 +1,5 @@
 -- Makes the messages of a step visible and stores its result. An outcome closes the turn.
--- KEYS: meta, log, turn, jrnl of the step, state, out.
+-- KEYS: meta, log, turn, jrnl of the step, state, out, rounds of the agent.
 local epoch, base, step, sha, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local outcome, state, retention = ARGV[6], ARGV[7], ARGV[8]
 local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -10,12 +10,15 @@ local waits = ARGV[17] -- <turn>:<step> when calls of the step wait (or empty)
 -- How long the journal is kept; what the step read; and the shared scope that would be too large.
 local keep = tonumber(ARGV[18]) -- how many ms the journal stays after the commit (or 0)
 local source = ARGV[19] -- the source of untrusted text that the step has read (or empty)
-local full, full_keys, full_bytes = ARGV[20], ARGV[21], ARGV[22]
-local changes = 25 -- index of the changes of the session's state; ARGV[23] is where they end
-local last_change, last_entry = tonumber(ARGV[23]), tonumber(ARGV[24]) -- the entries of the journal are between the two
+-- The rounds of the step (or empty), the fields of the journal that they name, and the name of the agent.
+local rounds, named, agent = ARGV[20], ARGV[21], ARGV[22]
+local full, full_keys, full_bytes = ARGV[23], ARGV[24], ARGV[25]
+local changes = 28 -- index of the changes of the session's state; ARGV[26] is where they end
+local last_change, last_entry = tonumber(ARGV[26]), tonumber(ARGV[27]) -- the entries of the journal are between the two
 local first = last_entry + 1 -- index of the bodies of the messages, up to the end
 
-local bar, current, seq, count, bytes, user, remembered = check_session('seq', 'count', 'bytes', 'user', 'untrusted')
+local bar, current, seq, count, bytes, user, remembered, round_bytes, agents =
+  check_session('seq', 'count', 'bytes', 'user', 'untrusted', 'round_bytes', 'agents')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits')
 if turn[5] == sha and turn[4] == epoch then return {'ok'} end
@@ -25,9 +28,15 @@ if turn[5] then return {'step_committed'} end
 if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'continued', turn[6]} end
 if waits ~= '' and tonumber(step) <= tonumber(turn[3]) then return {'not_last'} end
 if seq ~= base then return {'base_mismatch', seq} end
-seq, count, bytes = tonumber(seq), tonumber(count), tonumber(bytes)
+seq, count, bytes, round_bytes = tonumber(seq), tonumber(count), tonumber(bytes), tonumber(round_bytes or 0)
 local added = #ARGV - first + 1
-if added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
+local kept, kept_bytes = {}, #rounds
+for field in string.gmatch(named, '%S+') do
+  local entry = redis.call('HSTRLEN', KEYS[4], field)
+  if entry == 0 then return {'no_entry', field} end
+  kept[field], kept_bytes = true, kept_bytes + entry
+end
+if (added > 0 or rounds ~= '') and (count + added > max_messages or bytes + round_bytes + size + kept_bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
 if needs_user and user == '' then return {'no_user'} end
@@ -49,6 +58,15 @@ local steps = decimal(math.max(tonumber(turn[3]), tonumber(step)))
 redis.call('HSET', KEYS[3], 'sha' .. step, sha, 'result' .. step, result,
   'steps', steps, 'seq', decimal(seq), 'outcome', outcome)
 local meta = {'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', now}
+if rounds ~= '' then
+  -- The position in the history: the message before the rounds, and a number that only grows.
+  local id = base .. '-' .. decimal(redis.call('HINCRBY', KEYS[1], 'rounds', 1))
+  redis.call('XADD', KEYS[7], id, 'm', table.concat({turn[2], step, decimal(kept_bytes), string.match(KEYS[3], ':turn:(.*)$'), rounds}, ' '))
+  meta = {'round_bytes', decimal(round_bytes + kept_bytes), unpack(meta)}
+  if not string.find(' ' .. (agents or '') .. ' ', ' ' .. agent .. ' ', 1, true) then
+    meta = {'agents', agents and agents ~= '' and agents .. ' ' .. agent or agent, unpack(meta)}
+  end
+end
 if source ~= '' then meta = {'untrusted', gravest(remembered, source), unpack(meta)} end
 if outcome ~= '' then
   meta = {'state', state, 'open', '', 'open_trace', '', unpack(meta)}
@@ -56,7 +74,12 @@ if outcome ~= '' then
 end
 redis.call('HSET', KEYS[1], unpack(meta))
 for i = last_change + 1, last_entry, 2 do redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1]) end
-if waits == '' and keep > 0 then
+if next(kept) then -- the entries that the rounds name stay as long as the session
+  redis.call('PERSIST', KEYS[4])
+  for _, field in ipairs(keep > 0 and {} or redis.call('HKEYS', KEYS[4])) do
+    if not kept[field] then redis.call('HDEL', KEYS[4], field) end
+  end
+elseif waits == '' and keep > 0 then
   redis.call('PEXPIRE', KEYS[4], keep)
 elseif waits == '' then
   redis.call('DEL', KEYS[4])

@@ -1,0 +1,37 @@
+package memorywire
+
+import (
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// RoundsToProto converts the rounds of a commit.
+func RoundsToProto(rounds []memory.RoundMessage) []*troupev1.RoundMessage {
+	return convert.All(rounds, func(r memory.RoundMessage) *troupev1.RoundMessage {
+		return &troupev1.RoundMessage{Message: wire.MessageToProto(r.Message), Entry: int32(r.Entry)}
+	})
+}
+
+// RoundsFromProto is the inverse of RoundsToProto.
+func RoundsFromProto(rounds []*troupev1.RoundMessage) []memory.RoundMessage {
+	return convert.All(rounds, func(r *troupev1.RoundMessage) memory.RoundMessage {
+		return memory.RoundMessage{Message: wire.MessageFromProto(r.GetMessage()), Entry: int(r.GetEntry())}
+	})
+}
+
+// StepRoundsToProto converts the history of an agent.
+func StepRoundsToProto(steps []conversation.Rounds) []*troupev1.StepRounds {
+	return convert.All(steps, func(r conversation.Rounds) *troupev1.StepRounds {
+		return &troupev1.StepRounds{Turn: int32(r.Turn), Step: int32(r.Step), After: r.After, Messages: wire.MessagesToProto(r.Messages)}
+	})
+}
+
+// StepRoundsFromProto is the inverse of StepRoundsToProto.
+func StepRoundsFromProto(steps []*troupev1.StepRounds) []conversation.Rounds {
+	return convert.All(steps, func(r *troupev1.StepRounds) conversation.Rounds {
+		return conversation.Rounds{Turn: int(r.GetTurn()), Step: int(r.GetStep()), After: r.GetAfter(), Messages: wire.MessagesFromProto(r.GetMessages())}
+	})
+}
