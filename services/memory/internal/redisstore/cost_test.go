@@ -273,6 +273,8 @@ func TestStore_CostOfOperations(t *testing.T) {
 	require.NoError(t, begin("t13")())
 	require.NoError(t, commit(1, session.OutcomeCompleted, nil)())
 	costs("compact with rounds", 5, 2, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
+	require.NoError(t, begin("t14")())
+	require.NoError(t, commit(1, session.OutcomeCompleted, nil)())
 	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })
 	costs("clear", 4, 1, func() error { return s.ClearSession(t.Context(), ref) })
 	costs("delete", 11, 5, func() error { return only(s.DeleteSession(t.Context(), ref)) })
