@@ -31,7 +31,8 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	pending []execution.Entry
-	due     int // number of pending entries to write now; the others are late
+	due     int               // number of pending entries to write now; the others are late
+	stored  []execution.Entry // that are durable, those of earlier attempts included
 	writing bool
 	closed  bool
 	err     error
@@ -65,6 +66,7 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 				j.known[e.Number] = map[execution.Phase]execution.Entry{}
 			}
 			j.known[e.Number][e.Phase] = e
+			j.stored = append(j.stored, e)
 			after = e.Number
 		}
 	}
@@ -116,7 +118,9 @@ func (j *Recorder) write() {
 		err := j.put(batch)
 		j.mu.Lock()
 		j.pending, j.due = j.pending[len(batch):], j.due-len(batch)
-		j.err = err
+		if j.err = err; err == nil {
+			j.stored = append(j.stored, batch...)
+		}
 		refused := err != nil && !j.closed
 		j.notify()
 		j.mu.Unlock()
@@ -158,6 +162,36 @@ func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 		if err := j.Sync(ctx); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// Rounds returns messages as a commit stores them: without the text and the tool calls that a durable entry of the
+// journal has.
+func (j *Recorder) Rounds(messages []conversation.Message) []memory.RoundMessage {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var rounds []memory.RoundMessage
+	for _, m := range messages {
+		r := memory.RoundMessage{Message: m}
+		if i := slices.IndexFunc(j.stored, func(e execution.Entry) bool { return hasContent(e, m) }); i >= 0 {
+			r.Entry, r.Text, r.ToolCalls = j.stored[i].Number, "", nil
+		}
+		rounds = append(rounds, r)
+	}
+	return rounds
+}
+
+// hasContent reports whether an entry has the text and the tool calls of a message.
+func hasContent(e execution.Entry, m conversation.Message) bool {
+	switch {
+	case e.Phase != execution.Done || e.Number == 0 || e.Mode != "" && e.Tool == "":
+		return false
+	case m.Role == conversation.RoleTool:
+		return e.Tool != "" && e.Text == m.Text
+	case m.Role == conversation.RoleAssistant:
+		return e.Tool == "" && !e.SideCall && e.Reply.Text == m.Text && slices.Equal(e.Reply.ToolCalls, m.ToolCalls)
+	default:
+		return false
 	}
 }
 

@@ -73,6 +73,7 @@ func WaitingStepFirst(op, turnID string, step, first int) error {
 // MissingEntry returns the error for rounds that name an entry which the journal of the step does not have. Its mode is
 // user_invalid_input.
 func MissingEntry(op string, step, entry int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "rounds.entry: the journal of step %d has no result under the number %d; send the message itself", step, entry).
+	return failure.Newf(failure.UserInvalidInput, op,
+		"rounds.entry: the journal of step %d has no result under the number %d; send the message itself", step, entry).
 		With("fields", "rounds.entry").With("step", strconv.Itoa(step))
 }

@@ -224,7 +224,7 @@ func (t *turn) outcome(err error) event.TurnResult {
 	if err == nil {
 		done.Result, done.Messages = r, t.output.messages
 		if len(r.Pending) == 0 {
-			done.State = t.control.ChangesToStore()
+			done.State, done.Rounds = t.control.ChangesToStore(), briefing.Added(t.inv.Step, t.control.Turn().Messages())
 		}
 		return done
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
 // Run executes one step. Its events come in order. The last one is always exactly one event.TurnResult, with the result,
@@ -119,7 +120,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		return nil
 	}
 	t.control = hook.New(hook.Start{
-		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step), State: a.state, Config: a.shared,
+		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens()), State: a.state, Config: a.shared,
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
@@ -128,6 +129,15 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		t.control.Conversation.MarkRead(r.Untrusted)
 	}
 	return t, inv.executionContext(ctx)
+}
+
+// roundTokens returns how many tokens the conversation of a step may have with the tool rounds of earlier steps: three
+// quarters of what the model reads.
+func (a *Agent) roundTokens() int64 {
+	if a.config.Model == nil {
+		return llm.DefaultContext * 3 / 4
+	}
+	return llm.ContextOf(a.config.Model) * 3 / 4
 }
 
 // runContained runs the turn, and returns a panic of the agent's code as an error: such a turn has a last event too

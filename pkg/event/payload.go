@@ -201,6 +201,7 @@ type TurnResult struct {
 	Duration  time.Duration
 	Result    execution.Result
 	Messages  []conversation.Message     // messages to store with the result
+	Rounds    []conversation.Message     // what the agent's model saw besides the session's messages, in whole rounds, for its history (LP-45)
 	State     map[string]json.RawMessage // all changes of state to store with the result
 	Ended     bool                       // a handler ended only this agent; its siblings in a flow continue (AD-8)
 	Escalate  bool                       // stops the nearest enclosing Repeat of the agent (AD-22, AD-28)

@@ -27,6 +27,7 @@ type Step struct {
 	Origin      string // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
 
 	History    []conversation.Message // the window that the agent may see, oldest message first
+	Rounds     []conversation.Rounds  // the agent's own tool rounds of earlier steps, by turn and step (LP-45)
 	Prior      []Result               // results of the earlier steps of the turn
 	Answers    []Answer               // answers to calls of an earlier turn, which this turn continues
 	Assignment                        // what the step must do

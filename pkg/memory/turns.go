@@ -78,10 +78,11 @@ type Turns interface {
 	// The Rounds of the step join the history of its agent, which LoadRounds returns. The entries of the journal
 	// that they name stay as long as the session.
 	//
-	// Modes, checked in this order: state_violation and user_invalid_input by Commit.Check; not_found; fenced; turn_not_open when the turn is closed or the step was committed
-	// with other content; base_mismatch with last_sequence as a fact; session_full; user_invalid_input
-	// for user: keys in a session without a user, and for rounds that name an entry which is not stored; resource_quota when a scope would hold too much state.
-	// Concurrent commits to app: or user: may each pass this check and exceed the limit together. Changes
+	// Modes, checked in this order: state_violation and user_invalid_input by Commit.Check; not_found; fenced;
+	// turn_not_open when the turn is closed or the step was committed with other content; base_mismatch with
+	// last_sequence as a fact; user_invalid_input for rounds that name an entry which is not stored; session_full;
+	// user_invalid_input for user: keys in a session without a user; resource_quota when a scope would hold too much
+	// state. Concurrent commits to app: or user: may each pass this check and exceed the limit together. Changes
 	// that make a scope smaller always pass.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
 	// FailTurn closes a turn without an answer and returns it. If the session has room, what the running

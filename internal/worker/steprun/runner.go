@@ -56,6 +56,9 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		}
 	}()
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
+	if err := s.loadRounds(ctx, req, &step); err != nil {
+		return nil, failure.FromCause(ctx, err)
+	}
 	if err := s.loadAttachments(ctx, RefOf(req), step.History); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
@@ -76,6 +79,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
 	}
 	left, err := s.entriesToCommit(ctx, req, journal, err)
+	rounds := roundsToCommit(req, journal, done.Rounds)
 	journal.Close()
 	if err == nil {
 		err = ctx.Err() // no commit begins after the end of the step
@@ -89,7 +93,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = s.commit(ctx, req, result, done, left); err != nil {
+	if result.Sequence, err = s.commit(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
@@ -145,10 +149,16 @@ func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.
 // unresponsive step, so that the orchestrator gets the reason.
 const commitTime = 3 * time.Second
 
+// commitJournal is what a commit stores of the journal of its step.
+type commitJournal struct {
+	left   []execution.Entry     // entries of a recorded step that may not be stored yet
+	rounds []memory.RoundMessage // for the history of the agent
+}
+
 // commit makes the step's messages visible. From then on cancelling does not undo the work: the answer may be
 // durable.
 func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
-	left []execution.Entry,
+	journal commitJournal,
 ) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
@@ -162,7 +172,8 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 		State:    done.State,
 		Result:   result,
 		Outcome:  turnOutcome(req.GetLast(), result),
-		Journal:  left,
+		Journal:  journal.left,
+		Rounds:   journal.rounds,
 	}
 	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }

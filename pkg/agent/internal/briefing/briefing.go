@@ -11,11 +11,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// History returns the messages for the model: the window of the conversation, then the task of the step if it
+// History returns the messages for the model: the conversation with the agent's own tool rounds, then the task of the step if it
 // differs from the user's text, and then the findings of earlier steps. The last one is a message with the role of
 // the user. Its author is the agent that found it, so that the model can tell it from a request.
-func History(step execution.Step) []conversation.Message {
-	read := slices.Clip(step.History)
+func History(step execution.Step, tokens int64) []conversation.Message {
+	read := Conversation(step, tokens)
 	if task := step.Brief(); task != "" {
 		read = append(read, conversation.User(task))
 	}

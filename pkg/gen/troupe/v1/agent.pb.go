@@ -71,9 +71,6 @@ type ExecuteStepRequest struct {
 	// MemoryService.LoadRounds, from the first message of history on, and shows them to the model
 	// between the messages of history (contract LP-45).
 	HasRounds bool `protobuf:"varint,18,opt,name=has_rounds,json=hasRounds,proto3" json:"has_rounds,omitempty"`
-	// window_tokens bounds history and rounds together, at about 4 bytes a token: the worker leaves
-	// out the oldest messages, and never a part of a round (0 means no bound).
-	WindowTokens int64 `protobuf:"varint,19,opt,name=window_tokens,json=windowTokens,proto3" json:"window_tokens,omitempty"`
 	// profile of the request, for the agent and its tools. Empty means "default".
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	// metadata of the request, for the agent and its tools.
@@ -287,13 +284,6 @@ func (x *ExecuteStepRequest) GetHasRounds() bool {
 		return x.HasRounds
 	}
 	return false
-}
-
-func (x *ExecuteStepRequest) GetWindowTokens() int64 {
-	if x != nil {
-		return x.WindowTokens
-	}
-	return 0
 }
 
 func (x *ExecuteStepRequest) GetProfile() string {
@@ -836,7 +826,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xb0\x0e\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\x82\x0e\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -858,8 +848,7 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12\x16\n" +
 	"\x06silent\x18\x11 \x01(\bR\x06silent\x12\x1d\n" +
 	"\n" +
-	"has_rounds\x18\x12 \x01(\bR\thasRounds\x12,\n" +
-	"\rwindow_tokens\x18\x13 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fwindowTokens\x12E\n" +
+	"has_rounds\x18\x12 \x01(\bR\thasRounds\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +

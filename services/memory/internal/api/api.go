@@ -12,12 +12,21 @@ import (
 
 // Server serves a store. Requests are validated before they reach it.
 type Server struct {
-	troupev1.UnimplementedMemoryServiceServer
+	unimplemented
+	journals
 	store memory.Store
 }
 
+// unimplemented answers calls of methods that a later version adds.
+type unimplemented struct {
+	troupev1.UnimplementedMemoryServiceServer
+}
+
+// journals serves the journals of steps and the histories of agents.
+type journals struct{ store memory.Store }
+
 // New returns a server for the store.
-func New(store memory.Store) *Server { return &Server{store: store} }
+func New(store memory.Store) *Server { return &Server{store: store, journals: journals{store}} }
 
 // tenant returns the tenant whose sessions the call may use. No request names it.
 func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }

@@ -95,10 +95,11 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	epoch, hasEpoch := req.(ofEpoch)
 	named, hasTurn := req.(ofTurn)
 	step, hasStep := req.(ofStep)
-	commit, hasResult := req.(ofResult)
 	agent, hasAgent := req.(ofAgent)
-	if hasResult {
+	agentField := "agent"
+	if commit, ok := req.(ofResult); ok {
 		step, hasStep = commit.GetResult(), true
+		agent, hasAgent, agentField = commit.GetResult(), true, "result.agent"
 	}
 	switch {
 	case !hasSession && !hasUser:
@@ -119,11 +120,8 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	case hasStep && int(step.GetStep()) != turn.Step:
 		return failure.Newf(failure.PolicySecurity, op, "step: the credential is only for step %d of the turn", turn.Step).With("fields", "step")
 	case hasAgent && agent.GetAgent() != turn.Agent:
-		return failure.Newf(failure.PolicySecurity, op, "agent: the step belongs to agent %s and cannot read the history of another", turn.Agent).
-			With("fields", "agent")
-	case hasResult && commit.GetResult().GetAgent() != turn.Agent:
-		return failure.Newf(failure.PolicySecurity, op, "result.agent: the step belongs to agent %s and cannot answer for another", turn.Agent).
-			With("fields", "result.agent")
+		return failure.Newf(failure.PolicySecurity, op, "%s: the step belongs to agent %s and cannot act for another", agentField, turn.Agent).
+			With("fields", agentField)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun 
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
+		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence, Agents: begun.Agents},
 		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
 	}
 }

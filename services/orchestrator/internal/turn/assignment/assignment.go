@@ -3,6 +3,7 @@
 package assignment
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/audit"
@@ -44,6 +45,7 @@ type Conversation struct {
 	History []conversation.Message // the window of the session, with what earlier steps said
 	Base    int64                  // sequence of the last message of the session
 	Results []execution.Result     // of the steps so far, in order
+	Agents  []string               // that may have tool rounds in the session
 }
 
 // Add adds the result of a step of a turn, by the number of the turn. The messages of the agent are in the
@@ -54,6 +56,9 @@ func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 		return
 	}
 	c.Base = max(c.Base, r.Sequence) // an inherited step lies below
+	if !slices.Contains(c.Agents, r.Agent) {
+		c.Agents = append(slices.Clip(c.Agents), r.Agent)
+	}
 	if !task.IsHidden() && r.Text != "" {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Untrusted = r.Untrusted

@@ -31,7 +31,8 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
 		Step: int32(a.Position.Number), Attempt: int32(a.Position.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
-		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.Base, Last: step.End, Silent: a.Task.IsBranch(),
+		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.Base,
+		HasRounds: slices.Contains(a.Conversation.Agents, step.Agent), Last: step.End, Silent: a.Task.IsBranch(),
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
 		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
 		RootTraceId: t.Events.Root(), Budget: t.attemptBudget(a), Recorded: t.JournalsKept,

@@ -106,7 +106,7 @@ func (r *Reconciler) continueTurn(
 	}()
 	err = r.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
+		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence, Agents: begun.Agents},
 		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Turn.Timeout, TimeLeft: found.TimeLeft,
 		Takeover: takeoverFromTrace(found),

@@ -1,0 +1,52 @@
+package steprun
+
+import (
+	"context"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/recorder"
+	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// loadRounds loads the tool rounds that the agent of a step remembers. A step in a branch does not see the steps of other
+// branches: only those whose results it was given, so that another attempt sees the same.
+func (s *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepRequest, step *execution.Step) error {
+	if !req.GetHasRounds() || len(step.History) == 0 {
+		return nil
+	}
+	rounds, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
+		return s.turns.LoadRounds(ctx, RefOf(req), step.Agent, step.History[0].Sequence)
+	})
+	if err != nil {
+		return err
+	}
+	step.Rounds = slices.DeleteFunc(rounds, func(r conversation.Rounds) bool {
+		isPrior := func(p execution.Result) bool { return p.Step == r.Step && !p.Inherited }
+		return r.Turn > step.Turn || r.Turn == step.Turn && !slices.ContainsFunc(step.Prior, isPrior)
+	})
+	return nil
+}
+
+// roundsToCommit returns the rounds of a step for the history of its agent: the latest whole ones that a call returns. A
+// recorded step stores them apart from its journal, which is kept for a shorter time.
+func roundsToCommit(req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, rounds []conversation.Message) []memory.RoundMessage {
+	if len(rounds) == 0 {
+		return nil
+	}
+	rounds = conversation.Window(rounds, memory.MaxWindow, memory.MaxWindowBytes/4)
+	if size := (conversation.Rounds{Messages: rounds}).Size(); size > memory.MaxWindowBytes || len(rounds) > memory.MaxWindow {
+		return nil // one round is longer than what a later step may load
+	}
+	if !req.GetRecorded() {
+		return journal.Rounds(rounds)
+	}
+	var all []memory.RoundMessage
+	for _, m := range rounds {
+		all = append(all, memory.RoundMessage{Message: m})
+	}
+	return all
+}
