@@ -23,6 +23,8 @@ type EtcdConfig struct {
 	// package etcdauth gives them. Nil means plain text without authentication, for tests of other things.
 	CA     *identity.CA
 	Agents []string // the agents whose workers may connect
+
+	Client, Peer string // host:port to listen on (empty means a free port of loopback)
 }
 
 // Etcd is a one-member etcd inside this process, on loopback ports of its own choice. Its data stay on disk:
@@ -34,19 +36,20 @@ type Etcd struct {
 
 // NewEtcd chooses the ports. Nothing runs and nothing is written before Run.
 func NewEtcd(cfg EtcdConfig) (*Etcd, error) {
-	client, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	peer, err := freeAddress()
-	if err != nil {
-		return nil, err
+	for _, address := range []*string{&cfg.Client, &cfg.Peer} {
+		if *address != "" {
+			continue
+		}
+		var err error
+		if *address, err = freeAddress(); err != nil {
+			return nil, err
+		}
 	}
 	scheme := "http"
 	if cfg.CA != nil {
 		scheme = "https"
 	}
-	return &Etcd{cfg, url.URL{Scheme: scheme, Host: client}, url.URL{Scheme: scheme, Host: peer}}, nil
+	return &Etcd{cfg, url.URL{Scheme: scheme, Host: cfg.Client}, url.URL{Scheme: scheme, Host: cfg.Peer}}, nil
 }
 
 // Endpoints returns the addresses for clients: https://host:port, or host:port in plain text. They are the same
