@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each failure mode maps to an A2A error that says whether a retry may succeed. Other errors, and causes, are
-// not sent.
+// Each failure mode maps to an A2A error that says whether a retry may succeed. Causes, and errors that are not
+// failures, are not sent to the client.
 func TestToA2A_HidesCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
@@ -44,7 +44,8 @@ func TestToA2A_HidesCauses(t *testing.T) {
 	require.NoError(t, toA2A(nil))
 }
 
-// An invalid message is rejected with what it should contain.
+// A message is accepted if it contains either text and files or answers. Any other message is rejected with the
+// right A2A error.
 func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
@@ -80,7 +81,7 @@ func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
 	}
 }
 
-// Files are described by their names or URLs; their bytes are passed on unchanged.
+// A file keeps its name and bytes. A file without a name is named by its position in the message.
 func TestInput_NamesFiles(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest
@@ -91,7 +92,7 @@ func TestInput_NamesFiles(t *testing.T) {
 	}
 }
 
-// Sealed credentials go to the mesh but are never shown (LP-37).
+// Sealed credentials are sent to the mesh but never shown in a task (LP-37).
 func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{
 		"id":      "1-1",
@@ -106,7 +107,8 @@ func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
 }
 
-// A turn names the task that it continues in its request id; request ids in another form name none.
+// The request id of a turn contains the id of the task that it continues. A request id in another form contains
+// none.
 func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
 	for id, want := range map[string]string{
 		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
@@ -117,7 +119,7 @@ func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
 	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
 }
 
-// A web page in a browser on this machine cannot talk to the mesh.
+// A web page in a browser on the bridge's machine cannot send requests to the mesh.
 func TestGuard_RejectsWebPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		local, host, origin, method string

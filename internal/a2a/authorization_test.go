@@ -24,7 +24,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// mesh lists agents for known callers, and records who started a turn.
+// fakeMesh lists agents for authenticated callers, and records which caller started a turn.
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	asked chan identity.Principal
@@ -39,7 +39,8 @@ func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.Orche
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
-// newTokenBridge returns a bridge to a mesh that knows ann, and ann's token.
+// newTokenBridge serves a bridge to a mesh that accepts only ann's token. It returns the bridge's URL, the token,
+// and the callers that the mesh receives.
 func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
@@ -65,7 +66,7 @@ func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan id
 	return b.URL, value.Reveal(), m.asked
 }
 
-// sendWithToken returns the response to a request with a token.
+// sendWithToken sends an HTTP request with a bearer token and returns the body of the response.
 func sendWithToken(t *testing.T, method, url, shown, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -87,7 +88,8 @@ const (
 	hello    = `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}`
 )
 
-// The mesh authenticates the caller of the bridge; the bridge authenticates none.
+// The mesh authenticates the callers of the bridge by the tokens that the bridge forwards. The bridge itself
+// authenticates none of them.
 func TestBridge_ForwardsTokens(t *testing.T) {
 	url, ann, asked := newTokenBridge(t, true)
 	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "not today")
@@ -105,7 +107,7 @@ func TestBridge_ForwardsTokens(t *testing.T) {
 	require.Contains(t, sendWithToken(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
 }
 
-// A bridge without Bearer forwards no token.
+// A bridge without ForwardTokens forwards no token.
 func TestBridge_ForwardsNoTokenByDefault(t *testing.T) {
 	url, ann, asked := newTokenBridge(t, false)
 	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")

@@ -15,12 +15,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// card describes the mesh to A2A clients: one agent, whose skills are the workflows and the registered agents.
-// A message that names a skill goes to that target.
+// agentCard describes the mesh to A2A clients as one agent, whose skills are the workflows and the registered
+// agents. A message that names a skill is sent to that workflow or agent.
 func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
 	if b.bearer && failure.Is(grpcfailure.FromStatus("card", err), failure.UserUnauthenticated) {
-		err = nil // a card is for everybody, and has the skills for those whom the mesh knows
+		err = nil // every caller may read the card, but only authenticated callers see the skills
 	}
 	if err != nil {
 		return nil, b.clientError("card", err)
@@ -49,7 +49,7 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	return card, nil
 }
 
-// skills returns the workflows and then the agents.
+// skillsFromAgents returns one skill for each workflow, followed by one for each agent.
 func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
 	members := map[string][]string{}
 	all := []a2a.AgentSkill{}
@@ -67,7 +67,7 @@ func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
 	return all
 }
 
-// version returns the version of the program.
+// version returns the version of the program from its build information.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

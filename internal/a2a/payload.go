@@ -10,7 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// turnStartedItems adds the items for the first event of a turn: a task was created, or input has arrived for one.
+// addTurnStartedItems adds the items for the first event of a turn. The turn either creates a task or brings input
+// for an existing one.
 func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fields)) {
 	about := fields{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
 	if !goesOn {
@@ -33,14 +34,14 @@ func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fie
 	add("task-status", fields{"state": "working", "stage": "initialize"})
 }
 
-// attachmentItems returns items for the files of the user, which become artifacts of the task.
+// addAttachmentItems adds items for the files of the user, which become artifacts of the task.
 func attachmentItems(p *troupev1.TurnStarted, add func(string, fields)) {
 	for _, f := range p.GetAttachments() {
 		add(writeKind(f.GetName()), fields{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
 	}
 }
 
-// verdict returns the outcome of an answered call.
+// verdictName returns the verdict on a call in lower case. A late answer counts as deny.
 func verdict(a *troupev1.CallAnswer) string {
 	if a.GetLate() {
 		return "deny"
@@ -49,7 +50,7 @@ func verdict(a *troupev1.CallAnswer) string {
 }
 
 // finishReason returns why the model stopped: stop, length, tool_calls or content_filter. If the model gave no
-// reason, it is derived from its tool calls.
+// reason, the reason is derived from its tool calls.
 func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
 		return lowerName(said.String(), "FINISH_REASON_")
@@ -60,7 +61,7 @@ func finishReason(m *troupev1.ModelCall) string {
 	return "stop"
 }
 
-// toolProgressItem returns the item for the progress of a tool.
+// addToolProgressItem adds the item for the progress of a tool.
 func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
 	told := fields{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
@@ -69,8 +70,8 @@ func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
 	add("tool-progress", told)
 }
 
-// subtaskItems returns the items for a child turn, which is a task of its own with this task as its parent. The
-// agent waits for it, but parallel agents may work, so the A2A state stays working.
+// addSubtaskItems adds the items for a child turn, which is a separate task whose parent is this task. The A2A
+// state stays working although one agent waits for the child, because parallel agents may still run.
 func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	child := fields{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
 	waits := fields{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
@@ -81,8 +82,8 @@ func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	add("task-status", waits)
 }
 
-// agentMessageItems returns items for texts and changes of an agent, except text of its model. Values and bytes
-// stay in the session.
+// addAgentMessageItems adds items for the text, artifacts and state changes of an agent, but not for the text of
+// its model. The items contain only names and versions; values and bytes stay in the session.
 func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	if m.GetText() != "" {
 		add("message", fields{"text": m.GetText()})
@@ -95,10 +96,10 @@ func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
 	}
 }
 
-// datasetExtensions are the file extensions of artifacts that consist of rows.
+// datasetExtensions are the file extensions of artifacts that contain rows of data.
 var datasetExtensions = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
 
-// writeKind returns the kind of a written artifact, by its name.
+// artifactItemKind returns the item kind for a written artifact, which depends on its file extension.
 func writeKind(name string) string {
 	if slices.Contains(datasetExtensions, strings.ToLower(path.Ext(name))) {
 		return "dataset-write"
@@ -106,7 +107,7 @@ func writeKind(name string) string {
 	return "file-write"
 }
 
-// turnResultItems returns the items for the last event of a turn.
+// addTurnResultItems adds the items for the last event of a turn.
 func turnResultItems(r *troupev1.TurnResult, add func(string, fields)) {
 	state := stateOf(r)
 	status := fields{"state": stateNames[state]}
@@ -130,7 +131,7 @@ func pendingCalls(calls []*troupev1.PendingCall) []fields {
 	return waits
 }
 
-// pendingCall is a pending tool call in the form that A2A clients get.
+// pendingCallData returns a pending tool call in the form that A2A clients receive.
 func pendingCall(c *troupev1.PendingCall) fields {
 	told := fields{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),

@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// SendMessage implements a2asrv.RequestHandler: the task at the end of its turn, or once it has
-// begun if the client will not wait. The turn does not end when the client goes away.
+// SendMessage implements a2asrv.RequestHandler. It returns the task when its turn has ended, or as soon as the
+// turn has started if the client does not want to wait. The turn continues if the client disconnects.
 func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
 	var task *a2a.Task
 	for told, err := range b.SendStreamingMessage(ctx, req) {
@@ -35,16 +35,16 @@ func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 			}
 			ended, err := b.GetTask(ctx, &a2a.GetTaskRequest{ID: task.ID})
 			if err == nil {
-				ended.History = task.History // whole, as it came
+				ended.History = task.History // the full message; GetTask would cut it
 			}
 			return ended, err
 		}
 	}
-	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; GetTask shows how it goes on")
+	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; call GetTask to see its state")
 }
 
 // SendStreamingMessage implements a2asrv.RequestHandler. It streams the events of the turn that the message
-// begins, or of the waiting task that the message continues.
+// starts. If the message names a waiting task, the turn continues that task.
 func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		turn, task, err := b.turnRequest(ctx, req)
@@ -74,7 +74,8 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 	}
 }
 
-// turnRequest returns the request for a message, and the task that it continues (empty if it begins one).
+// newTurnRequest returns the turn request for a message and the id of the task that the turn continues (empty if
+// it starts a new task).
 func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
 	m := req.Message
 	if m == nil || m.ID == "" {
@@ -103,12 +104,12 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 		return nil, "", err
 	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
-	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message finds its turn again
+	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message gets the same turn
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
+		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
 	case askKinds[stateOf(trace.GetResult())] == "":
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
-			"the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
+			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
 	if above := trace.GetParent(); above != nil { // a continued task keeps its target
@@ -122,20 +123,22 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	return turn, m.TaskID, nil
 }
 
-// target returns the workflow or agent that a client names in metadata.
+// targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
+// none).
 func target(metadata map[string]any) string {
 	name, _ := metadata["target"].(string)
 	return name
 }
 
-// requestID returns the request id of a message. The same message in the same context gets the same id, so it is
-// the same turn. The id also names the task that the turn continues; nothing else in the mesh does.
+// requestIDFromMessage derives the request id of a turn from its message, so that a repeated message in the same
+// context finds the same turn. The id also contains the task that the turn continues, because nothing else in the
+// mesh stores it.
 func requestID(task a2a.TaskID, message string) string {
 	sum := sha256.Sum256([]byte(message))
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
-// taskOf returns the task that a turn continues, by its request id ("" if it continues none).
+// taskFromRequestID returns the task that a turn continues, read from its request id (empty for none).
 func taskOf(requestID string) string {
 	rest, ours := strings.CutPrefix(requestID, "a2a:")
 	task, _, _ := strings.Cut(rest, ":")
@@ -145,5 +148,5 @@ func taskOf(requestID string) string {
 	return task
 }
 
-// continuesTask reports whether a turn with the request id continues a task.
+// continuesTask reports whether the turn with this request id continues the task.
 func continuesTask(requestID string, task a2a.TaskID) bool { return taskOf(requestID) == string(task) }

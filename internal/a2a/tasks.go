@@ -16,13 +16,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// taskIDPattern matches task ids: the trace id of the task's first turn.
+// taskIDPattern matches task ids. The id of a task is the trace id of its first turn.
 var taskIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// maxTraces limits the traces that are searched for the latest turn of a task.
+// maxSearchedTraces limits how many traces are searched for the latest turn of a task.
 const maxTraces = 200
 
-// findTrace returns the trace of a task: of its first turn, or of the last turn that continued it.
+// findTrace returns the trace of the last turn that continued the task, or of its first turn if none did.
 func (b *Bridge) findTrace(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, error) {
 	if !taskIDPattern.MatchString(string(id)) {
 		return nil, notFound(id)
@@ -62,18 +62,18 @@ func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) 
 	return resp.GetTrace(), grpcfailure.FromStatus("a2a", err)
 }
 
-// parentTask returns the parent of a task: the trace that the turn names, or the task that this trace
-// continued. It is empty if the task has no parent.
+// findParentTask returns the parent of a task. If the parent's trace continued an earlier task, it returns that
+// task. It returns an empty string if the task has no parent.
 func (b *Bridge) parentTask(ctx context.Context, p *troupev1.Parent) string {
 	if p == nil {
 		return ""
 	}
-	trace, _ := b.trace(ctx, p.GetTraceId()) // one that is not kept any more says no other
+	trace, _ := b.trace(ctx, p.GetTraceId()) // if the trace has expired, the parent is used as given
 	return cmp.Or(taskOf(trace.GetRequestId()), p.GetTraceId())
 }
 
-// joinRun sets the run of a turn that refers to another turn. If the other is not stored any more, or belongs
-// to another system, the run begins here.
+// joinRun copies the root trace of a turn's parent to the turn, so that both belong to one run. If the parent's
+// trace is not found, for example because it expired, the turn starts a new run.
 func (b *Bridge) joinRun(ctx context.Context, p *troupev1.Parent) {
 	if p == nil || p.GetRootTraceId() != "" {
 		return
@@ -82,7 +82,7 @@ func (b *Bridge) joinRun(ctx context.Context, p *troupev1.Parent) {
 	p.RootTraceId = trace.GetRootTraceId()
 }
 
-// snapshot returns a task in the current state of its trace.
+// taskFromTrace returns a task in the current state of its trace.
 func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
 	t := newTaskStream(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)
 	at := trace.GetStarted().AsTime()
@@ -94,7 +94,8 @@ func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
 	return task
 }
 
-// GetTask implements a2asrv.RequestHandler. The user's text is cut to 200 characters.
+// GetTask implements a2asrv.RequestHandler. The task contains the first 200 characters of the user's text, because
+// the trace stores no more.
 func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Task, error) {
 	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {
@@ -107,11 +108,11 @@ func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Tas
 	return task, nil
 }
 
-// cancelTime is how long a cancel request waits for the turn to end.
+// cancelTimeout is how long a cancel request waits for the turn to end.
 const cancelTime = 5 * time.Second
 
-// CancelTask implements a2asrv.RequestHandler. The turn is cancelled even if the client goes away meanwhile
-// (AD-33).
+// CancelTask implements a2asrv.RequestHandler. The turn is cancelled even if the client disconnects in the
+// meantime (AD-33).
 func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a2a.Task, error) {
 	trace, err := b.findTrace(ctx, req.ID)
 	if err != nil {
@@ -130,17 +131,17 @@ func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 		}
 	}
 	if askKinds[stateOf(trace.GetResult())] != "" {
-		return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "nothing runs that could be cancelled: the task waits for an answer; deny its calls, or leave it")
+		return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "nothing is running that could be cancelled: the task waits for an answer; deny its calls, or leave them unanswered")
 	}
 	return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "the task has ended")
 }
 
-// AfterParam is the service parameter (a header over HTTP) of a client that reconnects: the highest sequence
-// that it has received. The stream continues after it.
+// AfterSequenceParam is the service parameter (an HTTP header) that a reconnecting client sends. Its value is the
+// highest sequence that the client has received. The stream continues after that sequence.
 const AfterParam = "Troupe-After-Sequence"
 
-// SubscribeToTask implements a2asrv.RequestHandler. It streams the task in its current state, and then every
-// later event until the turn ends. With AfterParam it streams every event after that sequence.
+// SubscribeToTask implements a2asrv.RequestHandler. It streams the task in its current state, and then every later
+// event until the turn ends. With AfterSequenceParam it streams every event after that sequence.
 func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
 		after, resumes, err := resumePoint(ctx)
@@ -155,7 +156,7 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 		}
 		task := snapshot(req.ID, trace)
 		if task.Status.State.Terminal() && !resumes {
-			yield(nil, a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended, and nothing happens any more; GetTask shows its result"))
+			yield(nil, a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended; call GetTask to get its result"))
 			return
 		}
 		last := trace.GetLastSequence()
@@ -181,7 +182,8 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 	}
 }
 
-// resumePoint returns the sequence after which a reconnecting client continues.
+// resumeSequence returns the sequence after which a reconnecting client continues, and whether the request
+// contains one.
 func resumePoint(ctx context.Context) (sequence uint64, resumes bool, err error) {
 	call, ok := a2asrv.CallContextFrom(ctx)
 	if !ok {

@@ -9,33 +9,34 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Extension is the metadata key of the EventMetadata of a task's event.
+// ExtensionURI identifies the A2A extension of the bridge. It is also the metadata key of the EventMetadata in
+// each event of a task.
 const Extension = "https://troupe.dev/a2a/events/v1"
 
-// EventMetadata describes an event of the mesh in the terms of LP-29.
+// EventMetadata describes an event of the mesh in the vocabulary of LP-29.
 type EventMetadata struct {
 	// Sequence is the sequence of the event in the mesh, from 1 without gaps (0 for an event that is not stored).
 	Sequence uint64 `json:"sequence"`
-	// TraceID is the trace of the turn.
+	// TraceID is the id of the turn's trace.
 	TraceID string `json:"traceId"`
-	// Events are the items that the event of the mesh is converted to.
+	// Events are the items into which the event of the mesh was converted.
 	Events []Item `json:"events"`
 }
 
-// taskStream converts the events of one turn to events of a task.
+// taskStream converts the events of one turn to A2A events of a task.
 type taskStream struct {
 	task        a2a.TaskInfo
 	parent      string         // the parent task (empty for none)
 	userMessage *a2a.Message   // input of the user (nil means the input in the trace)
 	knownUpTo   uint64         // events up to this sequence happened before the client subscribed
 	streaming   map[int32]bool // running steps whose text the client gets from its beginning
-	concurrent  int            // known number of concurrent steps
-	stepStarted bool           // the concurrent steps have started, so the next decision begins a new group
+	concurrent  int            // number of concurrent steps known so far
+	stepStarted bool           // whether the concurrent steps have started, so that the next decision begins a new group
 	answer      answerStream
 	deltaCounts map[speaker]int // number of deltas of each text
 }
 
-// speaker identifies the text of a step. One agent may have several concurrent steps.
+// textKey identifies a streamed text. Concurrent steps may run the same agent, so the agent alone is not enough.
 type speaker struct {
 	step int32
 	path string
@@ -48,8 +49,8 @@ func newTaskStream(task a2a.TaskInfo, asked *a2a.Message) *taskStream {
 }
 
 // convert returns the A2A events for an event of the mesh. Every event is converted, except text deltas of steps
-// that started before the client subscribed: that client gets the whole text at the end. Text of concurrent
-// steps is not part of the answer; the step after them makes the answer.
+// that started before the client subscribed, because that client gets the whole text at the end. Text of
+// concurrent steps is not part of the answer, because a later step writes the answer.
 func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
 	at := position{task: string(t.task.TaskID)}
@@ -81,7 +82,7 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 		}
 		at.index = t.deltaCounts[speakerOf(e)]
 		t.deltaCounts[speakerOf(e)]++
-		if e.GetBranch() == "" && t.concurrent < 2 { // parallel agents do not write into one text
+		if e.GetBranch() == "" && t.concurrent < 2 { // text of parallel agents is not part of the answer
 			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
@@ -97,8 +98,8 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	return told
 }
 
-// countDecision counts concurrent steps. All of them are decided before the first starts. Steps that continue
-// under another owner are decided again and still count as concurrent.
+// countDecision counts concurrent steps, which are all decided before the first of them starts. After a takeover
+// the new owner decides the unfinished steps again. They still count as concurrent.
 func (t *taskStream) countDecision() {
 	if t.stepStarted && len(t.streaming) < 2 {
 		t.concurrent, t.stepStarted = 0, false
@@ -106,8 +107,8 @@ func (t *taskStream) countDecision() {
 	t.concurrent++
 }
 
-// trackStep records that the client gets the text of a step from its beginning. A client that missed the
-// decisions counts concurrent steps here.
+// trackStep records that the client receives the text of a step from its beginning. It also counts the concurrent
+// steps for a client that subscribed after they were decided.
 func (t *taskStream) trackStep(e *troupev1.Event) {
 	if e.GetSequence() > t.knownUpTo {
 		t.streaming[e.GetStep()] = true
@@ -115,7 +116,7 @@ func (t *taskStream) trackStep(e *troupev1.Event) {
 	}
 }
 
-// status returns the task with an event: created, working, or ended.
+// statusEvent returns the task with its state after an event: created, working, or ended.
 func (t *taskStream) status(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {
@@ -133,7 +134,8 @@ func (t *taskStream) status(e *troupev1.Event) a2a.Event {
 	return u
 }
 
-// taskIn returns the task in a state. said is the user's input, if nothing else is known of it.
+// newTask returns the task with the given status. said becomes the text of the user's message if the stream has no
+// message.
 func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	asked := a2a.NewMessageForTask(a2a.MessageRoleUser, t.task, a2a.NewTextPart(said))
 	if t.userMessage != nil {
@@ -144,7 +146,7 @@ func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
 }
 
-// finalTask returns the task in its final state.
+// newFinalTask returns the task in its final state, with the answer as an artifact.
 func (t *taskStream) finalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
 	task := t.taskIn(status(t.task, r, at), said)
 	if task.Status.State == a2a.TaskStateCompleted {

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// eventScript builds the events of a turn.
+// eventScript builds the events of one turn for a test.
 type eventScript []*troupev1.Event
 
 func (p *eventScript) add(step int32, branch string, payload *troupev1.Event) {
@@ -30,7 +30,7 @@ func (p *eventScript) finish(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
 }
 
-// decide publishes the decisions of concurrent steps.
+// addDecisions adds one routing decision for each of the concurrent steps.
 func (p *eventScript) decide(steps int) {
 	for range steps {
 		p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
@@ -55,10 +55,10 @@ func (p *eventScript) end(r *troupev1.TurnResult) {
 	p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
 }
 
-// chunkReader is a client that assembles the chunks.
+// chunkReader assembles the chunks of a stream as a client would.
 type chunkReader struct {
 	text   string
-	shown  []string // what it had after each chunk
+	shown  []string // the assembled text after each chunk
 	last   bool
 	status a2a.TaskStatus
 	deltas []int
@@ -76,7 +76,7 @@ func (r *chunkReader) read(t *testing.T, all []a2a.Event) {
 		}
 		switch e := told.(type) {
 		case *a2a.TaskArtifactUpdateEvent:
-			require.False(t, r.last, "behind the last chunk is none")
+			require.False(t, r.last, "a chunk follows the last chunk")
 			require.Equal(t, answerID, e.Artifact.ID)
 			if !e.Append {
 				r.text = ""
@@ -94,7 +94,7 @@ func answerOf(text string) *troupev1.TurnResult {
 	return &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: text}
 }
 
-// A client that assembles the chunks never shows retracted text, and has the answer after the last chunk
+// A client that assembles the chunks never shows retracted text, and shows the answer after the last chunk
 // (AD-33).
 func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -185,7 +185,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.finish(2)
 			p.decide(1)
 			p.begin(3)
-			p.void(3) // and of the one behind them
+			p.void(3) // the owner of the step after them is lost too
 			p.decide(1)
 			p.say(3, "", "Red.")
 			p.finish(3)
@@ -229,7 +229,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			teller, got := newTaskStream(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &chunkReader{}
 			teller.knownUpTo = tc.since
 			for _, e := range p {
-				require.Equal(t, a2a.TaskState(""), finalState(got), "behind the end is nothing")
+				require.Equal(t, a2a.TaskState(""), finalState(got), "an event follows the final state")
 				got.read(t, teller.convert(e))
 			}
 			require.Equal(t, tc.shown, got.shown)
@@ -239,7 +239,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 	}
 }
 
-// finalState returns the final state of a task ("" while it works).
+// finalState returns the final state of a task ("" while the task is working).
 func finalState(r *chunkReader) a2a.TaskState {
 	if r.status.State == a2a.TaskStateWorking {
 		return ""
@@ -247,7 +247,7 @@ func finalState(r *chunkReader) a2a.TaskState {
 	return r.status.State
 }
 
-// Deltas are numbered from the beginning of their text, for each agent.
+// Deltas are numbered from the beginning of their text, separately for each agent.
 func TestTaskStream_NumbersDeltas(t *testing.T) {
 	var p eventScript
 	p.begin(1)
@@ -266,7 +266,8 @@ func TestTaskStream_NumbersDeltas(t *testing.T) {
 	require.Equal(t, []int{0, 1, 0, 2, 0, 1, 0, 1, 0}, got.deltas)
 }
 
-// All concurrent steps are streamed, also of one agent, and a retry of one does not affect the others.
+// The text of all concurrent steps is streamed, even if they run the same agent. A retry of one step does not
+// affect the others.
 func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
 	var p eventScript
 	p.decide(3)
@@ -296,7 +297,7 @@ func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
 func TestStateOf_ByPriority(t *testing.T) {
 	broke := &troupev1.Failure{Message: "It broke."}
 	waits := []*troupev1.PendingCall{{Id: "1-1", Until: timestamppb.New(noon)}}
-	for outcome, want := range map[troupev1.TurnOutcome][3]a2a.TaskState{ // alone, with calls that wait, and with a failure too
+	for outcome, want := range map[troupev1.TurnOutcome][3]a2a.TaskState{ // outcome alone, with pending calls, and also with a failure
 		troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED:      {a2a.TaskStateCompleted, a2a.TaskStateInputRequired, a2a.TaskStateFailed},
 		troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED: {a2a.TaskStateInputRequired, a2a.TaskStateInputRequired, a2a.TaskStateFailed},
 		troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED:  {a2a.TaskStateAuthRequired, a2a.TaskStateAuthRequired, a2a.TaskStateFailed},

@@ -8,18 +8,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Item is an event of a task in the terms of LP-29. One event of the mesh becomes one or more items.
+// Item is a task event in the vocabulary of LP-29. One event of the mesh becomes one or more items.
 type Item struct {
-	// Kind is the kind of the event: task-created, task-status, content-delta, and so on; docs/a2a.md lists
-	// all.
+	// Kind is the kind of the item, such as task-created, task-status or content-delta. docs/a2a.md lists all
+	// kinds.
 	Kind string `json:"kind"`
-	// ContextID is the session id.
+	// ContextID is the id of the session.
 	ContextID string `json:"contextId"`
 	// TaskID is the id of the task.
 	TaskID string `json:"taskId"`
-	// ParentTaskID is the parent of this task (absent for none).
+	// ParentTaskID is the id of the parent task (omitted if there is none).
 	ParentTaskID string `json:"parentTaskId,omitempty"`
-	// Path is the agent with its ancestors in a flow, joined by dots (empty outside of steps).
+	// Path is the agent that caused the event, preceded by its ancestors in a flow and joined by dots (empty
+	// outside of steps).
 	Path string `json:"path"`
 	// Timestamp is the time of the event.
 	Timestamp time.Time `json:"timestamp"`
@@ -27,18 +28,18 @@ type Item struct {
 	Data map[string]any `json:"data,omitempty"`
 }
 
-// position is the position of an event in its stream, where the event itself does not hold it.
+// eventContext holds what translateEvent needs to know about an event beyond the event itself.
 type position struct {
-	task   string // the task of its turn; if it is not the trace of the turn, the turn continues that task
+	task   string // task of the event's turn; it differs from the turn's trace if the turn continues a task
 	parent string // the parent task (empty for none)
 	index  int    // index of a text delta in its text, from 0
 }
 
-// fields are the data of an item.
+// itemData holds the details of an item, keyed by field name.
 type fields = map[string]any
 
-// translate returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
-// routing decision, becomes a task-status with the stage of the task.
+// translateEvent returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
+// routing decision, becomes a task-status item with the stage of the task.
 func translate(e *troupev1.Event, at position) []Item {
 	var items []Item
 	add := func(kind string, data fields) {
@@ -106,12 +107,12 @@ func translate(e *troupev1.Event, at position) []Item {
 	case *troupev1.Event_TurnResult:
 		turnResultItems(p.TurnResult, add)
 	default:
-		working(fields{}) // an event of a newer mesh
+		working(fields{}) // an event that only newer versions of the mesh send
 	}
 	return items
 }
 
-// pathOf returns the agent of an event with its ancestors in a flow.
+// agentPath returns the agent of an event, preceded by its ancestors in a flow.
 func pathOf(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
 
 func usage(u *troupev1.Usage, data fields) fields {
@@ -120,7 +121,7 @@ func usage(u *troupev1.Usage, data fields) fields {
 	return data
 }
 
-// lowerName returns the name of an enum's value in lower case.
+// lowerEnumName returns the name of an enum value in lower case, without its prefix.
 func lowerName(value, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(value, prefix))
 }

@@ -17,7 +17,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 const taskID = "0af7651916cd43dd8448eb211c80319c"
 
-// newEvent returns an event of a step of the task's turn.
+// newEvent returns an event of step 1 in the trace of the tested task.
 func newEvent(stage troupev1.Stage) *troupev1.Event {
 	return &troupev1.Event{TraceId: taskID, SessionId: "s1", Step: 1, Attempt: 1, Agent: "research", Time: timestamppb.New(noon), Stage: stage}
 }
@@ -289,7 +289,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 	}
 }
 
-// Every event is converted, also unknown kinds.
+// Every kind of event is converted to at least one item, including kinds that the bridge does not know.
 func TestTranslate_ConvertsEveryEvent(t *testing.T) {
 	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
 	require.NotZero(t, kinds.Len())

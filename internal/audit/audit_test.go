@@ -27,7 +27,7 @@ func beginLog(t *testing.T, path string, most int64, log *zap.Logger) *Log {
 	return l
 }
 
-// runLog opens the log, records n entries and closes it.
+// writeLog opens the log, records n entries and closes the log.
 func runLog(t *testing.T, path string, most int64, n int) {
 	t.Helper()
 	l := beginLog(t, path, most, zap.NewNop())
@@ -37,7 +37,7 @@ func runLog(t *testing.T, path string, most int64, n int) {
 	require.NoError(t, l.Close())
 }
 
-// chainFiles returns the files of a chain, the full ones first.
+// chainFiles returns the files of a chain, from the oldest to the current one.
 func chainFiles(t *testing.T, path string) []string {
 	t.Helper()
 	aside, _, err := fullFiles(path)
@@ -51,15 +51,15 @@ func TestLog_StoresEntries(t *testing.T) {
 	l := beginLog(t, path, 0, zap.New(core))
 	sent := Entry{Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok", Facts: map[string]string{"tenant": "default"}}
 	l.Named("orchestrator").Record(sent)
-	sent.Facts["tenant"] = "another" // is the caller's again
+	sent.Facts["tenant"] = "another" // the caller may change the map after Record
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close(), "again")
-	l.Record(sent) // is lost without an error
+	l.Record(sent) // an entry recorded after Close is lost without an error
 
 	var read []Recorded
 	r, err := Verify([]string{path}, "", func(_ string, _ int, e Recorded) { read = append(read, e) })
 	require.NoError(t, err)
-	require.Len(t, read, 3, "it actionBegin, holds one entry and ends")
+	require.Len(t, read, 3, "begin, one entry, end")
 	sent.Facts["tenant"] = "default"
 	require.Equal(t, sent, read[1].Entry)
 	require.Equal(t, "orchestrator", read[1].At)
@@ -94,7 +94,7 @@ func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	runLog(t, path, 2000, 30)
 	all := chainFiles(t, path)
 	require.Greater(t, len(all), 2)
-	all[0], all[2] = all[2], all[0] // in whatever order they are named
+	all[0], all[2] = all[2], all[0] // Verify accepts the files in any order
 	resumed, denied := 0, 0
 	r, err := Verify(all, "", func(_ string, _ int, e Recorded) {
 		if e.Action == actionResume {
@@ -109,13 +109,14 @@ func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	require.Equal(t, 60, denied)
 	require.EqualValues(t, 1, r.First)
 	require.EqualValues(t, r.Lines, r.Last)
-	require.NoError(t, os.Remove(path)) // it stopped between two files
+	require.NoError(t, os.Remove(path)) // as if the process had stopped during a rotation
 	runLog(t, path, 2000, 1)
 	_, err = Verify(chainFiles(t, path), "", nil)
 	require.NoError(t, err)
 }
 
-// A crash leaves a part of a line, or the zeros of a file system that has stored only its length.
+// After a crash the file may end with a partial line, or with zeros if the file system stored only the length. The
+// log continues after both.
 func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for i, left := range []string{`{"n":17,"prev":"`, "\x00\x00\x00", "torn\nand\n\nmore", "torn with its end\n"} {
@@ -139,10 +140,10 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(empty, []byte("a file of\nanother program\n"), 0o600))
 	_, err = New(Config{Path: empty, Log: zap.NewNop(), Meter: noop.Meter{}})
-	require.ErrorContains(t, err, "does not end as an audit log does")
+	require.ErrorContains(t, err, "does not end like an audit log")
 }
 
-// No text can look like a line of its own or control a terminal.
+// Recorded text can neither look like a separate line nor control a terminal.
 func TestLog_EscapesTexts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := beginLog(t, path, 0, zap.NewNop())
@@ -168,8 +169,8 @@ func TestLog_EscapesTexts(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Entries that the disk rejects are counted and logged. The chain mentions them once it can be written again,
-// also after a torn line.
+// Entries that cannot be written are counted and logged. Once the file is writable again, the chain contains their
+// number, even after a torn line.
 func TestQueue_ReportsLostEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	c, err := open(path, DefaultMaxBytes)
@@ -186,11 +187,11 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	c.file = full
 	q.write()
 	q.write(denied)
-	require.EqualValues(t, 6, q.lost.Load(), "3 found no room, and 3 no disk")
+	require.EqualValues(t, 6, q.lost.Load(), "3 did not fit into the queue, and 3 could not be written")
 	require.Equal(t, 1, logs.FilterLevelExact(zap.ErrorLevel).Len(), "once, and not for each")
 	require.NoError(t, full.Close())
 	c.file = disk
-	_, err = disk.WriteString(`{"n":2,"pre`) // a part that came through
+	_, err = disk.WriteString(`{"n":2,"pre`) // part of a line that reached the disk
 	require.NoError(t, err)
 	c.addTorn([]byte(`{"n":2,"pre`))
 	q.write(denied)
@@ -203,7 +204,7 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("the audit log can be written again").Len())
 }
 
-// Moving the file of a running process is logged each time.
+// A process logs each time that its open file is moved or replaced, but not its own rotation.
 func TestLog_ReportsAMovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "log"), filepath.Join(dir, "moved")
@@ -258,7 +259,7 @@ func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	require.EqualValues(t, 8000, int64(denied)+r.Lost)
 }
 
-// BenchmarkLog measures what Record costs its caller.
+// BenchmarkLog_Record measures what Record costs its caller.
 func BenchmarkLog_Record(b *testing.B) {
 	l, err := New(Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(b, err)

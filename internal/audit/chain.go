@@ -13,30 +13,31 @@ import (
 	"time"
 )
 
-// chain is the file and the position of its end. Only one goroutine may use it.
+// chain appends lines to the current file and remembers the number and hash of the last line. Only one goroutine
+// may use it.
 type chain struct {
 	path      string
 	maxBytes  int64 // file size in bytes at which the next file begins
 	file      *os.File
 	size      int64
 	n         uint64 // number of the last line
-	head      string // its hash
+	head      string // hash of the last line
 	torn      hash.Hash
-	tornBytes int64 // bytes after the last line that form no line; torn is their hash
+	tornBytes int64 // number of bytes after the last line that form no complete line; tornHash hashes them
 	dirty     bool
 }
 
-// logLine returns a line about the log itself.
+// logLine returns a line that describes an event of the log itself.
 func logLine(action string, facts map[string]string) line {
 	return line{Kind: Own, Action: action, Time: time.Now().UTC(), Facts: facts}
 }
 
-// lossLine returns a line that says how many entries were lost.
+// lossLine returns a line that contains the number of lost entries.
 func lossLine(lost int64) line {
 	return logLine(actionLost, map[string]string{factEntries: strconv.FormatInt(lost, 10)})
 }
 
-// withTorn adds the hash and size of the torn bytes before a line to its facts.
+// withTornFacts returns the line with the hash and size of the torn bytes before it added to its facts.
 func (c *chain) withTorn(l line) line {
 	l.Facts = maps.Clone(l.Facts)
 	if l.Facts == nil {
@@ -46,14 +47,14 @@ func (c *chain) withTorn(l line) line {
 	return l
 }
 
-// add writes lines with one write and returns how many are in the file. If a line is written in part, the next
-// line marks the rest of it as torn.
+// appendLines writes lines with one write and returns how many were written in full. If a line is written only in
+// part, the next line contains the hash of that part, so that Verify accepts it.
 func (c *chain) add(lines ...line) (written int, err error) {
 	if len(lines) == 0 {
 		return 0, nil
 	}
 	if c.size >= c.maxBytes {
-		rotateErr := c.rotate() // after a failure the file grows beyond its limit
+		rotateErr := c.rotate() // if this fails, the file grows beyond its limit
 		defer func() { err = errors.Join(err, rotateErr) }()
 	}
 	before := 0
@@ -86,7 +87,7 @@ func (c *chain) add(lines ...line) (written int, err error) {
 	count, err := c.file.Write(text.Bytes())
 	c.size += int64(count)
 	c.dirty = c.dirty || count > 0
-	rest := 0 // offset after the last whole line
+	rest := 0 // offset after the last complete line
 	for _, p := range encodedLines {
 		if p.end > count {
 			break
@@ -100,7 +101,7 @@ func (c *chain) add(lines ...line) (written int, err error) {
 	return max(0, written-before), err
 }
 
-// addTorn records bytes that form no line.
+// addTornBytes records bytes at the end of the file that form no complete line.
 func (c *chain) addTorn(text []byte) {
 	c.torn.Write(text)
 	c.tornBytes += int64(len(text))
@@ -120,7 +121,7 @@ func (c *chain) close() error {
 	return errors.Join(c.sync(), c.file.Close())
 }
 
-// isMoved reports whether the file at the path is no longer the one being written.
+// isFileMoved reports whether the path no longer names the file that is being written.
 func (c *chain) isMoved() bool {
 	written, err := c.file.Stat()
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *chain) rotate() error {
 	return errors.Join(err, syncFolder(c.path))
 }
 
-// syncFolder flushes file names to disk.
+// syncFolder flushes the folder that contains path to disk, so that a new or renamed file survives a crash.
 func syncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -164,5 +165,5 @@ func syncFolder(path string) error {
 	return folder.Sync()
 }
 
-// fullName returns the name of a full file.
+// fullFileName returns the name of the full file with the given number.
 func fullName(path string, number int) string { return fmt.Sprintf("%s.%06d", path, number) }

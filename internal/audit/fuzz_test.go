@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any bytes either verify as a chain or are rejected with a place. In a valid chain no byte before the end can
-// be changed undetected.
+// Any input is either verified as a chain or rejected with the place of the error. The lines of a valid chain
+// cannot be reordered undetected.
 func FuzzScan(f *testing.F) {
 	first, hash, err := line{N: 1, Prev: originHash, Time: time.Unix(0, 0).UTC(), Kind: Own, Action: actionBegin}.encode()
 	require.NoError(f, err)

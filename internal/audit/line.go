@@ -13,12 +13,12 @@ import (
 	"unicode"
 )
 
-// line is an entry as it is stored. Its last field is its hash, over all bytes of the line before that field.
+// line is an entry as it is stored. A stored line ends with a hash over all of its bytes before the hash field.
 type line struct {
 	N      uint64            `json:"n"`    // consecutive, from 1
 	Prev   string            `json:"prev"` // hash of the previous line
 	Time   time.Time         `json:"time"`
-	At     string            `json:"at,omitempty"` // part of the program
+	At     string            `json:"at,omitempty"` // component of the program
 	Kind   Kind              `json:"kind"`
 	Actor  string            `json:"actor,omitempty"`
 	Action string            `json:"action"`
@@ -27,7 +27,7 @@ type line struct {
 	Facts  map[string]string `json:"facts,omitempty"`
 }
 
-// originHash is the hash before the first line.
+// originHash is the previous hash of the first line of a log.
 var originHash = strings.Repeat("0", 2*sha256.Size)
 
 const (
@@ -39,7 +39,7 @@ const (
 	maxLine   = 64 << 10 // limit of a line in bytes
 )
 
-// The actions of lines about the log itself.
+// These are the actions of lines about the log itself.
 const (
 	actionBegin  = "begin"  // the first line of a log
 	actionResume = "resume" // a process continues the file, after a restart or a disk failure
@@ -48,7 +48,7 @@ const (
 	actionEnd    = "end"    // the process stopped gracefully
 )
 
-// The facts of such lines.
+// These are the facts of lines about the log itself.
 const (
 	factEntries   = "entries"    // number of lost entries
 	factAfter     = "after"      // name of the previous file
@@ -56,12 +56,12 @@ const (
 	factTornBytes = "torn_bytes" // number of those bytes
 )
 
-// canOpenFile reports whether a line may be the first of a file.
+// canStartFile reports whether the line may be the first line of a file.
 func (l line) canOpenFile() bool {
 	return l.Kind == Own && slices.Contains([]string{actionBegin, actionResume, actionRotate}, l.Action)
 }
 
-// encode returns the line as it is stored, with its line break, and its hash.
+// encode returns the line as it is stored, including its line break, and the hash of the line.
 func (l line) encode() (text []byte, hash string, err error) {
 	text, err = json.Marshal(l)
 	if err != nil {
@@ -72,7 +72,7 @@ func (l line) encode() (text []byte, hash string, err error) {
 	return append(text, hashField+hash+lineEnd+"\n"...), hash, nil
 }
 
-// decode reads a line without its line break. It returns false if the line differs from what was written.
+// decodeLine parses a line without its line break. It returns false if the line does not match its hash.
 func decode(text []byte) (l line, hash string, ok bool) {
 	if len(text) <= hashSpace {
 		return l, "", false
@@ -85,7 +85,7 @@ func decode(text []byte) (l line, hash string, ok bool) {
 	return l, hash, json.Unmarshal(text, &l) == nil
 }
 
-// CheckHash returns an error if a text is no hash of a line: 64 lower-case hex digits.
+// CheckHash returns an error unless text has the form of a hash: 64 lower-case hex digits.
 func CheckHash(text string) error {
 	if raw, err := hex.DecodeString(text); err != nil || len(raw) != sha256.Size || strings.ToLower(text) != text {
 		return fmt.Errorf("a hash has %d digits of 0-9 and a-f", 2*sha256.Size)
@@ -98,8 +98,8 @@ func hashOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sanitize makes a text safe to print on one line: nothing in it moves the cursor of a terminal or changes the
-// direction of writing.
+// sanitize makes a text safe to print on one line. It replaces every character that moves the cursor of a terminal
+// or changes the writing direction, and cuts the text after 256 characters.
 func sanitize(text string) string {
 	if len(text) > 4*maxText {
 		text = text[:4*maxText]

@@ -17,26 +17,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultMaxBytes is the file size at which the next file begins.
+// DefaultMaxBytes is the default size at which a file is full and the log continues in a new one.
 const DefaultMaxBytes = 64 << 20
 
 // Config configures a log.
 type Config struct {
-	// Path of the current file. Full files are kept in the same folder, as PATH.000001 and so on; they are
-	// never removed. The folder is created if missing.
+	// Path is the current file. Full files are kept in the same folder as PATH.000001 and so on. They are never
+	// removed. The folder is created if it is missing.
 	Path string
 	// MaxBytes is the approximate size limit of a file (0 means 64 MiB).
 	MaxBytes int64
-	// Name of the program, for lines of a log without another name.
+	// Name is the component in lines that are recorded without another name. It is the name of the program.
 	Name string
-	// Log receives the position of the chain and losses of entries.
+	// Log receives the position at the end of the chain, and errors about lost entries.
 	Log *zap.Logger
-	// Meter counts entries and losses.
+	// Meter counts recorded and lost entries.
 	Meter metric.Meter
 }
 
-// New opens a log and continues the chain in its file. Only its owner may read the file, and only one process
-// may write it. The caller closes the log.
+// New opens an audit log and continues the chain in its file. Only the file's owner may read it, and only one
+// process may write it. The caller must close the log.
 func New(cfg Config) (*Log, error) {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = DefaultMaxBytes
@@ -63,7 +63,7 @@ func New(cfg Config) (*Log, error) {
 	return &Log{at: cfg.Name, queue: q}, nil
 }
 
-// open finds the end of the chain and writes a line that continues it.
+// openChain finds the end of the chain and writes a line that continues it.
 func open(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 	return c, errors.Join(err, c.sync(), syncFolder(path))
 }
 
-// create opens a file for appending and locks it for this process.
+// openLockedFile opens a file for appending, creates it if it is missing, and locks it for this process.
 func create(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
@@ -115,10 +115,10 @@ func create(path string) (*os.File, error) {
 	return file, nil
 }
 
-// searchWindow is how many bytes at the end of a file are searched for its last line.
+// searchWindow is the number of bytes at the end of a file in which the last line is searched.
 const searchWindow = 4 << 20
 
-// find looks for the last line of a file. The bytes after it are torn.
+// findLastLine finds the last valid line of a file. It records the bytes after that line as torn.
 func (c *chain) find(file io.ReaderAt, size int64) error {
 	from := max(0, size-searchWindow)
 	text := make([]byte, size-from)
@@ -138,10 +138,10 @@ func (c *chain) find(file io.ReaderAt, size int64) error {
 		c.addTorn(text)
 		return nil
 	}
-	return fmt.Errorf("%s does not end as an audit log does; look at it with `troupe audit verify`, and move it away", c.path)
+	return fmt.Errorf("%s does not end like an audit log; check it with `troupe audit verify`, and move it away", c.path)
 }
 
-// continueAfter continues the chain of a full file.
+// continueAfter continues the chain of a full file in the current file.
 func (c *chain) continueAfter(path string) error {
 	file, err := os.Open(path) //nolint:gosec // it lies beside the one that the operator names
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *chain) continueAfter(path string) error {
 	return c.find(file, info.Size())
 }
 
-// fullFiles returns the full files in order, and the number of the last one.
+// listFullFiles returns the full files in order, and the number of the last one.
 func fullFiles(path string) (files []string, last int, err error) {
 	known, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

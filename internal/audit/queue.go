@@ -18,14 +18,14 @@ const (
 	headPeriod = 10 * time.Minute // interval of logging the position of the chain
 )
 
-// queuedEntry is an entry with the part of the program that recorded it, and the time.
+// queuedEntry is an entry with the time of its recording and the component that recorded it.
 type queuedEntry struct {
 	Entry
 	by string
 	at time.Time
 }
 
-// queue passes entries to a chain. One goroutine owns the chain.
+// queue passes entries to the chain. Its goroutine is the only user of the chain.
 type queue struct {
 	chain   *chain
 	log     *zap.Logger
@@ -33,17 +33,17 @@ type queue struct {
 	missing metric.Int64Counter
 
 	waiting chan queuedEntry
-	lost    atomic.Int64 // lost entries that no line of the chain mentions yet
+	lost    atomic.Int64 // lost entries that are not yet counted in a line of the chain
 	closed  atomic.Bool
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
 	err     error // valid once done is closed
-	broken  bool  // the last write failed
-	moved   bool  // the file was moved or removed
+	broken  bool  // whether the last write failed
+	moved   bool  // whether the file was moved or removed
 }
 
-// add enqueues an entry, or counts it as lost if the queue is full.
+// enqueue adds an entry to the queue, or counts it as lost if the queue is full.
 func (q *queue) add(r queuedEntry) {
 	if !q.closed.Load() {
 		select {
@@ -60,7 +60,7 @@ func (q *queue) addLost(n int) {
 	q.missing.Add(context.Background(), int64(n))
 }
 
-// close stops the queue and returns when its last line is on disk.
+// close stops the queue and waits until its last line is on disk.
 func (q *queue) close() error {
 	q.once.Do(func() {
 		q.closed.Store(true)
@@ -70,7 +70,7 @@ func (q *queue) close() error {
 	return q.err
 }
 
-// run writes until close.
+// run writes queued entries until close is called.
 func (q *queue) run() {
 	defer close(q.done)
 	syncs, heads := time.NewTicker(syncPeriod), time.NewTicker(headPeriod)
@@ -99,7 +99,7 @@ func (q *queue) run() {
 	}
 }
 
-// checkMoved logs once that the file was moved or removed while it is written.
+// checkMoved logs an error when it first finds the open file moved or removed.
 func (q *queue) checkMoved() {
 	moved := q.chain.isMoved()
 	if moved && !q.moved {
@@ -109,7 +109,7 @@ func (q *queue) checkMoved() {
 	q.moved = moved
 }
 
-// finish writes the waiting entries and logs the end of the chain.
+// finish writes the queued entries and the last line, closes the file and logs the final position.
 func (q *queue) finish() {
 	for q.write(); len(q.waiting) > 0; {
 		q.write()
@@ -120,12 +120,13 @@ func (q *queue) finish() {
 	q.log.Info("audit log ended", append(q.position(), zap.Int64("lost", q.lost.Load()))...)
 }
 
-// position returns the fields that a reader needs to detect missing lines at the end of the file.
+// positionFields returns the log fields with which an operator can detect missing lines at the end of the file.
 func (q *queue) position() []zap.Field {
 	return []zap.Field{zap.String("file", q.chain.path), zap.Uint64("lines", q.chain.n), zap.String("head", q.chain.head)}
 }
 
-// write adds entries, and the waiting ones up to a batch, after a line with the number of lost entries.
+// write appends the given entries, and further queued ones up to one batch. If entries were lost, a line with
+// their number comes first.
 func (q *queue) write(entries ...queuedEntry) {
 	for len(entries) < maxBatch && len(q.waiting) > 0 {
 		entries = append(entries, <-q.waiting)
@@ -150,7 +151,7 @@ func (q *queue) write(entries ...queuedEntry) {
 	q.noteResult(len(entries)-written, err)
 }
 
-// noteResult logs when the disk starts to fail and when it recovers.
+// logWriteResult counts lost entries. It logs when writes begin to fail and when they succeed again.
 func (q *queue) noteResult(lost int, err error) {
 	if lost > 0 {
 		q.addLost(lost)

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Report summarizes a chain.
+// Report summarizes a verified chain.
 type Report struct {
 	Lines       int
-	First, Last uint64    // numbers of the first and last line (the chain is complete from 1)
+	First, Last uint64    // numbers of the first and last line (a complete chain starts at 1)
 	From, To    time.Time // times of the first and last line
 	Head        string    // hash of the last line
-	Lost        int64     // entries that the chain says were lost
-	Torn        int       // places that the chain says were torn by a crash or a full disk
+	Lost        int64     // number of entries that were lost
+	Torn        int       // number of places that a crash or a full disk tore
 }
 
-// BrokenError is the place where a chain is broken.
+// BrokenError says where and why a chain is broken.
 type BrokenError struct {
 	File string
 	Line int // in the file, from 1 (0 for the file as a whole)
@@ -36,11 +36,11 @@ func (b *BrokenError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Why)
 }
 
-// Verify reads the files of one chain, given in any order, and finds the first line that was changed, removed,
-// added or moved. It returns that place as a BrokenError, and a report of the valid lines before it. head is a
-// known hash that must occur in the chain (empty if none is known; then missing lines at the end stay
-// undetected). each is called for every valid line (nil for no calls). Files of different logs, and files that
-// are no audit log, are broken.
+// Verify reads the files of one chain, in any order, and finds the first line that was changed, removed, added or
+// moved. It returns a report of the valid lines before that line, and a BrokenError with its place. If head is not
+// empty, a line of the chain must have that hash. Without a head, missing lines at the end stay undetected. Verify
+// calls each for every valid line, unless each is nil. Files of different logs, and files that are not audit logs,
+// also yield a BrokenError.
 func Verify(files []string, head string, each func(file string, n int, r Recorded)) (Report, error) {
 	files, err := sortFiles(files)
 	if err != nil {
@@ -55,30 +55,30 @@ func Verify(files []string, head string, each func(file string, n int, r Recorde
 	return v.report, v.checkEnd()
 }
 
-// Recorded is an entry that was read.
+// RecordedEntry is an entry read from a log, with its component and time.
 type Recorded struct {
 	Entry
-	At   string // the part of the program that recorded it
+	At   string // component that recorded the entry
 	Time time.Time
 }
 
-// verifier reads a chain.
+// verifier verifies the files of a chain one after another and builds the report.
 type verifier struct {
 	each       func(string, int, Recorded)
 	report     Report
 	wantedHead string // a hash
-	seen       bool   // the wanted hash was found
+	seen       bool   // whether the wanted hash was found
 
 	file       string
 	validLines int          // valid lines of the file
-	junk       bytes.Buffer // bytes since the last line that form no line
+	junk       bytes.Buffer // bytes since the last valid line that form no line
 	junkAt     int
 }
 
-// maxTorn limits the torn bytes at one place.
+// maxTorn is the largest number of torn bytes accepted at one place.
 const maxTorn = 8 << 20
 
-// read verifies a file.
+// verifyFile opens a file and verifies its content.
 func (v *verifier) read(path string) error {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
@@ -88,7 +88,7 @@ func (v *verifier) read(path string) error {
 	return v.scan(path, file)
 }
 
-// checkEnd returns what is wrong with the chain as a whole.
+// checkEnd returns an error if the chain as a whole is invalid, for example because its end is missing.
 func (v *verifier) checkEnd() error {
 	switch {
 	case v.validLines == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
@@ -101,7 +101,7 @@ func (v *verifier) checkEnd() error {
 	return nil
 }
 
-// scan verifies the content of a file.
+// verifyContent verifies the lines of one file.
 func (v *verifier) scan(path string, file io.Reader) error {
 	v.file, v.validLines = path, 0
 	in, first := bufio.NewReader(file), true
@@ -123,7 +123,7 @@ func (v *verifier) scan(path string, file io.Reader) error {
 	}
 }
 
-// next reads a line, at most maxTorn bytes of it.
+// readLine reads one line, but not much more than maxTorn bytes.
 func next(in *bufio.Reader) (text []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -136,7 +136,8 @@ func next(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// line verifies one line of a file. It returns whether it is a line, or why it is invalid here.
+// verifyLine verifies one line of a file. ok is whether the text is a valid line at all, and broken is why the
+// line does not fit at this place (empty if it fits).
 func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string) {
 	l, hash, ok := decode(bytes.TrimSuffix(text, []byte("\n")))
 	if !ok || text[len(text)-1] != '\n' {
@@ -167,7 +168,8 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 	return true, ""
 }
 
-// explainsTorn reports whether the line has the hash of the torn bytes before it, if there are any.
+// explainsTornBytes reports whether the line contains the hash of the torn bytes before it, or whether there are
+// no torn bytes.
 func (v *verifier) explainsTorn(l line) bool {
 	torn := l.Facts[factTorn]
 	if v.junk.Len() == 0 {
@@ -200,7 +202,7 @@ func (v *verifier) addToReport(at int, l line, hash string) {
 	}
 }
 
-// sortFiles sorts files by the number of their first line. One that has none comes last.
+// sortFiles sorts files by the number of their first valid line. Files without a valid line come last.
 func sortFiles(files []string) ([]string, error) {
 	type numbered struct {
 		path string
@@ -231,7 +233,7 @@ func sortFiles(files []string) ([]string, error) {
 	return sorted, nil
 }
 
-// firstNumber returns the number of the first valid line of a file (0 if there is none).
+// firstLineNumber returns the number of the first valid line of a file (0 if there is none).
 func firstNumber(path string) (uint64, error) {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
@@ -242,7 +244,7 @@ func firstNumber(path string) (uint64, error) {
 	for {
 		text, err := next(in)
 		if read += len(text); read > 2*maxTorn {
-			return 0, nil // read reports the error
+			return 0, nil // verifyFile reports the error
 		}
 		if l, _, ok := decode(bytes.TrimSuffix(text, []byte("\n"))); ok {
 			return l.N, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chainTexts returns the texts of a chain in several files, with a torn place.
+// newChainTexts writes a log with several files and one torn line, and returns the contents of its files.
 func chainTexts(t *testing.T) [][]byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
@@ -39,7 +39,7 @@ func requireValue(t *testing.T) func([]byte, error) []byte {
 	}
 }
 
-// verifyTexts verifies texts as files.
+// verifyTexts writes texts to files in dir and verifies those files.
 func verifyTexts(t *testing.T, dir, head string, texts [][]byte) (Report, error) {
 	t.Helper()
 	all := paths(dir, texts)
@@ -56,15 +56,14 @@ func paths(dir string, texts [][]byte) (all []string) {
 	return all
 }
 
-// withFile returns the chain with one file replaced.
+// replaceFile returns a copy of the chain in which file i has the given text.
 func withFile(texts [][]byte, i int, text []byte) [][]byte {
 	all := slices.Clone(texts)
 	all[i] = text
 	return all
 }
 
-// Every change of one byte or line of a chain is detected. Only lines at the very end can be cut off
-// undetected, unless a head is known.
+// Every change of one byte or line of a chain is detected, except that lines at the very end may be missing.
 func TestVerify_FindsEveryChange(t *testing.T) {
 	texts, dir := chainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
@@ -101,7 +100,7 @@ func TestVerify_FindsEveryChange(t *testing.T) {
 	}
 }
 
-// scanTexts verifies texts without files.
+// verifyTextsInMemory verifies texts without writing them to files.
 func scanTexts(texts [][]byte) error {
 	v := &verifier{seen: true}
 	for _, text := range texts {
@@ -163,7 +162,7 @@ func TestVerify_DetectsAMissingEndByTheHead(t *testing.T) {
 	require.NoError(t, err, "it went on behind a head that was known earlier")
 }
 
-// A file without a line break is not read to its end.
+// Verify does not read to the end of a huge file that contains no line break.
 func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
 	endless := &xs{}
 	err := (&verifier{}).scan("a", endless)
@@ -174,13 +173,13 @@ func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "zeros")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.NoError(t, os.Truncate(path, 1<<36)) // and no byte of it on the disk
+	require.NoError(t, os.Truncate(path, 1<<36)) // a sparse file, which uses no space on the disk
 	_, err = Verify([]string{path}, "", nil)
 	_, ok = errors.AsType[*BrokenError](err)
 	require.True(t, ok, "%v", err)
 }
 
-// xs is a file of the letter x.
+// endlessReader is a reader that never ends and consists of the letter x.
 type xs struct{ read int }
 
 func (x *xs) Read(p []byte) (int, error) {

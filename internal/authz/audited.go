@@ -5,14 +5,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Audited returns the kind of the audit entry that each call of a method makes, with its caller and result
-// (S19). It returns false if the method makes none; no method of an ordinary turn does.
+// AuditKind returns the kind of the audit entry that each call of a method creates (S19). The entry contains the
+// caller and the result. ok is false for methods that create no entry, which includes all methods of an ordinary
+// turn.
 func Audited(method string) (audit.Kind, bool) {
 	kind, ok := audited[method]
 	return kind, ok
 }
 
-// audited maps unary methods to the kind of their audit entry.
+// auditKinds maps unary methods to the kind of their audit entry.
 var audited = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Every method of this module has a row, so that a new one cannot be forgotten.
+// Every method that the module serves has a row in the table, so a new method cannot be forgotten.
 func TestTable_HasARowForEveryMethod(t *testing.T) {
 	served := map[string]bool{}
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
@@ -48,7 +48,7 @@ func TestPermit_RejectsMethodsWithoutARow(t *testing.T) {
 	}
 }
 
-// Every method that writes has a row and an ownership key of the service that serves it.
+// Every method that writes state has a row in the table, and the service that serves it owns the state.
 func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 	for method := range writes {
 		_, ok := Roles(method)
@@ -64,7 +64,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 		}
 		require.Equal(t, want, owner, method)
 	}
-	// In the two services that keep state, all methods write except those with a reading verb in their name.
+	// In the two services that keep state, every method writes unless its name has a reading verb.
 	looks := []string{"/Get", "/List", "/Load", "/Search", "/Describe", "/Watch", "/ReplayTrace"}
 	for method := range table {
 		if strings.Contains(method, ".MemoryService/") || strings.Contains(method, ".OrchestratorService/") {
@@ -74,7 +74,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 	}
 }
 
-// Methods for operators only that do more than read make an audit entry.
+// Each method that only operators may call creates an audit entry, unless it only reads.
 func TestAudited_CoversActsOfOperators(t *testing.T) {
 	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
 	for method, roles := range table {

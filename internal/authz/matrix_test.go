@@ -35,8 +35,8 @@ var update = flag.Bool("update", false, "write docs/authz.md anew")
 
 const page = "../../docs/authz.md"
 
-// Each of ten callers calls each method over real connections. The results match the table and the
-// documentation page. A rejected caller learns only that it may not call.
+// Each of ten callers calls each method over real connections. The results match the table and the documentation
+// page. A rejected caller learns only that it may not make the call.
 func TestMatrix(t *testing.T) {
 	callers := identities(t)
 	var table strings.Builder
@@ -66,9 +66,9 @@ func TestMatrix(t *testing.T) {
 	require.Equal(t, string(had), written, "make authz writes docs/authz.md anew")
 }
 
-// The possible results of a call.
+// These are the possible results of a call.
 const (
-	resultServed      = ""            // it came to the handler
+	resultServed      = ""            // the call reached the handler
 	resultDenied      = "denied"      // PERMISSION_DENIED
 	resultUnknown     = "unknown"     // UNAUTHENTICATED
 	resultUnconnected = "unconnected" // the handshake failed
@@ -89,22 +89,22 @@ Written by ` + "`make authz`" + `, which calls each method as each of these call
 A worker's calls of the memory service and the orchestrator need the credential of a turn, and touch that turn
 only. For GetConfig and PutConfig its certificate is enough. Clients and admins touch objects of their own tenant; all
 others are NOT_FOUND.
-Reflection is served where it is configured. A method that is not listed is refused for everyone.
+Reflection is served where it is configured. A method that is not listed is rejected for every caller.
 
 | Service | Method |` + names + "\n|---|---|" + lines + "\n"
 }
 
-// caller is one of the ten identities.
+// caller is one of the ten callers of the test, with its connection and credentials.
 type caller struct {
 	name    string
 	role    identity.Role
-	refused string // whatever it calls; empty: the table decides
-	probes  bool   // but the health of the server, which load balancers ask for
+	refused string // result of every call (empty if the table decides)
+	probes  bool   // whether it may still check the health of the server, as load balancers do
 	conn    *grpc.ClientConn
 	token   string
 }
 
-// call makes an empty call of a method and returns its result.
+// call calls a method with an empty message and returns the result.
 func (c caller) call(t *testing.T, method string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -114,7 +114,7 @@ func (c caller) call(t *testing.T, method string) string {
 	}
 	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err == nil {
-		_ = stream.SendMsg(&emptypb.Empty{}) // the answer says what became of it
+		_ = stream.SendMsg(&emptypb.Empty{}) // RecvMsg returns the result
 		_ = stream.CloseSend()
 		err = stream.RecvMsg(&emptypb.Empty{})
 	}
@@ -122,7 +122,7 @@ func (c caller) call(t *testing.T, method string) string {
 		return resultServed
 	}
 	switch mode := failure.ModeOf(grpcfailure.FromStatus("test", err)); mode {
-	case failure.AgentContract, failure.UserInvalidInput: // it is past those who guard it
+	case failure.AgentContract, failure.UserInvalidInput: // the call passed authentication and authorization
 		return resultServed
 	case failure.PolicySecurity:
 		return resultDenied
@@ -136,7 +136,8 @@ func (c caller) call(t *testing.T, method string) string {
 	}
 }
 
-// identities returns ten callers, at a port inside the mesh and at the client port.
+// newCallers returns the ten callers. Some are connected to a port inside the mesh, others to the port for
+// clients.
 func identities(t *testing.T) []caller {
 	mesh, foreign := t.TempDir(), t.TempDir()
 	open := func(dir string, role identity.Role, name string) *identity.Source {
@@ -173,7 +174,7 @@ func identities(t *testing.T) []caller {
 	}
 }
 
-// writeTokens writes a token file with an admin and a client.
+// writeTokens writes a token file with the tokens of an admin and a client, and returns the file and both tokens.
 func writeTokens(t *testing.T) (file, admin, client string) {
 	t.Helper()
 	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
@@ -185,7 +186,7 @@ func writeTokens(t *testing.T) (file, admin, client string) {
 	return file, a.Reveal(), c.Reveal()
 }
 
-// serve runs a server whose methods are not implemented, so an allowed call ends with Unimplemented.
+// startServer runs a server that implements no method, so an authorized call ends with Unimplemented.
 func serve(t *testing.T, cfg rpc.Config) (address string) {
 	server, err := rpc.NewServer(telemetry.Discard(), cfg)
 	require.NoError(t, err)
@@ -195,7 +196,7 @@ func serve(t *testing.T, cfg rpc.Config) (address string) {
 	troupev1.RegisterLifecycleServiceServer(server, troupev1.UnimplementedLifecycleServiceServer{})
 	troupev1.RegisterAgentServiceServer(server, troupev1.UnimplementedAgentServiceServer{})
 	troupev1.RegisterConformanceServiceServer(server, troupev1.UnimplementedConformanceServiceServer{})
-	for _, method := range authz.Methods() { // so that none is refused for being unknown here
+	for _, method := range authz.Methods() { // otherwise a call would fail as unknown instead of being authorized
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 		require.True(t, slices.ContainsFunc(server.GetServiceInfo()[service].Methods, func(m grpc.MethodInfo) bool { return m.Name == name }), method)
 	}

@@ -91,7 +91,7 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_GetArtifact_FullMethodName:   steps,
 	troupev1.MemoryService_ListArtifacts_FullMethodName: steps,
 	troupev1.MemoryService_LoadJournal_FullMethodName:   steps,
-	troupev1.MemoryService_GetRecording_FullMethodName:  steps, // a worker, to run a step again
+	troupev1.MemoryService_GetRecording_FullMethodName:  steps, // a worker needs it to replay a step
 
 	troupev1.MemoryService_Journal_FullMethodName:        workers,
 	troupev1.MemoryService_CommitStep_FullMethodName:     workers,
@@ -99,11 +99,11 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_PutArtifact_FullMethodName:    workers,
 	troupev1.MemoryService_DeleteArtifact_FullMethodName: workers,
 
-	// Configuration belongs to no turn: the certificate is enough.
+	// Configuration belongs to no turn, so the certificate of the caller is enough.
 	troupev1.MemoryService_GetConfig_FullMethodName: steps,
 	troupev1.MemoryService_PutConfig_FullMethodName: workers,
 
-	// The conformance kit does not run in a mesh.
+	// The conformance service is not served in a mesh, so only operators may call it.
 	troupev1.ConformanceService_MakeInstance_FullMethodName: operators,
 	troupev1.ConformanceService_DropInstance_FullMethodName: operators,
 }

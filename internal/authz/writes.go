@@ -5,8 +5,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// writes maps methods that write state to a key of the ownership rules. A rejected call of such a method is an
-// attempt to write state of another owner (contract SO-8, SO-12).
+// writtenKeys maps each method that writes state to its key in the ownership rules. A rejected call of such a
+// method is an attempt to write another owner's state (contract SO-8, SO-12).
 var writes = map[string]string{
 	troupev1.MemoryService_BeginTurn_FullMethodName:      "history",
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    "history",
@@ -33,7 +33,8 @@ var writes = map[string]string{
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    "routing",
 }
 
-// Writes returns the key and the owner of the state that a method writes, or false if it writes none.
+// WrittenState returns the key and the owner of the state that a method writes. ok is false if the method writes
+// no state.
 func Writes(method string) (key string, owner ownership.Owner, ok bool) {
 	key, ok = writes[method]
 	if !ok {

@@ -56,7 +56,7 @@ func TestBreaker_OpensAfterThreeFailuresInARowAndThenAllowsOneTrial(t *testing.T
 	})
 }
 
-// A call that began before the breaker opened does not close it.
+// A success of a call that began before the breaker opened does not close the breaker.
 func TestBreaker_IgnoresCallsThatBeganBeforeItOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(nil)

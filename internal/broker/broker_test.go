@@ -43,7 +43,7 @@ func TestBroker_OpensASealedSecret(t *testing.T) {
 	for _, text := range []string{"hunter2", strings.Repeat("é", broker.MaxSecret/2)} {
 		sealed := seal(t, k, "s1", text)
 		require.LessOrEqual(t, len(sealed), broker.MaxSealed)
-		for range 2 { // an attempt that is lost does not lose it
+		for range 2 { // a retried attempt can open it again
 			name, opened, err := b.Open(k.ID, "s1", sealed)
 			require.NoError(t, err)
 			require.Equal(t, "mailbox", name)
@@ -53,7 +53,7 @@ func TestBroker_OpensASealedSecret(t *testing.T) {
 	require.NotEqual(t, seal(t, k, "s1", "same"), seal(t, k, "s1", "same"))
 }
 
-// A sealed secret opens for its key and session only.
+// A sealed secret can be opened only with its own key and in its own session.
 // Req: LP-37
 func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
 	b := broker.New("clerk-1")
@@ -72,7 +72,7 @@ func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
 	for _, forged := range [][]byte{nil, {1}, sealed[:len(sealed)-1], append(bytes.Clone(sealed[:40]), make([]byte, 30)...)} {
 		requireRejected(t, b, one.ID, "s1", forged, failure.UserInvalidInput)
 	}
-	requireRejected(t, broker.New("clerk-1"), one.ID, "s1", sealed, failure.NotFound) // the process was started anew
+	requireRejected(t, broker.New("clerk-1"), one.ID, "s1", sealed, failure.NotFound) // a restarted process has other keys
 	_, opened, err := b.Open(one.ID, "s1", sealed)
 	require.NoError(t, err)
 	require.Equal(t, "hunter2", opened.Reveal())

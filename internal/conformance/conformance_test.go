@@ -33,7 +33,7 @@ func TestRun_WithoutAWorkerReturnsAHelpfulError(t *testing.T) {
 	address, stop, err := serve(func(*grpc.Server) {})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), Config{Address: address})
-	require.EqualError(t, err, "what serves at "+address+" is not under test; start the worker with --conformance")
+	require.EqualError(t, err, "the server at "+address+" is not under test; start the worker with --conformance")
 	stop()
 	_, err = Run(t.Context(), Config{Address: address})
 	require.EqualError(t, err, "cannot reach a worker at "+address+"; start one with --conformance")
@@ -48,7 +48,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 
 func TestChecks_KeepTheirIDs(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
-	require.Len(t, Checks(), 143, "the number that docs and the worker for Node name")
+	require.Len(t, Checks(), 143, "the number in the docs and in the Node worker")
 	for _, c := range Checks() {
 		require.Regexp(t, id, c.ID)
 		require.False(t, seen[c.ID], "%s twice", c.ID)

@@ -17,16 +17,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// host is a ConformanceService whose instances are reference workers, with at most one planted fault.
+// fakeHost is a ConformanceService whose instances are reference instances, with at most one planted fault.
 type host struct {
 	troupev1.UnimplementedConformanceServiceServer
 	fault fault
 
 	mu        sync.Mutex
-	instances map[string]func() // how to drop each
+	instances map[string]func() // functions that drop the instances, by instance id
 }
 
-// serveHost serves a host until the test ends, and returns its address.
+// serveHost serves a fakeHost until the test ends, and returns its address.
 func serveHost(t *testing.T, f fault) string {
 	t.Helper()
 	h := &host{fault: f, instances: map[string]func(){}}
@@ -80,8 +80,8 @@ func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// serve serves on a free loopback port, as internal/rpc does: it validates requests by the rules in the .proto
-// and sends errors as statuses.
+// serveGRPC serves on a free loopback port, as internal/rpc does. It validates requests by the rules in the .proto
+// files and sends errors as gRPC statuses.
 func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceOf returns the trace of a call by its W3C traceparent.
+// traceFromContext returns the trace id in the W3C traceparent header of a call.
 func traceOf(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, parent := range md.Get("traceparent") {
@@ -80,7 +80,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 	r.mu.Unlock()
 	switch {
 	case after > version && !r.hasFault(watchesTheFuture):
-		return failure.New(failure.UserInvalidInput, "WatchState", "after_version: it is still to come")
+		return failure.New(failure.UserInvalidInput, "WatchState", "after_version: it is higher than the current version")
 	case version-min(after, version) > 1024:
 		return failure.New(failure.ResourceQuota, "WatchState", "after_version: no longer known")
 	}

@@ -21,7 +21,8 @@ import (
 
 const agentName = "parrot"
 
-// admit admits a step, or returns why it rejects it.
+// admit admits a step and returns its context and the function that ends it. If the instance rejects the step,
+// admit returns an error.
 func (r *reference) admit(ctx context.Context) (context.Context, func(failed bool), error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

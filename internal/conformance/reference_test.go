@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// reference is an instance that follows every rule, only for the tests of the kit. It has one lock and one
-// broadcast. Calls of hasFault mark the places of the planted faults.
+// referenceInstance is an instance that follows every rule, for the tests of this package only. It has one lock
+// and one broadcast channel. The calls of hasFault mark the places of the planted faults.
 type reference struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
@@ -25,7 +25,7 @@ type reference struct {
 	spec   *troupev1.MakeInstanceRequest
 	memory troupev1.MemoryServiceClient
 
-	dropped chan struct{} // ends hooks that hang
+	dropped chan struct{} // closed to end hanging hooks
 	hooks   sync.WaitGroup
 
 	mu          sync.Mutex
@@ -34,7 +34,7 @@ type reference struct {
 	active      time.Time
 	history     []*troupev1.Transition
 	changed     chan struct{} // closed and replaced at each change
-	pauses      int           // that wait
+	pauses      int           // number of Pause calls that wait
 	steps       map[*admittedStep]struct{}
 	hookRunning bool
 	start       *hookAttempt
@@ -64,7 +64,7 @@ func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1
 
 func (r *reference) hasFault(f fault) bool { return r.fault == f }
 
-// transition changes the state. Callers hold the lock.
+// transition changes the state and records the transition. The caller must hold the lock.
 func (r *reference) transition(ctx context.Context, s troupev1.InstanceState, reason string) {
 	now := time.Now()
 	from := r.status.State
@@ -97,8 +97,8 @@ func (r *reference) notify() {
 	r.changed = make(chan struct{})
 }
 
-// await waits until the condition holds, the time is up, or ctx ends. Callers hold the lock, and await returns
-// with it held.
+// await waits until the condition holds, the time is up, or ctx ends, and reports whether the condition holds. The
+// caller must hold the lock. await releases it while it waits.
 func (r *reference) await(ctx context.Context, until func() time.Time, holds func() bool) bool {
 	for !holds() {
 		changed := r.changed
@@ -129,7 +129,7 @@ func (r *reference) now() *troupev1.InstanceStatus {
 	return proto.CloneOf(r.status)
 }
 
-// hook runs a hook, turns its panic into an error, and abandons it when ctx ends.
+// runHook runs a hook, converts its panic to an error, and abandons it when ctx ends.
 func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	done := make(chan error, 1)
 	r.hooks.Go(func() {
@@ -166,7 +166,7 @@ func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int
 	return nil
 }
 
-// noRejection lets time pass.
+// sleep waits for d, or until ctx ends.
 func noRejection(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

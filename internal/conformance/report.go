@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Result is the result of one check.
+// Result holds a check with its duration and the reason why it failed.
 type Result struct {
 	Check
 	// Duration is how long the check took.
 	Duration time.Duration
-	// Reason says in one line what was expected and what was seen (empty if the check passed).
+	// Reason says in one line what the check expected and what it observed (empty if the check passed).
 	Reason string
 }
 
 // Passed reports whether the worker passed the check.
 func (r Result) Passed() bool { return r.Reason == "" }
 
-// Report is how a run went.
+// Report holds the results of a run.
 type Report struct {
 	// Address is the address of the worker under test.
 	Address string
 	// Duration is how long the run took.
 	Duration time.Duration
-	// Results are the results of the checks that ran, grouped by area.
+	// Results are the results of the selected checks, grouped by area.
 	Results []Result
 }
 
-// Failed returns the number of failed checks.
+// FailedCount returns the number of failed checks.
 func (r Report) Failed() int {
 	n := 0
 	for _, result := range r.Results {
@@ -41,7 +41,7 @@ func (r Report) Failed() int {
 	return n
 }
 
-// Table writes the report for people, with colors if the writer can show them.
+// WriteTable writes the report as a table for people, with terminal colors if color is set.
 func (r Report) Table(w io.Writer, color bool) error {
 	paint := func(style, text string) string {
 		if !color {
@@ -78,7 +78,7 @@ func (r Report) Table(w io.Writer, color bool) error {
 	return out.err
 }
 
-// lineWriter writes until the first error.
+// lineWriter formats lines and keeps the first write error, after which it writes nothing.
 type lineWriter struct {
 	w   io.Writer
 	err error
@@ -97,7 +97,7 @@ func shorten(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// JSON writes the report as JSON, for programs.
+// WriteJSON writes the report as JSON.
 func (r Report) JSON(w io.Writer) error {
 	type check struct {
 		ID          string  `json:"id"`
@@ -149,7 +149,7 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the report as JUnit XML for CI systems, with one suite for each area.
+// WriteJUnit writes the report as JUnit XML for CI systems, with one suite for each area.
 func (r Report) JUnit(w io.Writer) error {
 	document := junitSuites{Name: "troupe conformance"}
 	for _, c := range r.Results {

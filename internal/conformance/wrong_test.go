@@ -11,62 +11,62 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// fault is a mistake planted in the reference worker.
+// fault is a mistake that a test plants in a reference instance.
 type fault string
 
 const (
-	admitsOneMore          fault = "admits one step above its capacity"
+	admitsOneMore          fault = "admits one step more than its capacity"
 	answersSlowly          fault = "takes 100 ms to answer GetState"
 	bareStatuses           fault = "rejects with a status that has no details"
-	cleansUpAlways         fault = "ends an instance that it should keep"
+	cleansUpAlways         fault = "terminates an instance despite keep_failed"
 	closesAlways           fault = "closes the turn with every step"
-	commitsCancelled       fault = "commits what was cancelled"
-	commitsOnce            fault = "does not try a commit again"
-	countsRejected         fault = "counts steps that it refused"
-	cutsEpoch              fault = "cuts the epoch to 32 bits"
-	deadlineGrows          fault = "lets a later Shutdown lengthen the drain"
+	commitsCancelled       fault = "commits a cancelled step"
+	commitsOnce            fault = "does not retry a commit"
+	countsRejected         fault = "counts rejected steps"
+	cutsEpoch              fault = "truncates the epoch to 32 bits"
+	deadlineGrows          fault = "lets a later Shutdown extend the drain"
 	deadlineNeverShrinks   fault = "does not let a later Shutdown shorten the drain"
-	drainsForever          fault = "says that it drains until it is TERMINATED"
-	forgetsReasons         fault = "tells transitions without their reason"
+	drainsForever          fault = "reports draining until it is TERMINATED"
+	forgetsReasons         fault = "reports transitions without their reason"
 	headerLate             fault = "sends the response header with its first item"
-	hidesCredential        fault = "does not show the credential of its step"
+	hidesCredential        fault = "does not send the credential of its step"
 	ignoresStartupTimeout  fault = "does not bound its startup"
-	keepsWhatFailed        fault = "does not release what a failed try took"
-	metricsGoBack          fault = "starts a counter anew"
-	neverRetries           fault = "does not try a startup again"
-	noHeartbeats           fault = "says nothing while a step has nothing to say"
+	keepsWhatFailed        fault = "does not release the resources of a failed start"
+	metricsGoBack          fault = "resets a counter"
+	neverRetries           fault = "does not retry a startup"
+	noHeartbeats           fault = "sends no heartbeats while a step is silent"
 	noResult               fault = "ends a step without a result"
-	ownsUserHistory        fault = "takes user_history for its own"
-	pauseEndsAnother       fault = "ends every Pause at the deadline of one"
+	ownsUserHistory        fault = "claims to own user_history"
+	pauseEndsAnother       fault = "ends every Pause at the deadline of one of them"
 	pauseReturnsEarly      fault = "answers Pause while a step runs"
 	pauseStaysClosed       fault = "keeps admission closed after a Pause that failed"
 	pausesInitializing     fault = "pauses while it starts"
 	readyAfterStep         fault = "sets READY whenever a step ends"
 	releasesUnused         fault = "runs the shutdown hook of an instance that was not started"
 	resultBeforeCommit     fault = "sends the result before the commit"
-	resumeIgnoresPending   fault = "does not take a waiting Pause back"
-	retriesFenced          fault = "sends a fenced commit again"
-	retriesTooOften        fault = "tries a startup again more often than told"
-	revives                fault = "starts again after TERMINATED"
+	resumeIgnoresPending   fault = "does not withdraw a pending Pause on Resume"
+	retriesFenced          fault = "retries a fenced commit"
+	retriesTooOften        fault = "retries a startup more often than max_retries"
+	revives                fault = "can be started again after TERMINATED"
 	shufflesDeltas         fault = "sends text deltas out of order"
 	shutdownErrors         fault = "fails Shutdown when a hook fails"
-	startEndsWithItsCaller fault = "ends a startup when its caller goes away"
+	startEndsWithItsCaller fault = "cancels a startup when its caller disconnects"
 	startsPerCaller        fault = "runs the startup hook for each caller"
-	stateWaitsForStartup   fault = "answers GetState when the startup hook has ended"
+	stateWaitsForStartup   fault = "answers GetState only after the startup hook has ended"
 	throwsOut              fault = "ends the stream with an error when a step fails"
 	twoResults             fault = "sends two results"
-	versionJumps           fault = "counts a transition twice"
+	versionJumps           fault = "skips a version at a transition"
 	waitsForHooks          fault = "waits for hooks that hang"
 	watchNeverEnds         fault = "leaves a watch open after TERMINATED"
-	watchSkips             fault = "leaves a transition out of a watch"
-	watchesTheFuture       fault = "takes any after_version"
+	watchSkips             fault = "omits a transition from a watch"
+	watchesTheFuture       fault = "accepts any after_version"
 )
 
-// watchQuickly selects the watch checks, except the one that makes a thousand transitions.
+// fastWatchChecks selects all watch checks except the one that causes a thousand transitions.
 const watchQuickly = "watch/[a-q]* watch/res* watch/rej* watch/rep* watch/[s-z]*"
 
-// lookAtResults and endCommitted list the checks that cannot pass if a step does not end with exactly one
-// result.
+// resultChecks and commitChecks list the checks that cannot pass unless a step ends with exactly one result after
+// its commit.
 var (
 	lookAtResults = []string{
 		"step/announces-its-admission", "step/cancellation-ends-it", "step/failure-is-a-result", "step/its-deadline-ends-it",
@@ -79,8 +79,8 @@ var (
 	}
 )
 
-// faultCases lists workers with one fault each, the checks to run, and the checks that must fail. fails is the check
-// for this fault; follow are others that cannot pass because of it.
+// faultCases lists each fault, the checks to run against it, and the checks that must fail. fails is the check
+// that is meant to find the fault. follow lists other checks that cannot pass because of it.
 var faultCases = []struct {
 	fault  fault
 	only   string
@@ -138,7 +138,7 @@ func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
 	t.Parallel()
 	failures := make([]map[string]string, len(faultCases))
 	var group errgroup.Group
-	group.SetLimit(12) // they wait most of the time
+	group.SetLimit(12) // the runs wait most of the time
 	for i, w := range faultCases {
 		address := serveHost(t, w.fault)
 		group.Go(func() (err error) {
@@ -158,8 +158,8 @@ func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
 	}
 }
 
-// failedChecks returns the failed checks of a worker with their reasons. It repeats an unexpected failure alone,
-// because many workers at once may overload the machine.
+// failedChecks returns the failed checks of a worker with their reasons. It runs checks with an unexpected result
+// again, because many workers at once may overload the machine.
 func failedChecks(t *testing.T, address string, only, expected []string) (map[string]string, error) {
 	failed := map[string]string{}
 	var again []string

@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// body is the body of a response. Reading beyond its limit is an error, so that a part is never taken for the
-// whole.
+// limitedBody is a response body with a size limit. Reading beyond the limit is an error, so that a truncated body
+// is never mistaken for the whole one.
 type body struct {
 	io.ReadCloser
 

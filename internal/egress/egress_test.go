@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// A name cannot resolve to an allowed address for the check and to an inner one for the connection: it is
-// resolved once.
+// A name is resolved only once, so it cannot resolve to an allowed address for the check and to an inner one for
+// the connection.
 func TestClient_ResistsDNSRebinding(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	w.alternate("flip.test", publicAddress, innerAddress)
@@ -40,7 +40,7 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 	require.EqualValues(t, through, w.reachedCount.Load())
 	require.Zero(t, w.canary.Load())
 
-	// A name with allowed and inner addresses is connected at an allowed one, in any order.
+	// If a name has both allowed and inner addresses, the client connects to an allowed one, whatever their order.
 	w.name("both.test", innerAddress, publicAddress, "::1")
 	for range 5 {
 		client.CloseIdleConnections()

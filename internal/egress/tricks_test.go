@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trick is a URL that leads to the canary, or to another inner address. In it, P stands for the port of the
-// canary, and R for the start of a redirect: R302= and the escaped target.
+// attack is a URL that leads to the canary, or to another inner address. In the URL, P stands for the port of the
+// canary. A leading R with a status, such as R302=, stands for a redirect to the rest of the URL.
 type trick struct{ name, url, rule string }
 
-// The rules that reject a trick, by their messages.
+// Each constant is a part of the error message of one rule.
 const (
 	rule      = "inner address"
 	number    = "is a number, but no IP address"
 	notASCII  = "is not ASCII"
-	noName    = "is no name in DNS"
+	noName    = "is not a DNS name"
 	userinfo  = "user name or password"
 	scheme    = "the scheme"
 	noHost    = "the URL has no host"
@@ -42,7 +42,7 @@ var tricks = []trick{
 	{"this host in IPv6", "http://[::]:P/", rule},
 	{"this network", "http://0.1.2.3:P/", rule},
 
-	// IPv4 written as C programs read it.
+	// These are spellings of IPv4 addresses that only C programs accept.
 	{"zero", "http://0:P/", number},
 	{"decimal", "http://2130706433:P/", number},
 	{"octal", "http://017700000001:P/", number},
@@ -84,7 +84,7 @@ var tricks = []trick{
 	{"reserved", "http://240.0.0.1:P/", rule},
 	{"benchmarks", "http://198.18.0.1:P/", rule},
 
-	// The addresses at which clouds serve credentials.
+	// These are the addresses at which clouds serve credentials.
 	{"metadata", "http://169.254.169.254/latest/meta-data/", rule},
 	{"metadata as a number", "http://2852039166/latest/meta-data/", number},
 	{"metadata of AWS in IPv6", "http://[fd00:ec2::254]/latest/meta-data/", rule},
@@ -93,7 +93,7 @@ var tricks = []trick{
 	{"metadata of Oracle", "http://192.0.0.192/latest/", rule},
 	{"wire server of Azure", "http://168.63.129.16/", rule},
 
-	// Hosts that other programs interpret as a different host.
+	// These are hosts that other programs interpret as a different host.
 	{"enclosed numbers", "http://①②⑦.⓪.⓪.①:P/", notASCII},
 	{"enclosed letters", "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ:P/", notASCII},
 	{"ideographic dots", "http://127。0。0。1:P/", notASCII},
@@ -134,7 +134,7 @@ var tricks = []trick{
 	{"jar", "jar:http://127.0.0.1:P!/", scheme},
 	{"capital file", "FILE:///etc/passwd", scheme},
 
-	// Names that resolve to inner addresses. Only the resolver of the test knows them.
+	// These names resolve to inner addresses. Only the test's resolver knows them.
 	{"a name of loopback", "http://inside.test:P/", rule},
 	{"a name of IPv6 loopback", "http://inside6.test:P/", rule},
 	{"a name of a mapped address", "http://mapped.test:P/", rule},
@@ -146,7 +146,7 @@ var tricks = []trick{
 	{"all addresses inside", "http://many.test:P/", rule},
 	{"a service of Kubernetes", "https://kubernetes.default.svc/api", rule},
 
-	// Redirects, by every status that a client follows.
+	// These are redirects with every status that a client follows.
 	{"301", "R301=http://127.0.0.1:P/", rule},
 	{"302", "R302=http://127.0.0.1:P/", rule},
 	{"303", "R303=http://127.0.0.1:P/", rule},
@@ -164,7 +164,7 @@ var tricks = []trick{
 	{"four redirects", "R302=R302=R302=R302=http://127.0.0.1:P/", redirects},
 }
 
-// names maps the host names of the tricks to addresses. Go would not resolve some of them; they show what
+// attackHosts maps the host names of the attacks to addresses. Go would not resolve some of them. They show what
 // another client would reach.
 var names = map[string]string{
 	"inside.test": innerAddress, "inside6.test": "::1", "mapped.test": "::ffff:127.0.0.1", "127.0.0.1.nip.io": innerAddress,
@@ -184,7 +184,7 @@ func (tr trick) requestURL(w *world) string {
 	return fmt.Sprintf("http://allowed.test:%d/%s/%s", w.port, status, trick{url: to}.requestURL(w))
 }
 
-// redirect answers a path /302/target with that redirect, and everything else with a page.
+// serveRedirect answers a path such as /302/target with a redirect to the target, and any other path with a page.
 func redirect(rw http.ResponseWriter, r *http.Request) {
 	status, target, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	code, err := strconv.Atoi(status)
@@ -196,7 +196,8 @@ func redirect(rw http.ResponseWriter, r *http.Request) {
 	rw.WriteHeader(code)
 }
 
-// This test proves guarantee S13. A naive client is tricked by the same URLs, which shows that they work.
+// No attack reaches an inner address (guarantee S13). A naive client reaches the canary with the same URLs, which
+// shows that the attacks are real.
 func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	w := newWorld(t, http.HandlerFunc(redirect))
 	for name, address := range names {
@@ -206,7 +207,7 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	client, naive := w.client(t), w.naiveClient(t)
 	require.GreaterOrEqual(t, len(tricks), 60)
 
-	worked := 0 // with a naive client
+	worked := 0 // attacks that reach the canary with a naive client
 	for _, tr := range tricks {
 		t.Run(tr.name, func(t *testing.T) {
 			body, err := get(t, client, tr.requestURL(w))
@@ -220,8 +221,8 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 			w.canary.Store(0)
 		})
 	}
-	require.GreaterOrEqual(t, worked, 30, "most of the tricks are none: a naive client does not fall for them")
-	t.Logf("%d tricks, of which a naive client falls for %d", len(tricks), worked)
+	require.GreaterOrEqual(t, worked, 30, "too few attacks reach the canary with a naive client")
+	t.Logf("%d attacks, of which %d succeed with a naive client", len(tricks), worked)
 
 	body, err := get(t, client, fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err, "the same client reaches what it may")
@@ -231,7 +232,7 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	require.Equal(t, "keptHeaders", body)
 }
 
-// get returns the body of a page.
+// getBody returns the body of the page at the target.
 func get(t *testing.T, client *http.Client, target string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)

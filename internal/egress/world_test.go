@@ -22,22 +22,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The world of these tests is on loopback: 127.0.0.2 is a public server as far as the client
-// is concerned, and everything else there is inside.
+// The test network is on loopback. The client under test may treat 127.0.0.2 as a public server. All other
+// addresses count as inner ones.
 const (
 	publicAddress = "127.0.0.2"
 	innerAddress  = "127.0.0.1"
 )
 
-// world is an allowed server, a canary that must not be reached, and a DNS resolver.
+// testNetwork consists of an allowed server, a canary server that must not be reached, and a DNS resolver.
 type world struct {
-	port         int // of both servers
+	port         int // port of both servers
 	canary       atomic.Int64
-	reachedCount atomic.Int64 // the allowed server
+	reachedCount atomic.Int64 // requests to the allowed server
 	resolver     *net.Resolver
 
 	mu    sync.Mutex
-	names map[string][]string // each query takes the next of the addresses, if they are split by "|"
+	names map[string][]string // by name: each query takes the next element, which lists addresses separated by spaces
 	asked map[string]int
 }
 
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, handler http.Handler) *world {
 	return w
 }
 
-// listenOnOnePort listens on the same port of several addresses.
+// listenOnOnePort listens on several addresses with the same port number.
 func listenOnOnePort(t *testing.T, hosts ...string) []net.Listener {
 	t.Helper()
 	for {
@@ -83,7 +83,7 @@ func listenOnOnePort(t *testing.T, hosts ...string) []net.Listener {
 	}
 }
 
-// serve serves on a listener until the test ends.
+// serve serves HTTP on a listener until the test ends.
 func serve(t *testing.T, lis net.Listener, handler http.Handler) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -93,14 +93,14 @@ func serve(t *testing.T, lis net.Listener, handler http.Handler) {
 	t.Cleanup(server.Close)
 }
 
-// name makes a name resolve to the addresses, all at once.
+// setAddresses makes a name resolve to all of the addresses at once.
 func (w *world) name(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.names[name] = []string{strings.Join(addresses, " ")}
 }
 
-// alternate makes a name resolve to the first address, then to the second, and so on again.
+// alternateAddresses makes a name resolve to the addresses in turn, one for each query.
 func (w *world) alternate(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,8 +166,8 @@ func (w *world) answer(packet []byte) []byte {
 	return reply
 }
 
-// client returns a client that may reach every host, without TLS and on the ports of the servers. Only the rules
-// for addresses and for the form of URLs protect the canary from it.
+// restrictedClient returns a client that may reach every host, without TLS and on the servers' ports. Only the
+// rules for addresses and for the form of URLs keep it from the canary.
 func (w *world) client(t *testing.T) *http.Client {
 	t.Helper()
 	client, err := egress.New(egress.Config{
@@ -180,7 +180,7 @@ func (w *world) client(t *testing.T) *http.Client {
 	return client
 }
 
-// naiveClient returns a client without any of these rules.
+// naiveClient returns a client without the rules of package egress.
 func (w *world) naiveClient(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}

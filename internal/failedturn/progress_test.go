@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// steps returns the numbers from 1 to n.
+// stepNumbers returns the numbers from 1 to n.
 func steps(n int) []int {
 	all := make([]int, n)
 	for i := range all {

@@ -70,7 +70,7 @@ func TestFromStatus_GivesOtherStatusesTheNearestMode(t *testing.T) {
 	require.NoError(t, FromStatus("op", nil))
 }
 
-// A client that does not know our facts finds the delay in google.rpc.RetryInfo.
+// A client that does not know the mesh's details finds the retry delay in google.rpc.RetryInfo.
 func TestToStatus_HasTheRetryDelay(t *testing.T) {
 	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(1500 * time.Millisecond)
 	sent := ToStatus(full)
@@ -88,7 +88,7 @@ func TestToStatus_HasTheRetryDelay(t *testing.T) {
 	require.Equal(t, 1500*time.Millisecond, info.GetRetryDelay().AsDuration())
 }
 
-// violationOf returns the violation in a status, or nil.
+// violationFromStatus returns the StateViolation detail of a status, or nil.
 func violationOf(t *testing.T, err error) *troupev1.StateViolation {
 	t.Helper()
 	require.Equal(t, codes.PermissionDenied, status.Code(err))
@@ -115,7 +115,7 @@ func TestToStatus_HasTheDetailOfAnOwnershipViolation(t *testing.T) {
 	}
 }
 
-// The detail alone is enough to read a violation.
+// A StateViolation detail without a Failure is enough to read a violation.
 func TestFromStatus_ReadsAViolation(t *testing.T) {
 	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(&troupev1.StateViolation{Key: "history", Owner: "memory", Actor: "b"})
 	require.NoError(t, err)
@@ -125,8 +125,7 @@ func TestFromStatus_ReadsAViolation(t *testing.T) {
 	require.True(t, got.IsViolation())
 }
 
-// A client gets everything of a failed run but its cause, which is for our log.
-//
+// A client receives everything about a failed run except the cause, which is only for the server's log.
 // Req: OC-20
 func TestProto_KeepsStageAndTraceOfARun(t *testing.T) {
 	const run = "0af7651916cd43dd8448eb211c80319c"

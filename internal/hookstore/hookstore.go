@@ -1,5 +1,6 @@
-// Package hookstore gives the handlers and tools of a running turn its session: the state, the artifacts and what the user
-// said in other sessions. It repeats calls of the memory tier that fail for a moment.
+// Package hookstore gives the handlers and tools of a running turn access to its session. They can use the state,
+// the artifacts, and the user's messages in other sessions. Calls to the MEMORY tier are retried after transient
+// failures.
 package hookstore
 
 import (
@@ -15,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Tier is the part of the MEMORY tier that a turn reaches.
+// MemoryTier is the part of the MEMORY tier that a turn may use.
 type Tier interface {
 	memory.State
 	memory.Artifacts
 	SearchMemory(ctx context.Context, s memory.Search) ([]memory.Hit, error)
 }
 
-// New returns the store of a turn of user. Artifacts are written under the epoch of the turn's lease.
+// New returns the store for a turn in a session of user. Artifacts are written with the epoch of the turn's lease.
 func New(tier Tier, lease memory.Lease, user string) hook.Store { return &store{tier, lease, user} }
 
 type store struct {
@@ -37,7 +38,7 @@ func (s *store) State(ctx context.Context) (map[string]json.RawMessage, string, 
 	return seen.Values, seen.Untrusted, err
 }
 
-// SaveArtifact implements hook.Store. It sends only bytes that are not stored yet.
+// SaveArtifact implements hook.Store. It sends only those bytes that are not yet stored.
 func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if err := memory.CheckArtifactName("hookstore.SaveArtifact", name); err != nil { // before any byte is sent
 		return 0, err

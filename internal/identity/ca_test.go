@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Processes that start at the same time in an empty folder share one CA.
+// Processes that start at the same time with an empty folder share one CA.
 func TestOpenCA_ConcurrentCallersShareOneCA(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "identity")
 	made := make([]*CA, 8)
@@ -43,10 +43,10 @@ func TestOpenCA_RejectsAnInvalidFile(t *testing.T) {
 	file := filepath.Join(dir, devFile)
 	require.NoError(t, os.WriteFile(file, []byte("garbage"), 0o600))
 	_, err := OpenCA(dir)
-	require.ErrorContains(t, err, file+" holds no CA; remove it")
+	require.ErrorContains(t, err, file+" contains no CA; remove it")
 }
 
-// A process with --tls-dev-ca gets its certificate from the CA, and a new one before it expires.
+// A process with --tls-dev-ca gets its certificate from the CA, and a new certificate before the old one expires.
 func TestOpen_RenewsCertificatesOfADevelopmentCA(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 	require.Error(t, callOnce(t, open(Orchestrator, "").Client(Worker, "b"), address))
 }
 
-// A program that cannot use the CA itself gets files that prove its identity.
+// Files written by the CA prove the identity of a program that cannot use the CA itself.
 func TestCA_FilesProveAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := OpenCA(dir)

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config configures the identity of a process. The tags are the flags, the environment variables and the help
+// Config configures the identity of a process. Its tags define the flags, the environment variables and the help
 // text of every service and worker.
 type Config struct {
 	Cert        string `name:"tls-cert" help:"PEM file with the certificate chain of this process, read again when it changes (empty means plain text, on loopback only)." env:"TROUPE_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
@@ -20,9 +20,9 @@ type Config struct {
 	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve other machines unencrypted and without authentication." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 }
 
-// Open returns the identity of a process, or nil if the configuration names none. agent is the agent of a
-// worker (empty for other roles). The certificate must match role and agent, because peers would reject any
-// other. Failed reloads and rejected connections are logged.
+// Open returns the identity of a process, or nil if the configuration specifies none. agent is the agent of a
+// worker (empty for other roles). The certificate must match the role and the agent, because peers would reject
+// any other. Failed reloads and rejected connections are logged.
 func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error) {
 	var read func(last *keys) (*keys, error)
 	switch {
@@ -58,8 +58,8 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	}}, nil
 }
 
-// CheckAddress returns an error if serving at the address is unsafe: other machines reach it, and without
-// production TLS they could not be authenticated. The error names the way out.
+// CheckAddress returns an error if serving at the address is unsafe. An address is unsafe if other machines reach
+// it and TLS for production is not configured. The error says how to make it safe.
 func (c Config) CheckAddress(flag string, at net.Addr) error {
 	switch {
 	case IsLoopback(at):
@@ -74,7 +74,7 @@ func (c Config) CheckAddress(flag string, at net.Addr) error {
 	return nil
 }
 
-// IsLoopback reports whether only this machine reaches an address.
+// IsLoopback reports whether an address can be reached only from this machine.
 func IsLoopback(at net.Addr) bool {
 	tcp, ok := at.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// The expiry of the process certificate and of the client port's certificate is logged before and after,
-// without any connection.
+// The expiry of the process certificate and of the client port's certificate is logged before and after it
+// happens, even without any connection.
 func TestWatch_LogsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, dir := newCA(t), t.TempDir()
@@ -53,7 +53,7 @@ func TestWatch_LogsExpiry(t *testing.T) {
 	})
 }
 
-// A certificate with a long life causes one warning a day in its last tenth.
+// In the last tenth of its validity, a certificate with a long validity causes one warning a day.
 func TestWatch_RemindsOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)

@@ -35,7 +35,7 @@ func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
 	require.False(t, known)
 }
 
-// A server serves no caller without a valid certificate of the mesh and logs the reason (guarantees S1).
+// A server rejects every caller without a valid certificate of the mesh, and logs the reason (guarantees S1).
 func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 	const id = "spiffe://example.org/orchestrator"
 	ca, foreign := newCA(t), newCA(t)
@@ -61,8 +61,8 @@ func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 		"no URI":                {pair(t, ca, certTemplate(t)), 0, "no URI SAN"},
 		"a DNS name like a URI": {pair(t, ca, named), 0, "no URI SAN"},
 		"no SPIFFE id":          {pair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
-		"unknown path":          {pair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is no process of a mesh"},
-		"longer path":           {pair(t, ca, certTemplate(t, id+"/x")), 0, "is no process of a mesh"},
+		"unknown path":          {pair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is not a process of a mesh"},
+		"longer path":           {pair(t, ca, certTemplate(t, id+"/x")), 0, "is not a process of a mesh"},
 		"may sign others":       {pair(t, ca, signer), 0, "KeyCertSign"},
 		"TLS 1.2":               {pair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
 	} {
@@ -94,7 +94,7 @@ func pair(t *testing.T, ca *CA, cert *x509.Certificate) *tls.Certificate {
 	return &made
 }
 
-// A client rejects every peer but the process that it was opened for (guarantees S1, S16).
+// A client rejects every peer except the process for which the connection was opened (guarantees S1, S16).
 func TestMutual_ClientRejectsOtherPeers(t *testing.T) {
 	ca, foreign := newCA(t), newCA(t)
 	const id = "spiffe://example.org/worker/a"

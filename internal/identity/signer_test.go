@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// A cached signer is verified again if the time of signing or the trusted CAs differ.
+// A cached signer is verified again if the time of signing or the trusted CAs have changed.
 func TestSource_CachesSignersWhileTheirProofHolds(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	dir := t.TempDir()

@@ -7,22 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// runningStep is a step that runs.
+// runningStep is an admitted step that has not ended.
 type runningStep struct {
-	traceID string // for the transition at its end
+	traceID string // recorded in the transition when the step ends
 	cancel  context.CancelCauseFunc
 }
 
-// Admit admits a step. The step counts against the capacity until end is called. Its context ends when a
-// shutdown cancels it, with a cause of mode instance_draining. The check and the transition are one
-// atomic step, so at most Capacity of any number of concurrent callers are admitted (LC-29a).
+// Admit admits a step and returns its context and the function that ends it. The step counts against the capacity
+// until end is called. A shutdown may cancel the context with a cause of mode instance_draining. Admit checks and
+// changes the state under one lock, so concurrent callers cannot exceed the capacity (LC-29a).
 //
-// The step must call end with its error, or nil. Only the first call counts. If the error says that the
-// process is broken, the instance shuts down; after any other error it continues (LC-28: a failed step
-// says nothing about the next one).
-//
-// Admit fails with agent_state before READY, with instance_full at capacity, and with instance_draining
-// from a shutdown on. It fails with instance_paused while the instance is paused or its lease EXPIRED.
+// The caller must call end with the error of the step, or nil. Only the first call has an effect. If the error
+// shows that the process is broken, the instance shuts down. After any other error it continues (LC-28: a failed
+// step says nothing about the next one).  Admit fails with agent_state before READY, with instance_full at
+// capacity, and with instance_draining once a shutdown has begun. It fails with instance_paused while the instance
+// is paused or its lease is EXPIRED.
 func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(error), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -41,7 +40,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 	return stepCtx, func(err error) { once.Do(func() { i.endStep(admitted, err) }) }, nil
 }
 
-// checkAdmission returns why an instance with this status admits no step, or nil.
+// checkAdmission returns an error unless an instance with this status admits steps.
 func checkAdmission(s Status) error {
 	const op = "lifecycle.Admit"
 	switch {
@@ -60,8 +59,8 @@ func checkAdmission(s Status) error {
 	return nil
 }
 
-// endStep ends a step. Only BUSY changes, so that a step that ends during a shutdown does not revive the
-// instance (LC-29b).
+// endStep ends a step. It changes the state only from BUSY, so that a step that ends during a shutdown does not
+// revive the instance (LC-29b).
 func (i *Instance) endStep(s *runningStep, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -87,5 +86,5 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	}
 }
 
-// isFatal reports whether the failure of a step says that its process cannot continue.
+// isFatal reports whether the error of a step means that the process cannot continue.
 func isFatal(err error) bool { return failure.Is(err, failure.SystemCrash, failure.SystemOOM) }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Cascade returns a Start and a Stop hook for an instance that coordinates others (LC-32: they live only
-// within its lifetime). Start gets new instances from create and starts them in order. Stop shuts them
-// down in reverse. When one does not start, Stop ends those before it, and the next try creates others,
-// because a TERMINATED instance never starts again. The instances drain for as long as their coordinator
-// has, less one second, because a shutdown may exceed its drain by a second.
+// CoordinatorHooks returns the Start and Stop hooks of an instance that coordinates other instances (LC-32: they
+// live only within its lifetime). Start creates the instances and starts them in order. Stop shuts them down in
+// reverse order. If one fails to start, Stop ends the earlier ones and the next try creates new ones, because a
+// TERMINATED instance never starts again. The instances drain one second less than their coordinator, because a
+// shutdown may exceed its drain by a second.
 func Cascade(create func() []*Instance) (start, stop func(context.Context) error) {
-	var mu sync.Mutex // a Start that was abandoned may still run when Stop does
+	var mu sync.Mutex // an abandoned Start may still run concurrently with Stop
 	var managed []*Instance
 	start = func(ctx context.Context) error {
 		created := create()
@@ -45,8 +45,8 @@ func Cascade(create func() []*Instance) (start, stop func(context.Context) error
 	return start, stop
 }
 
-// shutdownWithin shuts the instance down with the time that ctx leaves for the drain. The drain ends
-// early when ctx does.
+// shutdownWithin shuts the instance down and drains it until shortly before the deadline of ctx. The drain ends
+// early if ctx is cancelled.
 func (i *Instance) shutdownWithin(ctx context.Context) error {
 	const reason = "its coordinator ended"
 	drain := i.cfg.Drain

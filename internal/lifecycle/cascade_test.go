@@ -80,8 +80,7 @@ func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
 	}
 }
 
-// A TERMINATED instance never starts again, so each try of the coordinator creates others.
-//
+// Each try of the coordinator creates new instances, because a TERMINATED instance never starts again.
 // Req: LC-13, LC-32
 func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +107,7 @@ func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
 	})
 }
 
-// The managed instances have the time that their coordinator has, and no more.
-//
+// The managed instances drain within the time that their coordinator has.
 // Req: LC-32
 func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +131,7 @@ func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
 		require.NoError(t, err)
 		context.AfterFunc(ctx, func() { end(ctx.Err()) })
 		go func() { _ = coordinator.Shutdown(t.Context(), time.Hour, "") }()
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // time inside the synctest bubble
 		began := time.Now()
 		require.Error(t, coordinator.Shutdown(t.Context(), time.Second, "sooner"))
 		require.LessOrEqual(t, time.Since(began), 2*time.Second, "a shorter deadline is passed on")

@@ -12,7 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checkHistory checks that the transitions are complete and in order, and returns their states.
+// requireValidHistory requires that the transitions are complete and in order. It returns the states that they
+// lead to.
 func checkHistory(t *testing.T, i *Instance) (all []State) {
 	t.Helper()
 	transitions, status, _, err := i.Transitions(0)
@@ -169,7 +170,7 @@ func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			end(failure.New(mode, "test", "broken"))
-			_, next, err := i.Admit(t.Context()) // before the shutdown has run
+			_, next, err := i.Admit(t.Context()) // before the shutdown has finished
 			if want == Terminated {
 				require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 			} else {

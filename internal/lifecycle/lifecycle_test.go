@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// newReady returns an instance in READY.
+// newReadyInstance returns an instance in state READY.
 func newReady(t *testing.T, cfg Config) *Instance {
 	t.Helper()
 	i := New(cfg)
@@ -91,8 +91,7 @@ func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
 	})
 }
 
-// The first caller of a start may go away. Only its deadline bounds the start (LC-12).
-//
+// A start continues if its first caller is cancelled. Only the deadline of that caller bounds the start (LC-12).
 // Req: LC-9, LC-12
 func TestStartup_ContinuesWithoutItsFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +156,7 @@ func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
 			err = errors.New("failed")
 		}
 		end(err)
-		end(err) // the first call counts
+		end(err) // only the first call has an effect
 	}
 	require.Equal(t, Ready, i.Status().State)
 	require.EqualValues(t, 3, i.Metrics().TotalRequests)
@@ -216,8 +215,7 @@ func TestShutdown_DrainingEndsWithTheLastStep(t *testing.T) {
 	})
 }
 
-// Each error is logged with its phase, even if no caller waits for the answer.
-//
+// Each error of a shutdown is logged with its phase, even if no caller waits for the result.
 // Req: LC-17
 func TestShutdown_LogsEachErrorWithItsPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

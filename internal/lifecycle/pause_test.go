@@ -48,7 +48,7 @@ func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 	})
 }
 
-// Admission opens again when the deadline of the last waiting Pause has passed.
+// Admission reopens only after the last waiting Pause has reached its deadline.
 func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newReady(t, Config{})
@@ -72,7 +72,7 @@ func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	})
 }
 
-// The result of a Pause is fixed when the last step ends, not when the caller reads it.
+// The result of a Pause is fixed when the last step ends, even if a Resume follows before the caller reads it.
 func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -89,7 +89,7 @@ func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	})
 }
 
-// The next Pause does not revive one that a Resume withdrew.
+// A Pause that a Resume withdrew stays withdrawn after the next Pause.
 func TestPause_StaysWithdrawnAfterTheNextPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newReady(t, Config{})

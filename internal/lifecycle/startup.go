@@ -8,16 +8,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Startup takes the instance to READY and returns when it is there. The first call runs the Start hook,
-// concurrent calls join it, and later calls do nothing (LC-8, LC-9, C-6: resources are taken once).
+// Startup brings the instance to READY and returns when it is READY. The first call runs the Start hook,
+// concurrent calls join it, and later calls do nothing (LC-8, LC-9, C-6: resources are acquired only once).
 //
-// StartupTimeout and the deadline of the first caller bound it with all its tries. It continues when its
-// caller goes away. Stop frees what a failed try took; if that fails too, there is no other try. After
-// the last try every caller gets the error, and the instance is TERMINATED unless KeepFailed is set
-// (LC-10 to LC-13).
-//
-// Modes: agent_timeout when time ran out; the mode of the hook's error, or else agent_logic; agent_state
-// after Shutdown.
+// StartupTimeout and the deadline of the first caller bound the startup with all of its tries. The startup
+// continues if its caller is cancelled. Stop frees the resources of a failed try. If Stop fails too, there is no
+// further try. After the last try every caller gets the error, and the instance is TERMINATED unless KeepFailed is
+// set (LC-10 to LC-13).  Modes: agent_timeout if time ran out; the mode of the hook's error, or else agent_logic;
+// agent_state after Shutdown.
 func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Lock()
 	if i.startup == nil && i.record.State == Uninitialized {
@@ -68,7 +66,7 @@ func (i *Instance) runStartup(ctx context.Context, o *operation) {
 	}
 }
 
-// startupError returns the error of a start with a mode. It keeps the mode of the hook's error.
+// toStartupError converts the error of a start to a failure. It keeps the failure mode of the hook's error.
 func startupError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return failure.New(failure.AgentTimeout, "lifecycle.Startup",

@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The walk brings an instance to every situation: each state, lease and number of running steps, with
-// and without a pending pause. In each it calls every verb, and compares the result with the table of
+// This test brings an instance into every situation: each state, lease and number of running steps, with and
+// without a pending pause. In each situation it calls every verb, and compares the result with the table of
 // guarantees 2.10.
 
 const (
 	walkCapacity = 2
-	walkWait     = time.Second // timeout of a verb that waits for steps that do not end
+	walkWait     = time.Second // timeout of the verbs in this test
 )
 
-// situation is the part of a status that decides what a verb does.
+// situation is the part of a status that determines what a verb does.
 type situation struct {
 	state    State
 	inFlight int
@@ -41,7 +41,8 @@ func situations() (all []situation) {
 	return all
 }
 
-// expected returns the situation that a verb must lead to, and the mode of its failure: the table as a function.
+// expectedAfter returns the situation after a verb and the expected failure mode. It implements the table of
+// guarantees 2.10.
 func (p situation) expected(verb string) (situation, failure.Mode) {
 	ended := p.state == ShuttingDown || p.state == Terminated
 	switch verb {
@@ -106,8 +107,8 @@ func (p situation) expected(verb string) (situation, failure.Mode) {
 	return p, failure.Unknown
 }
 
-// maxDuration returns how long a verb may take. Verbs that wait take until the deadline of their caller. A
-// shutdown without drain time takes a second (I5), and all others no time at all.
+// maxDuration returns how long a verb may take. Verbs that wait for a step or a start take until the deadline of
+// their caller. A shutdown without drain time takes up to a second (I5). All other verbs return at once.
 func (p situation) maxDuration(verb string) time.Duration {
 	switch {
 	case verb == "shutdown":
@@ -119,14 +120,14 @@ func (p situation) maxDuration(verb string) time.Duration {
 	}
 }
 
-// walker is an instance in a situation.
+// testInstance is an instance in a known situation, with the functions that end its steps.
 type walker struct {
 	*Instance
 	free chan struct{} // hooks return once it is closed
 	ends []func(error)
 }
 
-// walkTo brings a new instance to a situation.
+// newInstanceIn returns a new instance in the given situation.
 func walkTo(t *testing.T, p situation) *walker {
 	t.Helper()
 	w := &walker{free: make(chan struct{})}
@@ -170,7 +171,7 @@ func (w *walker) situation() situation {
 	return situation{s.State, s.InFlight, s.Pausing, s.Lease}
 }
 
-// call calls a verb and returns its error.
+// callVerb calls a verb and returns its error.
 func (w *walker) call(ctx context.Context, verb string) (err error) {
 	switch verb {
 	case "startup":
@@ -213,7 +214,7 @@ func TestInstance_VerbsMatchTheTable(t *testing.T) {
 					err := w.call(ctx, verb)
 					took := time.Since(began)
 					synctest.Wait()
-					if verb != "shutdown" { // whose error says what failed, although it succeeded
+					if verb != "shutdown" { // Shutdown succeeds but may return errors of its parts
 						require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 					}
 					require.LessOrEqual(t, took, from.maxDuration(verb))

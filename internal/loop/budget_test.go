@@ -19,14 +19,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// newLedger returns a ledger with the default limits, changed by change.
+// newLedger returns a ledger whose default limits were modified by change.
 func newLedger(change func(*budget.Limits)) *budget.Ledger {
 	limits := budget.Default()
 	change(&limits)
 	return budget.New(limits, 0)
 }
 
-// requireBudgetRefusal checks that a run ended because of the budget of a kind.
+// requireBudgetExceeded requires that a run ended because a budget of the given kind was exceeded.
 func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
 	t.Helper()
 	e, ok := errors.AsType[*failure.Error](err)
@@ -38,8 +38,8 @@ func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
 	}
 }
 
-// The budget refuses a call before it is made. The amounts are tested in package budget.
-//
+// A call that would exceed the budget is rejected before it is made. The amounts themselves are tested in package
+// budget.
 // Req: OC-29
 func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	spent := execution.Usage{InputTokens: 90, OutputTokens: 30, CostMicros: 40}
@@ -73,7 +73,7 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	}
 }
 
-// A request whose estimate exceeds the rest of the budget is rejected and not sent.
+// A request is rejected before it is sent if its estimated tokens exceed the remaining budget.
 func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	model := scripted.New(scripted.Say("done"))
 	in := input(fmt.Sprintf("%0400d", 7)) // about 100 tokens
@@ -83,7 +83,7 @@ func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	require.Empty(t, model.Requests())
 }
 
-// If the budget does not suffice for all concurrent tools, none of them runs or is in the journal.
+// If the budget is too small for all concurrent tools of a round, none of them runs or is recorded in the journal.
 func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
@@ -117,7 +117,7 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	require.Equal(t, []string{"limits.to", "limits.to"}, emitted, "once of tokens, once of tool calls")
 }
 
-// Calls in the journal were counted by the attempt that made them.
+// A replay uses no budget, because the attempt that made the recorded calls has already counted them.
 func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
@@ -136,8 +136,8 @@ func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	require.Zero(t, second.Budget.Used().ToolCalls)
 }
 
-// No handler can bypass the budget: neither one that answers for a failed model, nor one that asks the model
-// itself and ignores the rejection.
+// No handler can bypass the budget. A handler cannot answer for the rejected model call. A handler that asks the
+// model itself and ignores the rejection does not continue the run either.
 func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 	stand := hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}

@@ -15,8 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Tools of one reply run concurrently, when the loop says so. A name that no tool can have gets an error result.
-//
+// With Parallel, the tools of one reply run concurrently. A call with an invalid tool name gets an error result.
 // Req: LP-34
 func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	met := make(chan struct{})
@@ -76,7 +75,7 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	require.Equal(t, 1, seen.Turn)
 }
 
-// artifactStore is a store with one artifact.
+// fakeArtifactStore is a hook store that contains one artifact.
 type artifactStore struct{ hook.Store }
 
 func (artifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {

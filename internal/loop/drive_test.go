@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// outcome collects the results of a run from its events.
+// runOutcome holds the results of a run, which runToEnd collects from the run's events.
 type outcome struct {
 	event.Answer
 	Messages []conversation.Message
@@ -19,7 +19,8 @@ type outcome struct {
 	Usage    execution.Usage
 }
 
-// runToEnd reads a run to its end. Payloads that are not internal go to emit, whose error ends the run.
+// runToEnd reads the events of a run until it ends. It passes each payload that is not internal to emit. An error
+// of emit ends the run.
 func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
 	for e, err := range l.Run(ctx, in) {
 		if err != nil {
@@ -47,7 +48,7 @@ func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.P
 
 func ignoreEvents(event.Payload) error { return nil }
 
-// recorder keeps the events of a run.
+// eventRecorder keeps the emitted events of a run.
 type recorder struct{ events []event.Payload }
 
 func (r *recorder) emit(e event.Payload) error {
@@ -55,7 +56,7 @@ func (r *recorder) emit(e event.Payload) error {
 	return nil
 }
 
-// input is the input of a turn in which the user said text.
+// newInput returns the input of a turn whose user message is text.
 func input(text string, handlers ...hook.Handler) loop.Input {
 	set, err := hook.NewSet(nil, handlers)
 	if err != nil {

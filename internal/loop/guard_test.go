@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mailTools returns a tool that reads mail, one that sends it, and two of a server; ran counts their runs.
+// mailTools returns a tool that reads mail, a tool that sends mail, and two tools of a server. It also returns a
+// counter of their runs.
 func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	t.Helper()
 	made := func(name string) tool.Tool {
@@ -40,7 +41,7 @@ func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	return set
 }
 
-// toolCalls is a reply that asks for tools without arguments.
+// toolCalls returns a model reply that calls the tools without arguments.
 func toolCalls(names ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for _, name := range names {
@@ -49,7 +50,7 @@ func toolCalls(names ...string) scripted.Reply {
 	return scripted.Call(all...)
 }
 
-// statuses returns how the calls of a run ended, by tool, without those that wait.
+// toolStatuses returns how the calls of a run ended, keyed by tool. It leaves out waiting calls.
 func statuses(out outcome) map[string]string {
 	all := map[string]string{}
 	for _, c := range out.Calls {
@@ -58,8 +59,8 @@ func statuses(out outcome) map[string]string {
 	return all
 }
 
-// mail allows only the tools without a server. Otherwise the model would read the descriptions of the server's
-// tools, too.
+// mail allows only the tools that belong to no server. Otherwise the model would also read the descriptions of the
+// server's tools.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
 func TestGuard_ConsidersReadSources(t *testing.T) {
@@ -77,8 +78,8 @@ func TestGuard_ConsidersReadSources(t *testing.T) {
 	require.Empty(t, out.Messages[0].Untrusted)
 }
 
-// The first request already contains a server's descriptions of its tools. They may lead to calls of that
-// server's tools, because the author lists it. The results of these calls may lead to no guarded call.
+// The first request contains the tool descriptions of a server. They do not guard calls of that server's own
+// tools, because the author chose the server. The results of those calls do not guard the calls either.
 func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
@@ -94,8 +95,8 @@ func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
 }
 
-// A successor of a lost worker reads the same and decides the same. So does the turn that continues with the
-// pending calls.
+// A successor of a lost worker makes the same guard decisions, because it reads the same text. So does the turn
+// that continues with the pending calls.
 func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	ran := map[string]int{}
 	j := &fakeJournal{}

@@ -40,7 +40,7 @@ func handlerFor(name string, fn func(*hook.Turn) error) hook.Handler {
 	}[name]
 }
 
-// configThatReaches returns an agent whose turn reaches the named event.
+// configReachingEvent returns the configuration of an agent whose turn reaches the named event.
 func configThatReaches(t *testing.T, name string) agent.Config {
 	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
 	switch name {
@@ -52,13 +52,14 @@ func configThatReaches(t *testing.T, name string) agent.Config {
 	return c
 }
 
-// hooks lists all events except OnAgentReady, and BeforeEachTool, whose error belongs to the tool.
+// hooks lists all events except OnAgentReady and BeforeEachTool. An error of BeforeEachTool fails only the tool.
 var hooks = []string{
 	"before_agent", "after_user_input", "before_iteration", "before_llm", "on_llm_error", "after_llm", "before_tools",
 	"on_error", "after_each_tool", "after_tools", "after_iteration", "on_stop_signal", "after_agent", "on_complete",
 }
 
-// A turn runs up to the handler that fails, and ends there with its error. A panic counts as an error.
+// A turn runs until a handler fails, and ends with the error of that handler. A panic of a handler counts as an
+// error.
 // Req: CO-40, CO-41, C-10
 func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
@@ -85,7 +86,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 				}
 				require.ErrorContains(t, w.err, name+" of plugin broken")
 				require.False(t, after)
-				// The text of a tool that ran is emitted even if a later handler fails; then the turn ends.
+				// The result text of a tool is emitted even if a later handler fails and ends the turn.
 				rest := slices.DeleteFunc(slices.Clone(w.log[until+1:]), func(token string) bool { return strings.HasPrefix(token, ">appended:tool") })
 				require.Equal(t, []string{">turn_result:error"}, rest)
 				require.Equal(t, whole.log[:until+1], w.log[:until+1])
@@ -121,8 +122,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 	}
 }
 
-// The answer of a handler replaces the reply of a model or the result of a tool, and their errors.
-//
+// A handler can replace the reply of a model, the result of a tool, or the error of either.
 // Req: AD-31
 func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
@@ -168,8 +168,7 @@ func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 	}
 }
 
-// A handler that ends the turn is the last that runs. Calls that were asked for still get a result.
-//
+// No handler runs after the one that ends the turn. Calls that the model has requested still get a result.
 // Req: AD-8, AD-11
 func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	for _, name := range append(hooks, "before_each_tool") {
@@ -194,8 +193,7 @@ func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	}
 }
 
-// Each call id belongs to one call of the turn, even after the messages that used it were removed.
-//
+// A call id belongs to only one call of the turn, even after the messages that used it were removed.
 // Req: CO-47
 func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 	compact := hook.AfterTools(func(_ context.Context, r *hook.Round) error {
@@ -209,8 +207,7 @@ func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 	require.Contains(t, w.text(), ">tool_call:call_1 ")
 }
 
-// Handlers see the turn as it is at their event.
-//
+// Handlers see the turn in its state at the time of their event, including the pending calls.
 // Req: CO-17, CO-18, CO-21, CO-39a
 func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	type view struct {
@@ -263,7 +260,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}, seen)
 }
 
-// A handler that continues after the consumer stopped reading causes no error.
+// A run ends without an error if its consumer stops reading, even if a handler then continues.
 func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
 	in := input("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
@@ -277,10 +274,11 @@ func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	require.Len(t, model.Requests(), 1)
 }
 
-// A reply without tools ends the step, unless a handler adds to it. Then a successor finds the reply.
+// If a handler extends a reply without tool calls, the reply is recorded, so that a successor finds it. Otherwise
+// it ends the step and the commit stores it.
 func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 	for name, tc := range map[string]struct {
-		heard   int // events before the first one that rests on the reply
+		heard   int // events before the first one that depends on the reply
 		handler hook.Handler
 	}{
 		"a tool": {3, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
@@ -322,8 +320,8 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 	}
 }
 
-// An idempotent tool gets the same arguments from a successor. So the reply that they come from is durable before the
-// tool runs.
+// The reply that calls an idempotent tool is durable before the tool runs. A successor therefore calls the tool
+// with the same arguments.
 func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
 	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	in := input("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// observingTools returns three tools that call look: one that succeeds, one that fails and one that panics.
+// observingTools returns three tools that call look. One of them succeeds, one fails and one panics.
 func observingTools(t *testing.T, look func(context.Context)) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
@@ -67,7 +67,7 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	require.Equal(t, conversation.RoleAssistant, last.Messages[4].Role)
 	require.Equal(t, `agent test, turn 1, iteration 2, task "find it", 5 messages, tools before: spy, fail`, last.String())
 
-	// The model can supply none of these values as an argument.
+	// The model cannot supply any of these values as an argument.
 	spec, _ := set.Find("spy")
 	require.NotContains(t, string(spec.Spec().Schema), "agent")
 	for _, e := range got.events {
@@ -84,7 +84,7 @@ func TestInTool_IsZeroAfterTheTool(t *testing.T) {
 			ended, later := make(chan struct{}), make(chan hook.Running)
 			set := observingTools(t, func(ctx context.Context) {
 				require.NotZero(t, hook.InTool(ctx).CallID)
-				go func() { // that the tool forgets
+				go func() { // goroutine that the tool does not wait for
 					<-ended
 					later <- hook.InTool(ctx)
 				}()

@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// fakeJournal is the journal of a step over all its attempts. Entries are durable at once, unless it is lazy: then
-// Sync makes them durable.
+// fakeJournal is a journal that is kept across all attempts of a step. Entries are durable at once, unless
+// durableOnSync is set. Then Sync makes them durable.
 type fakeJournal struct {
 	durable []execution.Entry
 	pending []execution.Entry
@@ -56,13 +56,13 @@ func (j *fakeJournal) Sync(context.Context) error {
 
 var errKilled = errors.New("the worker was killed")
 
-// toolRuns records what tools did, over all attempts of a step.
+// toolRuns records the tool runs of all attempts of a step.
 type toolRuns struct {
 	mu  sync.Mutex
 	did []string // effect and idempotency key of each run
 }
 
-// effects returns a tool of each effect, named after it.
+// effects returns one tool for each kind of effect. The name of the tool is the effect.
 func (w *toolRuns) effects(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
@@ -86,9 +86,9 @@ func (w *toolRuns) effects(t *testing.T) *tool.Set {
 
 func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
-// killedConsumer ends a run at a chosen event, as the death of its worker does.
+// killedConsumer ends a run after a number of events, as the death of its worker does.
 type killedConsumer struct {
-	after  int // events that still get through
+	after  int // number of events to let through
 	events []event.Payload
 }
 
@@ -101,8 +101,8 @@ func (d *killedConsumer) emit(e event.Payload) error {
 	return nil
 }
 
-// script returns a model that asks for one tool of each effect in one round, then again, and then answers. The first
-// replies may be left out.
+// newScriptedModel returns a model that calls one tool of each effect in one round, does so again, and then
+// answers. The first replies may be skipped.
 func script(from int) *scripted.Model {
 	round := func(words ...string) scripted.Reply {
 		return scripted.Call(toolCall("a", "read", words[0]), toolCall("b", "idempotent", words[1]), toolCall("c", "at_most_once", words[2]))
@@ -110,7 +110,7 @@ func script(from int) *scripted.Model {
 	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
 }
 
-// Wherever the worker dies, the successor ends with the same messages. It repeats no finished call, and a tool
+// Wherever the worker dies, its successor ends with the same messages. It repeats no finished call, and a tool
 // that may run only once never runs twice.
 func TestRun_ContinuesALostAttempt(t *testing.T) {
 	var whole []conversation.Message
@@ -127,7 +127,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errKilled)
 
-		// The successor asks its model only for replies that the journal does not have.
+		// The successor asks its model only for replies that are not in the journal.
 		replies := 0
 		for _, e := range j.durable {
 			if e.Tool == "" {
@@ -148,7 +148,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		for _, did := range w.did {
 			times[did]++
 		}
-		require.LessOrEqual(t, times["at_most_once "+key(4)], 1) // 0: lost between its intent and its run
+		require.LessOrEqual(t, times["at_most_once "+key(4)], 1) // 0 means lost between the intent and the run
 		require.LessOrEqual(t, times["at_most_once "+key(8)], 1)
 		require.LessOrEqual(t, len(times), 6, "every call has one key in all attempts")
 	}
@@ -190,7 +190,7 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	}
 	require.Equal(t, event.ToolUnknownOutcome, finished.Status)
 
-	// Later attempts see the same.
+	// Later attempts get the same result.
 	require.NoError(t, j.Sync(t.Context()))
 	l.Model = scripted.New(scripted.Say("Still not."))
 	out, err = runToEnd(t.Context(), l, in, ignoreEvents)

@@ -25,12 +25,12 @@ import (
 
 var mailbox = execution.Login{Name: "mailbox", Prompt: "The password of your mailbox.", URL: "https://mail.example.org/passwords"}
 
-// loginScenario is a scenario whose tools fetch and post each need the password of the mailbox.
+// loginScenario is a waitScenario whose tools fetch and post both need the password of the mailbox.
 type loginScenario struct {
 	*scenario
 	broker *broker.Broker
-	brings execution.Auth // with every turn
-	wrong  string         // a password that is rejected
+	brings execution.Auth // credentials sent with every turn
+	wrong  string         // password that the tools reject
 }
 
 func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
@@ -61,7 +61,7 @@ func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	return h
 }
 
-// turn runs the next turn of the step, with the current broker.
+// runTurn runs the next turn of the step with the current broker.
 func (h *loginScenario) turn(answers ...execution.Answer) outcome {
 	h.t.Helper()
 	ctx, end := context.WithCancel(h.t.Context())
@@ -79,7 +79,7 @@ func (h *loginScenario) turn(answers ...execution.Answer) outcome {
 	return out
 }
 
-// sealedAnswer returns an answer with a credential, as the turn that continues gets it.
+// sealedAnswer returns an answer that contains a sealed credential, as the continuing turn receives it.
 func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.Answer {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
@@ -90,8 +90,8 @@ func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.
 	return settled[0]
 }
 
-// The call waits before its tool runs. With the credential it runs once, and no other tool has the credential.
-//
+// A call whose tool needs a credential waits before the tool runs. With the credential the tool runs once, and no
+// other tool can use the credential.
 // Req: LP-37
 func TestLogin_CallWaitsForACredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("free", "post", "free"), toolCallsReply("post", "fetch"), scripted.Say("done"))
@@ -119,8 +119,8 @@ func TestLogin_CallWaitsForACredential(t *testing.T) {
 	require.Equal(t, "done", out.Text)
 }
 
-// A worker that cannot open the credential asks again, with another key, and says why.
-//
+// If a worker cannot open the credential, the call waits again for one that is sealed to another key. The new
+// request says why.
 // Req: LP-37
 func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -152,8 +152,7 @@ func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	}
 }
 
-// After the expiry of the key an answer counts as a denial, and the model may ask again.
-//
+// An answer that arrives after the key has expired counts as a denial. The model may then call the tool again.
 // Req: LP-37, OC-33
 func TestLogin_AnswerAfterTheExpiryOfTheKeyIsADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +191,7 @@ func TestLogin_DoesNotAskForACredentialOfTheTurn(t *testing.T) {
 	require.Equal(t, []string{"did 1", "truehunter2"}, results(h.turn()))
 }
 
-// The next call of a tool whose credential was rejected waits for another one.
+// After a tool's credential was rejected, the next call of the tool waits for another credential.
 func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post"), toolCallsReply("post"), scripted.Say("done"))
 	h.brings, h.wrong = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("old")}}, "old"
@@ -204,7 +203,7 @@ func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 	require.Equal(t, "done", out.Text)
 }
 
-// One answer covers both the approval and the credential, whichever handler asks first.
+// One answer can contain both the approval and the credential, in whatever order handlers ask for them.
 func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		c.Wait("It posts.", deadline.AddDate(100, 0, 0))
@@ -224,7 +223,7 @@ func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 	}
 }
 
-// Concurrent calls each wait; one credential is enough for a tool.
+// Concurrent calls of a tool each wait, but one credential is enough for all of them.
 func TestLogin_ConcurrentCallsEachWait(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post", "post", "fetch"), scripted.Say("done"))
 	h.parallel = true

@@ -26,7 +26,7 @@ type word struct {
 	Word string `json:"word"`
 }
 
-// tools returns echo, which notes its calls in order, fail and panic.
+// newTools returns three tools: echo, which records its calls in order, fail, and panic.
 func tools(t *testing.T, calls *[]string) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
@@ -71,7 +71,7 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, got.events, cmpopts.IgnoreFields(event.ModelCall{}, "Duration")))
 }
 
-// The reasoning of a model is shown before its answer, and is no part of it.
+// The reasoning of a model is emitted before its answer and is not part of the answer.
 func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	model := scripted.New(scripted.Reply{Thought: "The user greets.", Deltas: []string{"Hel", "lo"}})
 	var got recorder
@@ -83,7 +83,7 @@ func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	}, got.events[:3])
 }
 
-// An answer that may be incomplete comes with a warning.
+// An answer that may be incomplete is accompanied by a warning.
 func TestLoop_WarnsOfAnIncompleteAnswer(t *testing.T) {
 	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
 		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})

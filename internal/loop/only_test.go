@@ -12,8 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// The model is offered the tools that the step may use. A call of another tool is refused and never runs.
-//
+// The model is offered only the tools that the step may use. A call of any other tool is rejected and never runs.
 // Req: OC-13
 func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 	var calls []string

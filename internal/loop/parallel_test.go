@@ -55,16 +55,16 @@ func barrierTools(t *testing.T, order []int) *tool.Set {
 	return set
 }
 
-// Tools run concurrently: otherwise they would wait forever here. Whichever ends first, handlers run one at a time,
-// results and changes of state come in the order of the calls, and the journal is the same.
-//
+// The tools of a round run concurrently; otherwise they would block forever in this test. In whatever order they
+// end, handlers run one at a time, results and state changes keep the order of the calls, and the journal is the
+// same.
 // Req: C-9
 func TestLoop_RunsToolsConcurrently(t *testing.T) {
 	var first *fakeJournal
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log []string // by handlers, without a lock: they run one at a time
+				var log []string // changed by handlers without a lock, because they run one at a time
 				note := func(name string) func(context.Context, *hook.Call) error {
 					return func(_ context.Context, c *hook.Call) error { log = append(log, name+" "+c.ID); return nil }
 				}
@@ -107,8 +107,8 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 	}, numbers)
 }
 
-// steadyModel is a model whose reply depends on the request alone: two rounds of tools, then an answer, and a
-// reply to each question of a handler.
+// deterministicModel is a model whose reply depends only on the request. It makes two rounds of tool calls and
+// then answers. It also answers each question of a handler.
 type steadyModel struct{ asked int }
 
 func (o *steadyModel) Name() string { return "oracle/model" }
@@ -133,7 +133,8 @@ func (o *steadyModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// modelAskingHandlers ask the model wherever they can, and add its reply to the conversation.
+// modelAskingHandlers returns handlers that ask the model at every possible event and add its reply to the
+// conversation.
 func modelAskingHandlers() []hook.Handler {
 	var all []hook.Handler
 	for _, name := range append(hooks, "before_each_tool") {
@@ -150,15 +151,14 @@ func modelAskingHandlers() []hook.Handler {
 	return all
 }
 
-// finalState is the outcome of a run.
+// finalState holds the messages and the state that a run leaves behind.
 type finalState struct {
 	outcome
 	state map[string]json.RawMessage
 }
 
-// Wherever a worker dies, whatever its journal kept, with and without concurrent tools and handlers that ask the model:
-// the successor has the same messages in the same order, and leaves the same state.
-//
+// Wherever a worker dies and whatever its journal kept, the successor has the same messages in the same order and
+// leaves the same state. This holds with and without concurrent tools and handlers that ask the model.
 // Req: C-9
 func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
@@ -213,8 +213,8 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 	}
 }
 
-// If one call of a round cannot start, no call of it starts, so that each start has its end (CO-47).
-//
+// If one call of a round cannot start, no call of the round starts, so that each start event has an end event
+// (CO-47).
 // Req: CO-47
 func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
 	w := &toolRuns{}

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The progress of a tool is emitted while it runs, whichever goroutine reports it. It is not stored in the
-// trace.
+// The progress of a tool is emitted while the tool runs, from whichever goroutine it is reported. It is not stored
+// in the trace.
 func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint("parallel ", parallel), func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	}
 }
 
-// The loop does not wait for a tool when its consumer stops reading.
+// When its consumer stops reading, the loop cancels running tools instead of waiting for them.
 func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
 	set := observingTools(t, func(ctx context.Context) {
 		tool.Progress(ctx, 1, 2, "")

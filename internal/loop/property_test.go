@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Messages stay in order whatever models and handlers do. The test runs thousands of turns of models and handlers
-// that make random moves, and also let calls wait.
+// Messages stay in order, whatever models and handlers do. The test runs thousands of turns in which models and
+// handlers make random moves and also make calls wait.
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
 func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
@@ -51,23 +51,24 @@ func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 	}
 }
 
-// randomTurn has a model and handlers that make random moves. The moves are drawn before the turn and made one after the
-// other.
+// randomTurn provides a model and handlers that make random moves. The moves are drawn before the turn and made in
+// order.
 type randomTurn struct {
 	rt      require.TestingT
 	moves   []int
 	replies [][]int // tool calls of each reply
 
 	rounds   map[int][]string // ids of the calls, by iteration
-	held     map[string]bool  // calls that were let wait
-	replaced bool             // messages were replaced
-	spoiled  bool             // messages were changed in place
+	held     map[string]bool  // ids of calls that were made to wait
+	replaced bool             // whether a handler replaced messages
+	spoiled  bool             // whether a handler changed messages in place
 	events   []event.Event
 }
 
 func (w *randomTurn) Name() string { return "wild/model" }
 
-// Generate implements llm.Model: it calls tools that exist and others, under ids that are missing, repeated or good.
+// Generate implements llm.Model. It calls existing and missing tools, under ids that are missing, repeated or
+// valid.
 func (w *randomTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	require.NoError(w.rt, conversation.CheckRounds(req.Messages))
 	ids := map[string]bool{}
@@ -155,7 +156,7 @@ func (w *randomTurn) handlers() []hook.Handler {
 	return all
 }
 
-// move reports whether the next move is of this kind. If so, it consumes the move.
+// takeMove reports whether the next move has the given kind. If so, it removes the move.
 func (w *randomTurn) move(kind int) bool {
 	if len(w.moves) == 0 || w.moves[0] != kind {
 		return false
@@ -164,7 +165,7 @@ func (w *randomTurn) move(kind int) bool {
 	return true
 }
 
-// act makes the next move, if every handler may make that move.
+// makeMove makes the next move, if it is one that every handler may make.
 func (w *randomTurn) act(name string, t *hook.Turn) error {
 	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil
@@ -185,7 +186,7 @@ func (w *randomTurn) act(name string, t *hook.Turn) error {
 			w.replaced = true
 		}
 	case 5:
-		m := t.Messages() // no handler may do this
+		m := t.Messages() // a forbidden move
 		if last := len(m) - 1; m[last].Role == conversation.RoleTool {
 			m[last].ToolCallID = "another"
 		} else {
@@ -200,7 +201,7 @@ func (w *randomTurn) act(name string, t *hook.Turn) error {
 	return nil
 }
 
-// check checks the result of a turn.
+// requireValid requires that the result of a turn is valid.
 func (w *randomTurn) check(messages []conversation.Message, failed error) {
 	if failed == nil {
 		last := w.events[len(w.events)-1].Payload
@@ -209,7 +210,7 @@ func (w *randomTurn) check(messages []conversation.Message, failed error) {
 		require.True(w.rt, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
 	}
 	if w.spoiled {
-		return // it was found before a model saw it: see Generate
+		return // the loop detected it before a model saw it; see Generate
 	}
 	if failed == nil {
 		messages = w.requirePairs(messages)
@@ -239,9 +240,9 @@ func (w *randomTurn) check(messages []conversation.Message, failed error) {
 	}
 }
 
-// requirePairs checks that each call of each round has one result, in order, and that each tool that began has ended. It
-// returns the messages without a round that waits: such a round has only the results before the first waiting call, and
-// nothing follows it.
+// requirePairs requires that each call of each round has one result, in order, and that each started tool has
+// ended. It returns the messages without a waiting round. Such a round may only be last, and has only the results
+// before its first waiting call.
 func (w *randomTurn) requirePairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
@@ -283,8 +284,7 @@ func (w *randomTurn) requirePairs(messages []conversation.Message) []conversatio
 	return messages[:last]
 }
 
-// A handler that changes messages in place fails the turn, before a model sees them.
-//
+// A handler that changes messages in place fails the turn before a model sees the messages.
 // Req: C-11
 func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 	for name, spoil := range map[string]func(*hook.Turn){

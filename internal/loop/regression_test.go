@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// oneTool returns a set of one tool of the test.
+// newToolSet returns a set that contains one tool.
 func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, error)) *tool.Set {
 	t.Helper()
 	one, err := tool.Func(name, "A tool of the test.", fn)
@@ -29,7 +29,7 @@ func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, 
 	return set
 }
 
-// A handler that looks at the mode of a failure decides the same in a replay. So the journal keeps that mode.
+// The journal keeps the mode of a failure, so a handler that depends on the mode decides the same in a replay.
 func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	j := &fakeJournal{}
 	set := oneTool(t, "down", func(context.Context, word) (string, error) {
@@ -56,7 +56,7 @@ func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
 }
 
-// A successor does not take the reply of a side call for a reply of the conversation.
+// A successor does not mistake the recorded reply of a side call for a reply of the conversation.
 func TestReplay_DistinguishesSideCallsFromReplies(t *testing.T) {
 	j := &fakeJournal{}
 	asks := true
@@ -78,7 +78,7 @@ func TestReplay_DistinguishesSideCallsFromReplies(t *testing.T) {
 	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 }
 
-// A model call that failed, and after which a handler continued, fails again in a successor.
+// A model call that failed and after which a handler continued fails again in a successor, under the same number.
 func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 	j := &fakeJournal{}
 	w := &toolRuns{}
@@ -107,7 +107,7 @@ func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 	require.Empty(t, w.did)
 }
 
-// State that does not fit into the journal is an error, and not dropped.
+// Changes of state that do not fit into the journal cause an error and are not dropped silently.
 func TestJournal_RejectsTooMuchState(t *testing.T) {
 	set := oneTool(t, "hoard", func(ctx context.Context, _ word) (string, error) {
 		for key := range strings.FieldsSeq("a b c d e") {
@@ -124,7 +124,7 @@ func TestJournal_RejectsTooMuchState(t *testing.T) {
 	require.ErrorContains(t, err, "as an artifact")
 }
 
-// The changes of a tool that failed are dropped.
+// The state changes of a failed tool are dropped.
 func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 	set := oneTool(t, "half", func(ctx context.Context, in word) (string, error) {
 		if err := hook.InTool(ctx).Memory().Set(in.Word, true); err != nil {
@@ -145,7 +145,7 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 	}
 }
 
-// Handlers see the calls of a round. Only AfterLLM can change them.
+// Handlers of BeforeTools can read the calls of a round but not change them. Only AfterLLM can change them.
 func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	for name, change := range map[string]func([]conversation.ToolCall) []conversation.ToolCall{
 		"fewer": func(c []conversation.ToolCall) []conversation.ToolCall { return c[:1] },
@@ -167,7 +167,7 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	}
 }
 
-// A stop at the last call of a concurrent round comes before all of them.
+// If a handler stops the turn before the last call of a concurrent round, no tool of the round starts.
 func TestParallel_StartsNothingAfterAStop(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
 	in := input("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {

@@ -34,7 +34,7 @@ type run struct {
 	maxIterations int
 }
 
-// newRun composes the phases of a run. With canWait its calls may wait for external input.
+// newRun connects the phases of a run. With canWait, its calls may wait for external input.
 func (l Loop) newRun(in Input, canWait bool) *run {
 	control, turn, allowed := in.Turn, in.Turn.Turn(), l.Tools.Only(in.Only)
 	log, signal := journal.New(in.Journal, in.SideCalls), stop.New(in.Stop, control.Progress)
@@ -68,7 +68,7 @@ func (l Loop) maxFailures() int {
 	return DefaultMaxFailures
 }
 
-// drive makes a run and yields its events, and then its error.
+// streamRun executes work as a run. It yields the events of the run, and finally its error.
 func (l Loop) drive(in Input, canWait bool, work func(*run) error) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if in.Turn == nil {
@@ -90,7 +90,7 @@ func (l Loop) drive(in Input, canWait bool, work func(*run) error) iter.Seq2[eve
 	}
 }
 
-// all runs the loop from its first event to its answer.
+// runTurn runs the loop from the user's input to the answer.
 func (r *run) all(ctx context.Context) error {
 	r.SetAsk(r.model.SideCall)
 	if err := stop.WithoutStop(r.Handlers.AfterUserInput(ctx)); err != nil {
@@ -116,7 +116,8 @@ func (r *run) all(ctx context.Context) error {
 	return r.answerIncomplete()
 }
 
-// iteration makes one model call and runs its tool round. It returns the answer of the run once there is one.
+// runIteration makes one model call and runs its tool round. It returns the answer if the run is complete, and
+// otherwise nil.
 func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	if r.stop.Requested() {
 		return r.stoppedAnswer(), nil
@@ -145,7 +146,7 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	return r.toolRound(ctx, reply.ToolCalls)
 }
 
-// toolRound runs the tools that the model asked for. It returns an answer when they end the run.
+// runToolRound runs the tools that the model called. It returns an answer if they end the run, and otherwise nil.
 func (r *run) toolRound(ctx context.Context, calls []conversation.ToolCall) (*event.Answer, error) {
 	outcome, err := r.tools.Run(ctx, calls)
 	if err != nil {

@@ -20,9 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Wherever a turn is asked to stop, by its signal or by a handler: the running reply is dropped, what was done stays, every
-// call has its result, AfterTools does not run, and OnStopSignal runs once.
-//
+// A turn can be stopped at every point, by its signal or by a handler. The reply in progress is dropped, completed
+// work stays, every call has a result, AfterTools does not run, and OnStopSignal runs once.
 // Req: CO-40, CO-63
 func TestTurn_StopsAtEveryPoint(t *testing.T) {
 	three := toolCallsReply("echo", "echo", "echo")
@@ -58,7 +57,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
-			want: logSay + logAnswer, // completed work wins
+			want: logSay + logAnswer, // completed work is kept
 		},
 		"before the tools": {
 			replies: []scripted.Reply{three},
@@ -120,7 +119,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 
-			// This handler asks to stop in every turn, so it must not be kept between cases.
+			// This handler requests a stop in every turn, so each case needs its own handler.
 			var now *hook.Turn
 			config.Model = scripted.New(tc.replies...)
 			config.Handlers = []hook.Handler{
@@ -176,7 +175,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 	}
 }
 
-// thinkingModel is a model that is stopped while it thinks.
+// thinkingModel is a model that is stopped while it emits thoughts.
 type thinkingModel struct {
 	*scripted.Model
 	stop func()
@@ -197,8 +196,8 @@ func TestTurn_StopsInItsLastIteration(t *testing.T) {
 	require.Equal(t, strings.Fields(logBegin+logAsk+toolLog(1, event.ToolSuccess)+skippedLog(2)+logStop), strings.Fields(w.text()))
 }
 
-// A stop interrupts a handler that asks the model. That is no failure of the handler, and the round is closed.
-//
+// A stop interrupts a handler that asks the model. This does not count as a failure of the handler, and the round
+// is closed.
 // Req: CO-63
 func TestTurn_InterruptsASideCall(t *testing.T) {
 	ask := func(ctx context.Context, t *hook.Turn) error {
@@ -253,7 +252,7 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 	}
 }
 
-// modelStoppedAtLastReply is a model that is stopped when it is asked for its last reply.
+// modelStoppedAtLastReply is a model that requests a stop when it is asked for its last reply.
 type modelStoppedAtLastReply struct {
 	*scripted.Model
 	left int
@@ -267,8 +266,7 @@ func (m *modelStoppedAtLastReply) Generate(ctx context.Context, req llm.Request)
 	return m.Model.Generate(ctx, req)
 }
 
-// A handler of OnStopSignal may still ask the model, and a stop after the answer changes nothing.
-//
+// A handler of OnStopSignal may still ask the model. A stop after the answer changes nothing.
 // Req: CO-63
 func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 	signal, stop := context.WithCancel(t.Context())
@@ -322,8 +320,8 @@ func TestTurn_StopDoesNotCarryOverIntoTheNextTurn(t *testing.T) {
 	}
 }
 
-// A tool that was interrupted by the end of its step leaves no result for a successor. A tool that only reads
-// runs again, and one that may run only once is in doubt.
+// If the end of the step interrupts a tool, the journal gets no result of it. In a successor a tool that only
+// reads runs again, and a tool that may run only once is in doubt.
 func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 	for effect, want := range map[string]event.ToolStatus{"read": event.ToolSuccess, "at_most_once": event.ToolUnknownOutcome} {
 		t.Run(effect, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// toolbox returns the tools of the watched turns. stop is called inside the tool stop.
+// newWatchedTools returns the tools of the watched turns. The tool named stop calls the function stop.
 func toolbox(t *testing.T, stop func()) []tool.Tool {
 	t.Helper()
 	var all []tool.Tool
@@ -38,8 +38,8 @@ func toolbox(t *testing.T, stop func()) []tool.Tool {
 	return all
 }
 
-// TestTurn_HooksAndEventsInOrder checks which hooks and events a turn has, how often and in which order.
-//
+// TestTurn_HooksAndEventsInOrder checks which hooks run and which events are emitted in a turn, how often, and in
+// which order.
 // Req: CO-16, CO-23, CO-27, CO-28, CO-30, CO-32, CO-34, CO-40, LP-14, LP-15, LP-16, C-8, C-12
 func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -195,7 +195,6 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 }
 
 // Events of an earlier attempt are emitted as replayed, and handlers run again.
-//
 // Req: CO-40
 func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 	j := &fakeJournal{}

@@ -23,10 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Calls wait at random, answers come at random, and workers die at random. Each tool still runs at most once. In
-// the end the turn has the same messages, in the same order, as a turn that was answered at once and lost no
-// worker.
-//
+// Calls wait, answers arrive and workers die at random. Each tool still runs at most once. In the end the turn has
+// the same messages in the same order as a turn that was answered at once and lost no worker.
 // Req: LP-16, LP-32, AD-32
 func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	for range 3 {
@@ -53,7 +51,7 @@ func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 					after = rapid.IntRange(0, 30).Draw(rt, "after")
 				}
 				var keep func(int) int
-				if rapid.Bool().Draw(rt, "half") { // of what was not synced something may be durable
+				if rapid.Bool().Draw(rt, "half") { // some entries may be durable without a sync
 					keep = func(n int) int { return rapid.IntRange(0, n).Draw(rt, "kept") }
 				}
 				if p.turn(keep, after) == nil && !p.lost {
@@ -68,7 +66,7 @@ func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 			}
 			for i, m := range p.said {
 				if i < len(whole) && strings.Contains(m.Text, "it is not known whether once did") {
-					p.said[i].Text = whole[i].Text // it was running when its worker died
+					p.said[i].Text = whole[i].Text // the tool was running when its worker died
 				}
 			}
 			require.Empty(rt, gocmp.Diff(whole, p.said, cmpopts.EquateEmpty()))
@@ -77,18 +75,18 @@ func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	}
 }
 
-// waitingTurn is a turn of many rounds in which many tools wait.
+// waitingTurn is a turn of several rounds in which many calls wait.
 type waitingTurn struct {
 	rt       require.TestingT
-	rounds   [][]int // tools of each round, by number
-	verdicts []int   // of each call, by the number in its argument
+	rounds   [][]int // tool numbers of each round
+	verdicts []int   // verdict on each call, indexed by the number in its argument
 	parallel bool
-	asks     bool // handlers ask the model, too
+	asks     bool // whether handlers also ask the model
 
 	tools   *tool.Set
-	allowed map[string]bool // calls, by id
+	allowed map[string]bool // approved calls, by id
 	journal *fakeJournal
-	answers []execution.Answer // that the turn began with, also in its attempts
+	answers []execution.Answer // answers of the turn, the same in all its attempts
 	waiting []execution.Pending
 	lost    bool
 	mu      sync.Mutex
@@ -118,10 +116,11 @@ func (p *waitingTurn) begin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// turn runs one attempt, which is lost after so many events, and returns the calls that wait then.
+// runAttempt runs one attempt, which is lost after the given number of events, and returns the calls that then
+// wait.
 func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
-		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // some of the client's too
+		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // also some calls of client tools
 			c.Wait("It is done once.", deadline)
 		}
 		return nil
@@ -156,7 +155,7 @@ func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
 	return out.Pending
 }
 
-// answer prepares the turn that continues, with answers to some of the calls that wait.
+// setAnswers prepares the turn that continues, with answers to some of the waiting calls.
 func (p *waitingTurn) answer(whether func(id string) bool) {
 	p.answers = nil
 	for _, w := range p.waiting {
@@ -182,7 +181,7 @@ func (p *waitingTurn) answer(whether func(id string) bool) {
 
 func (*waitingTurn) Name() string { return "patient/model" }
 
-// Generate implements llm.Model: one round after the other, depending on what it reads.
+// Generate implements llm.Model. It returns the next round, which depends on the messages of the request.
 func (p *waitingTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		if last := req.Messages[len(req.Messages)-1].Text; strings.HasPrefix(last, "aside") {

@@ -18,8 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A stop is stronger than calls that wait: each call gets its result, in order.
-//
+// A stop takes precedence over waiting calls: each call gets a result, in order.
 // Req: CO-33, CO-63
 func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 	o := newScenario(t, toolCallsReply("look", "send", "look", "screen"))
@@ -34,7 +33,7 @@ func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 	require.ElementsMatch(t, []string{"look 1", "look 3"}, o.did)
 	require.Equal(t, []string{"did 1", "Not run: the turn was stopped before it.", "did 3", "Not run: the turn was stopped before it."}, results(out))
 
-	// A waiting call inside of an agent that is a tool had begun, and so has an end.
+	// The call of an agent used as a tool has already started if an inner call waits, so its end is emitted.
 	o = newScenario(t)
 	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), 2})
 	require.NoError(t, err)
@@ -47,7 +46,7 @@ func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 	require.Equal(t, event.ToolInterrupted, out.Calls[1].Status)
 }
 
-// waitingAgentTool is an agent that is a tool, with many calls that wait.
+// waitingAgentTool is an agent used as a tool, with many inner calls that wait.
 type waitingAgentTool struct {
 	tool.Tool
 	calls int

@@ -26,7 +26,7 @@ import (
 
 var deadline = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// askApproval makes calls wait whose tool may do more than read.
+// askApproval is a handler that makes a call wait for an approval if its tool may do more than read.
 var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
 		c.Wait("It sends.", deadline)
@@ -34,7 +34,7 @@ var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) erro
 	return nil
 })
 
-// scenario is a step over the turns that it takes: its tools, and the journal that they share.
+// waitScenario is a step that spans several turns, with the tools and the journal that the turns share.
 type scenario struct {
 	t        *testing.T
 	tools    *tool.Set
@@ -44,7 +44,7 @@ type scenario struct {
 	journal  *fakeJournal
 	mu       sync.Mutex
 	did      []string
-	hooks    []string // that ran in the last turn
+	hooks    []string // hooks that ran in the last turn
 	events   []event.Payload
 }
 
@@ -69,7 +69,7 @@ func newScenario(t *testing.T, script ...scripted.Reply) *scenario {
 	return o
 }
 
-// turn runs the next turn of the step, with these answers to calls that wait.
+// runTurn runs the next turn of the step with the given answers to waiting calls.
 func (o *scenario) turn(answers ...execution.Answer) outcome {
 	o.t.Helper()
 	out, err := o.tryTurn(answers...)
@@ -92,7 +92,7 @@ func (o *scenario) tryTurn(answers ...execution.Answer) (outcome, error) {
 	return out, err
 }
 
-// toolEvents returns the events of the last turn that are about tools.
+// toolEvents returns the tool events of the last turn.
 func (o *scenario) toolEvents() (all []string) {
 	for _, e := range o.events {
 		switch p := e.(type) {
@@ -109,7 +109,7 @@ func (o *scenario) toolEvents() (all []string) {
 	return all
 }
 
-// results returns the texts that the model reads of its calls.
+// resultTexts returns the texts that the model reads as results of its calls.
 func results(out outcome) (all []string) {
 	for _, m := range out.Messages {
 		if m.Role == conversation.RoleTool {
@@ -123,8 +123,7 @@ func answerTo(verdict execution.Verdict, number int, text string) execution.Answ
 	return execution.Answer{ID: pendingcall.ID(1, 7, number), Verdict: verdict, Text: text}
 }
 
-// A call that waits ends the turn in the middle of its round. The turn that continues repeats nothing.
-//
+// A waiting call ends the turn in the middle of its round. The turn that continues repeats nothing.
 // Req: LP-16, LP-32, AD-32
 func TestLoop_EndsAndContinuesWithACallThatWaits(t *testing.T) {
 	o := newScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
@@ -203,8 +202,8 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 	}
 }
 
-// A decision holds in later turns, which do not bring the answer again. An answer to a call that is done is ignored.
-//
+// A decision remains valid in later turns, which do not receive the answer again. An answer to a finished call is
+// ignored.
 // Req: LP-32
 func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
@@ -226,8 +225,7 @@ func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	}
 }
 
-// In a concurrent round, calls that need not wait run, and all waiting calls are collected.
-//
+// In a concurrent round, calls that need not wait run to their end, and all waiting calls are collected.
 // Req: LP-16, C-9
 func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
 	o := newScenario(t, toolCallsReply("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
@@ -250,8 +248,8 @@ func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
 	require.Equal(t, 2, len(o.model.Requests()))
 }
 
-// Calls that wait come before a question to the user, which is not lost.
-//
+// If a call waits and a tool also asks the user a question, the waiting call comes first and the question is not
+// lost.
 // Req: LP-16
 func TestLoop_AsksTheUserOnceNoCallWaits(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
@@ -303,7 +301,7 @@ func TestLoop_ChecksArgumentsBeforeACallWaits(t *testing.T) {
 	require.Empty(t, o.did)
 }
 
-// An allowed tool that was running when its worker was lost is in doubt like any other.
+// An approved tool that was running when its worker was lost is in doubt like any other tool.
 func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 	o := newScenario(t, toolCallsReply("send"), scripted.Say("done"))
 	o.turn()
@@ -322,9 +320,8 @@ func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 	}
 }
 
-// A tool of the client that also needs an approval asks for the approval once. Then it waits for the client
-// until the result arrives.
-//
+// A client tool that also needs an approval waits first for one approval. Then it waits for the client until the
+// result arrives.
 // Req: LP-32, AD-32
 func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
 	o := newScenario(t, toolCallsReply("screen"), scripted.Say("done"))
@@ -338,7 +335,7 @@ func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
 	require.Equal(t, "done", out.Text)
 }
 
-// Everything that was done is durable before the pending calls are emitted.
+// All completed work is durable before the pending calls are emitted.
 func TestLoop_SyncsBeforeItEmitsPendingCalls(t *testing.T) {
 	o := newScenario(t, scripted.Say("I know."))
 	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// callLog records the hooks and the events of a turn in order: hooks by their name, events as ">kind", both with
-// the id of their tool call.
+// callLog records the hooks and events of a turn in order. A hook is recorded by its name and an event as ">kind".
+// Both are followed by the id of their tool call.
 type callLog struct{ log []string }
 
 func (w *callLog) note(parts ...string) {
@@ -25,7 +25,7 @@ func (w *callLog) note(parts ...string) {
 	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
 
-// plugin returns a handler for each hook.
+// plugin returns a plug-in that records each hook.
 func (w *callLog) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
 		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
@@ -70,7 +70,7 @@ func (w *callLog) event(e event.Event) {
 		w.note(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
 	case event.Appended:
 		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
-			return // what the agent stores of an answer that the model did not give
+			return // hooks of an answer that the model did not give
 		}
 		w.note(">appended", string(p.Message.Role), p.Message.ToolCallID)
 	case event.Warning:
@@ -84,20 +84,20 @@ func (w *callLog) event(e event.Event) {
 	}
 }
 
-// watchedTurn is the outcome of a turn of a watched agent.
+// watchedTurn holds the log and the result of a turn of a watched agent.
 type watchedTurn struct {
 	callLog
 	done event.TurnResult
 	err  error
 }
 
-// text returns the log without the events of the agent's construction.
+// text returns the log as text, without the events of the agent's construction.
 func (w *watchedTurn) text() string {
 	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
 }
 
-// turn runs one turn of a watched agent, whose own handlers run after the watching ones. The worker is lost
-// where stop says so.
+// runWatchedTurn runs one turn of a watched agent, whose own handlers run after the watching ones. stop determines
+// where the worker is lost.
 func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
 	t.Helper()
 	w := &watchedTurn{}
@@ -124,7 +124,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 	return w
 }
 
-// The parts that the expected logs are composed of.
+// These are the parts from which the expected logs are composed.
 const (
 	logBegin  = ">user_input before_agent after_user_input "
 	logAsk    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
@@ -134,7 +134,7 @@ const (
 	logFail   = ">turn_result:error"
 )
 
-// toolLog is the log of a tool call that ended with status.
+// toolLog returns the expected log of a tool call that ended with the given status.
 func toolLog(id int, status event.ToolStatus) string {
 	failed := ""
 	if status == event.ToolError {
@@ -143,7 +143,7 @@ func toolLog(id int, status event.ToolStatus) string {
 	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
 }
 
-// skippedLog is the log of calls that were answered without running.
+// skippedLog returns the expected log of calls that got a result without running.
 func skippedLog(ids ...int) string {
 	text := ""
 	for _, id := range ids {
@@ -152,7 +152,7 @@ func skippedLog(ids ...int) string {
 	return text
 }
 
-// toolCallsReply is a reply that asks for the tools, with ids from 1.
+// toolCallsReply returns a model reply that calls the given tools, with ids from 1.
 func toolCallsReply(tools ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for i, name := range tools {

@@ -16,7 +16,7 @@ import (
 // user_unauthenticated when no identity is proven. The audit log names the principal that it returns with an error.
 type Authenticate func(ctx context.Context) (identity.Principal, error)
 
-// authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers call identity.PrincipalOf.
+// authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers call identity.PrincipalFromContext.
 func authInterceptor(cfg Config, log *audit.Log) interceptor {
 	authenticate := cfg.Authenticate
 	if authenticate == nil {

@@ -32,12 +32,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// port is a client port that records its callers.
+// fakeServer is an orchestrator at a client port. It records the principals of its callers.
 type port struct {
 	troupev1.UnimplementedSessionServiceServer
 	troupev1.UnimplementedOrchestratorServiceServer
 	last identity.Principal
-	who  identity.Principal // of the last authenticated call, served or not
+	who  identity.Principal // principal of the last authenticated call, even if it was rejected
 	addr string
 	logs *observer.ObservedLogs
 	conn *grpc.ClientConn
@@ -83,13 +83,13 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	return p
 }
 
-// get makes a call with metadata.
+// callGetSession calls GetSession with the given metadata.
 func (p *port) get(ctx context.Context, said ...string) error {
 	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// tokens writes a token file with a client and an admin, and returns their tokens.
+// writeTokens writes a token file with a client and an admin, and returns the file and both tokens.
 func tokens(t *testing.T) (file, ann, root string) {
 	t.Helper()
 	a, entryA := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
@@ -109,7 +109,7 @@ func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	require.NoError(t, p.get(t.Context(), "authorization", "bearer  "+root))
 	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.last)
 
-	// A client may not call methods of operators.
+	// A client may not call methods that are for operators.
 	for text, allowed := range map[string]bool{ann: false, root: true} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+text)
 		_, err := troupev1.NewOrchestratorServiceClient(p.conn).PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: "a"})
@@ -158,7 +158,7 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
 }
 
-// Without authentication a call cannot name a tenant either.
+// Even without authentication, a call cannot choose its tenant.
 func TestClients_AcceptAnybodyWithoutConfiguration(t *testing.T) {
 	p := serve(t, bearer.Config{})
 	require.NoError(t, p.get(t.Context(), "troupe-tenant", "umbrella"))

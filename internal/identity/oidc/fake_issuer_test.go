@@ -30,14 +30,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const audience = "troupe"
 
-// fakeIssuer is an issuer that serves discovery and keys over TLS.
+// fakeIssuer is an OpenID Connect issuer that serves discovery and keys over TLS.
 type fakeIssuer struct {
 	t      testing.TB
 	server *httptest.Server
 	ca     string // path of its CA certificate
 
 	mu            sync.Mutex
-	claimedIssuer string // (empty for its URL)
+	claimedIssuer string // issuer that it claims to be (empty for its URL)
 	keys          map[string]crypto.Signer
 	unavailable   bool
 	keyFetches    int // number of requests for the keys
@@ -91,10 +91,10 @@ func (i *fakeIssuer) fetches() int {
 	return i.keyFetches
 }
 
-// clock is the time source of a verifier.
+// clock is the adjustable time source of a verifier.
 type clock struct{ at time.Time }
 
-// verifier returns a verifier of the issuer, with its clock and its log.
+// newVerifier returns a verifier for the issuer, with its clock and its log.
 func (i *fakeIssuer) verifier(change ...func(*Config)) (*Verifier, *clock, *observer.ObservedLogs) {
 	i.t.Helper()
 	cfg := Config{Issuer: i.server.URL, Audience: audience, CA: i.ca, Admin: "groups=operators"}
@@ -109,7 +109,7 @@ func (i *fakeIssuer) verifier(change ...func(*Config)) (*Verifier, *clock, *obse
 	return v, c, logs
 }
 
-// claims returns the claims of a valid token with changes; a nil removes a claim.
+// newClaims returns the claims of a valid token, modified by changes. A nil value removes a claim.
 func (i *fakeIssuer) claims(changes map[string]any) map[string]any {
 	now := time.Now()
 	all := map[string]any{
@@ -121,7 +121,7 @@ func (i *fakeIssuer) claims(changes map[string]any) map[string]any {
 	return all
 }
 
-// token returns a JWT with the claims, signed with the key.
+// signToken returns a JWT with the claims, signed with the key.
 func token(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JWT")

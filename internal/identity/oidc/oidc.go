@@ -1,5 +1,5 @@
-// Package oidc authenticates clients by the tokens of an OpenID Connect issuer: JWTs that it signed for this
-// mesh (guarantees S7).
+// Package oidc authenticates clients by tokens of an OpenID Connect issuer. The tokens are JWTs that the issuer
+// signed for this mesh (guarantees S7).
 package oidc
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config configures the issuer and what its tokens must claim. The tags are flags of the orchestrator.
+// Config configures the issuer and the required claims of its tokens. The tags are flags of the orchestrator.
 type Config struct {
 	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer of client tokens, with https." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
 	Audience string `name:"oidc-audience" help:"What the token must be for, and for nothing else: its aud." env:"TROUPE_OIDC_AUDIENCE" placeholder:"AUD"`
@@ -49,12 +49,12 @@ func (c Config) Check() error {
 	return nil
 }
 
-// algorithms are the accepted signature algorithms. All are asymmetric, so a known public key does not allow
-// forging a token.
+// algorithms are the accepted signature algorithms. All are asymmetric, so knowledge of the verification key does
+// not allow forging a token.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
 const (
-	leeway   = time.Minute // tolerated difference of clocks
+	leeway   = time.Minute // tolerated clock difference
 	maxToken = 8 << 10     // bytes; the headers of a call are limited to 16 KiB
 	maxName  = 128         // limit of a subject in bytes
 )
@@ -66,7 +66,7 @@ type Verifier struct {
 	now  func() time.Time
 }
 
-// New returns a verifier. It does not contact the issuer yet. An unreadable CA file is an error.
+// New returns a verifier. It does not contact the issuer yet. It fails if the CA file is unreadable.
 func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -81,19 +81,19 @@ func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 	return v, nil
 }
 
-// claims are the standard claims of a token, and all claims by name.
+// claims contains the standard claims of a token, and all claims by name.
 type claims struct {
 	jwt.Claims
 	all map[string]json.RawMessage
 }
 
-// UnmarshalJSON reads the standard claims and keeps all claims by name.
+// UnmarshalJSON decodes the standard claims and also keeps all claims by name.
 func (c *claims) UnmarshalJSON(text []byte) error {
 	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.all))
 }
 
-// Principal returns the principal that a token names. It waits for the issuer only if the signing key is
-// unknown, and then for a few seconds at most. Modes: user_unauthenticated; system_network if no key of the
+// Principal returns the principal to whom a token was issued. It contacts the issuer only if the signing key is
+// unknown, and then waits a few seconds at most. Modes: user_unauthenticated; system_network if no key of the
 // issuer is known and fetching them fails.
 func (v *Verifier) Principal(ctx context.Context, token string) (identity.Principal, error) {
 	c, err := v.verifiedClaims(ctx, token)
@@ -113,8 +113,8 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 	return p, nil
 }
 
-// verifiedClaims returns the claims of a token that the issuer signed, for this mesh alone, and that is valid
-// now.
+// verifiedClaims returns the claims of a token after verifying it. The issuer must have signed it, for this mesh
+// alone, and it must be valid now.
 func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, error) {
 	var c claims
 	if len(token) > maxToken {
@@ -145,7 +145,7 @@ func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, er
 	return c, nil
 }
 
-// isAdmin reports whether the admin claim equals the configured value or is a list that contains it.
+// isAdmin reports whether the admin claim equals the configured value, or is a list that contains it.
 func (v *Verifier) isAdmin(c claims) bool {
 	claim, want, ok := strings.Cut(v.cfg.Admin, "=")
 	if !ok {

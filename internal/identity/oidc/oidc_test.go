@@ -48,7 +48,7 @@ func TestVerifier_ReturnsThePrincipalOfAToken(t *testing.T) {
 	require.Equal(t, 1, i.fetches())
 }
 
-// Each case is a valid token with one thing that is wrong.
+// Each case changes one thing in a valid token, so that the verifier must reject it.
 func TestVerifier_RejectsInvalidTokens(t *testing.T) {
 	ec, rs := ecKey(t), rsaKey(t)
 	i := serve(t, map[string]crypto.Signer{"ec": ec, "rsa": rs})
@@ -121,8 +121,8 @@ func TestVerifier_AllowsClocksToDifferByAMinute(t *testing.T) {
 	}
 }
 
-// A new key is fetched with the first token that it signed, and a withdrawn key proves nothing after an hour.
-// Tokens with unknown key ids do not cause repeated fetches.
+// A new key is fetched with the first token that it signed. A withdrawn key is rejected after an hour. Tokens with
+// unknown key ids do not cause repeated fetches.
 func TestVerifier_FollowsTheKeysOfItsIssuer(t *testing.T) {
 	first, second := ecKey(t), ecKey(t)
 	i := serve(t, map[string]crypto.Signer{"1": first})
@@ -151,7 +151,7 @@ func TestVerifier_FollowsTheKeysOfItsIssuer(t *testing.T) {
 	require.NoError(t, ask(first, "1"))
 }
 
-// Many callers with a new key cause one fetch.
+// Concurrent callers with the same new key cause only one fetch.
 func TestVerifier_FetchesOnceForManyCallers(t *testing.T) {
 	ec := ecKey(t)
 	i := serve(t, map[string]crypto.Signer{"ec": ec})
@@ -222,7 +222,7 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	require.NoError(t, Config{}.Check())
 }
 
-// FuzzPrincipal checks that no text panics the verifier, and that none is accepted as a token.
+// FuzzPrincipal checks that no input makes the verifier panic, and that no input is accepted as a token.
 func FuzzPrincipal(f *testing.F) {
 	f.Add("a.b.c")
 	f.Add("eyJhbGciOiJub25lIn0.e30.")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse checks that each file either parses to a list with valid entries or fails with an error that quotes
+// FuzzParse checks that any file content either yields a list of valid entries or fails with an error that quotes
 // no digest.
 func FuzzParse(f *testing.F) {
 	digest := sha256.Sum256([]byte("tr_ann"))
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// lower converts hex digits to lower case.
+// lowerHex converts hex digits to lower case.
 func lower(digits string) []byte {
 	raw, _ := hex.DecodeString(digits)
 	return []byte(hex.EncodeToString(raw))

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// writeEntries replaces the file with the entries by a rename, as an update of a mounted secret does.
+// writeEntries replaces the token file by a rename, as Kubernetes does when it updates a mounted secret.
 func writeEntries(t *testing.T, path string, entries ...Entry) {
 	t.Helper()
 	text, err := Format(entries...)
@@ -139,7 +139,7 @@ func TestFile_ReloadsValidFilesOnly(t *testing.T) {
 	}
 }
 
-// An unreadable file is read again on the next call, because a change of its permissions alone is not noticed.
+// An unreadable file is read again on the next call, because a check for changes does not detect new permissions.
 func TestFile_RetriesUnreadableFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	_, a := issue(t, "ann", "acme", identity.Client)
@@ -213,7 +213,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
 		string(twice): "token 2 repeats token 1",
-		// The error gives the position but not the text.
+		// The error contains the position of the fault but not the text.
 		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "not a list of tokens, near line 10: want",
 		string(whole) + "    expire: 2027-01-01\n":                                  "not a list of tokens, line 10: want",
 		string(whole) + "    expires: soon " + leaked + "\n":                        "not a list of tokens, token 2 from line 6 on: want",
@@ -235,7 +235,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 	require.ErrorContains(t, err, "--client-tokens: ")
 }
 
-// BenchmarkPrincipal measures the overhead of a call: a stat of the file, a digest and all comparisons.
+// BenchmarkPrincipal measures the cost of one call: a stat of the file, a digest and all comparisons.
 func BenchmarkPrincipal(b *testing.B) {
 	for _, count := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("tokens=%d", count), func(b *testing.B) {

@@ -20,8 +20,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Callers who guess credentials at the client port fail authentication and are soon rate limited. They are
-// rejected for the failed authentication and not for the method that they call (guarantees S6, S10).
+// Callers that guess credentials at the client port fail authentication and are soon rate limited. Their calls
+// fail because of authentication and not because of the called method (guarantees S6, S10).
 func TestAuthenticate_LimitsGuesses(t *testing.T) {
 	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()

@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// jwtType is the JWT header typ. It tells credentials from other JWTs that an orchestrator signs.
+// jwtType is the typ in the JWT header. It distinguishes credentials from other JWTs that an orchestrator signs.
 const jwtType = "troupe-turn+jwt"
 
-// algorithms are the accepted signature algorithms, one for each kind of key. None uses a shared secret.
+// algorithms are the accepted signature algorithms, one for each kind of key. All are asymmetric.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.PS256}
 
-// claims are the claims of a credential.
+// claims is the JWT payload of a credential.
 type claims struct {
 	jwt.Claims // iss is the orchestrator, sub the worker, aud the trust domain; iat and exp are set
 
@@ -39,8 +39,8 @@ type claims struct {
 	Budget budget.Limits `json:"budget"`
 }
 
-// Issue returns a credential that expires a minute after the deadline (zero for no deadline), and after MaxLife
-// at most. It returns "" if the process has no identity. Modes: unknown.
+// Issue returns a credential for a turn. It expires one minute after the deadline (zero for no deadline), but at
+// most MaxLife from now. The credential is empty if the process has no identity. Modes: unknown.
 func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	if a == nil {
 		return "", nil
@@ -84,7 +84,7 @@ func (a *Authority) sign(c claims) (string, error) {
 	return text, err
 }
 
-// audienceOfMesh returns the audience of a credential: every service of the mesh.
+// meshAudience returns the audience of a credential, which is every service of the mesh.
 func audienceOfMesh(trustDomain string) string { return "spiffe://" + trustDomain }
 
 func algorithmForKey(key any) (jose.SignatureAlgorithm, error) {

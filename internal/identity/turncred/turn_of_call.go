@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/turnctx"
 )
 
-// credentialOf returns the credential of a call and whether it carries one. Two values are invalid and give the
-// empty credential.
+// credentialFromContext returns the credential in the metadata of a call, and whether there is one. If there is
+// more than one value, it returns an empty credential, which is invalid.
 func credentialOf(ctx context.Context) (string, bool) {
 	values := metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey)
 	switch len(values) {
@@ -23,8 +23,7 @@ func credentialOf(ctx context.Context) (string, bool) {
 	}
 }
 
-// TurnOfCall returns the turn that made a call, and whether the call carries a credential. Modes: the modes of
-// Verify.
+// TurnFromContext returns the turn that made a call, and whether the call carries a credential. Modes: see Verify.
 func (a *Authority) TurnOfCall(ctx context.Context) (Turn, bool, error) {
 	credential, ok := credentialOf(ctx)
 	if a == nil || !ok {
@@ -34,8 +33,8 @@ func (a *Authority) TurnOfCall(ctx context.Context) (Turn, bool, error) {
 	return t, true, err
 }
 
-// ParentTrace returns the trace of the turn that made a call ("" if no turn made it). The value is taken only
-// from a worker, which shows the credential of its turn, and from any caller of a port without authentication.
+// ParentTraceFromContext returns the trace of the turn that made a call ("" if no turn made it). The value is
+// accepted only from a worker, whose credential was verified, and on a port without authentication.
 func ParentTrace(ctx context.Context) string {
 	role := identity.PrincipalOf(ctx).Role
 	if ids := metadata.ValueFromIncomingContext(ctx, turnctx.ParentTraceKey); len(ids) > 0 && (role == identity.Worker || role == identity.Anybody) {

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Every process of the mesh verifies what an orchestrator signs, whatever the kind of its key.
+// Every process of the mesh verifies the credentials of an orchestrator, for each supported kind of key.
 func TestAuthority_VerifiesWhatWasIssued(t *testing.T) {
 	m := newMesh(t, "example.org")
 	wide, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -61,8 +61,8 @@ func TestAuthority_IssuesNothingWithoutIdentity(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A credential is valid until a minute after the deadline of its turn, for 15 minutes at most, and not a second
-// longer, cached or not.
+// A credential is valid until one minute after the deadline of its turn, but at most 15 minutes. It is then
+// rejected even if it is cached.
 func TestAuthority_CredentialsExpire(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAuthority_CredentialsExpire(t *testing.T) {
 	})
 }
 
-// A credential stays valid after the certificate of its orchestrator was replaced and expired.
+// A credential stays valid after its orchestrator's certificate was replaced and has expired.
 func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, dir := newMesh(t, "example.org"), t.TempDir()
@@ -121,7 +121,7 @@ func TestTurn_OwnsItsSessionAndChildSessions(t *testing.T) {
 	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 bytes are left")
 }
 
-// The cache evicts valid credentials rather than exceed its limit.
+// The cache never exceeds its limit, even if it must evict valid credentials.
 func TestVerifiedCache_IsBounded(t *testing.T) {
 	v := verifiedCache{turns: map[[32]byte]cachedTurn{}}
 	now := time.Now()
@@ -135,7 +135,7 @@ func TestVerifiedCache_IsBounded(t *testing.T) {
 	require.False(t, ok, "it has expired")
 }
 
-// A credential stays far below the size limit of headers.
+// A credential is far smaller than the size limit of headers.
 func TestAuthority_CredentialsAreSmall(t *testing.T) {
 	credential, err := newMesh(t, "example.org").orchestrator(t).Issue(testTurn(), time.Time{})
 	require.NoError(t, err)

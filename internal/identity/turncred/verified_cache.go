@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// maxVerified is the size limit of the cache. Each credential beyond it costs one more verification.
+// maxVerified limits the number of credentials in the cache. Each evicted credential costs one more verification.
 const maxVerified = 4096
 
-// verifiedCache maps the hashes of verified credentials to their turns, so that each is verified once. It holds
-// valid credentials only, so strangers cannot fill it. It is safe for concurrent use.
+// verifiedCache maps hashes of verified credentials to their turns, so that a credential is verified only once. It
+// holds only valid credentials, so unauthenticated callers cannot fill it. It is safe for concurrent use.
 type verifiedCache struct {
 	mu    sync.RWMutex
 	turns map[[sha256.Size]byte]cachedTurn
@@ -39,7 +39,7 @@ func (v *verifiedCache) add(credential string, e cachedTurn, now time.Time) {
 			}
 		}
 	}
-	for key := range v.turns { // evict any if none has expired
+	for key := range v.turns { // evict arbitrary entries if none has expired
 		if len(v.turns) < maxVerified {
 			break
 		}

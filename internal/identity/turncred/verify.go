@@ -16,8 +16,8 @@ import (
 
 const op = "turncred.Verify"
 
-// Verify returns the turn of a credential. Verified credentials are cached. Modes: fenced if it has expired,
-// policy_security if it is otherwise invalid.
+// Verify verifies a credential and returns its turn. Verified credentials are cached. Modes: fenced if the
+// credential has expired, policy_security if it is otherwise invalid.
 func (a *Authority) Verify(credential string) (Turn, error) {
 	now := time.Now()
 	if t, ok := a.cache.find(credential, now); ok {
@@ -43,7 +43,7 @@ func (a *Authority) Verify(credential string) (Turn, error) {
 	return t, nil
 }
 
-// read verifies who signed a credential, with which algorithm, for whom and when.
+// verifyCredential verifies the signer, algorithm, audience and validity period of a credential.
 func (a *Authority) read(credential string, now time.Time) (c claims, err error) {
 	if len(credential) > maxBytes {
 		return c, fmt.Errorf("it has %d bytes", len(credential))
@@ -55,7 +55,7 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 	if len(token.Headers) != 1 || token.Headers[0].ExtraHeaders["typ"] != jwtType {
 		return c, errors.New("it is a token for something else")
 	}
-	// The time is not verified yet; it only selects the time at which the certificate must have been valid.
+	// This time is not verified yet. It only determines when the certificate must have been valid.
 	if err := token.UnsafeClaimsWithoutVerification(&c); err != nil {
 		return c, err
 	}
@@ -90,7 +90,7 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 	}, leeway)
 }
 
-// certificateChain returns the unverified x5c header of a JWS.
+// certificateChain returns the certificate chain in the x5c header of a JWS, without verifying it.
 func certificateChain(credential string) ([][]byte, error) {
 	header, _, _ := strings.Cut(credential, ".")
 	text, err := base64.RawURLEncoding.DecodeString(header)

@@ -1,4 +1,4 @@
-// Package execute runs a tool call that is ready, or takes its result from the journal.
+// Package execute runs a prepared tool call, or restores its result from the journal.
 package execute
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Executor runs the tool calls of one run.
+// Executor executes the tool calls of one run.
 type Executor struct {
 	Control  *hook.Control
 	Log      *journal.Log
 	Stop     *stop.Signal
 	Budget   *budget.Ledger
-	Allowed  *tool.Set // that the run may use
-	AllTools *tool.Set // of the agent
+	Allowed  *tool.Set // tools that the run may use
+	AllTools *tool.Set // all tools of the agent
 }
 
-// Recall gives a call its result from the journal, if the journal has one. For a call that is about to run, it
-// first makes sure that a successor will find what it needs in the journal.
+// RestoreFromJournal restores the result of a call from the journal, if the journal contains one. Before a call
+// runs, it makes sure that the journal contains what a successor needs to continue.
 func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
 	turn := e.Control.Turn()
 	c.Memory = turn.Memory().Fork(turn.Info().Agent)
@@ -54,8 +54,8 @@ func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
 	return nil
 }
 
-// recallSealed is Recall in a replay, where a call that would run is an error. Only calls without an effect of
-// their own are made again: nested calls, and calls of tools that do not exist.
+// restoreInReplay is RestoreFromJournal for a replay, in which running a recorded tool again is an error. Only
+// nested calls and calls of tools that do not exist run again, because they have no effect of their own.
 func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, recorded execution.Entry, found bool) error {
 	if found {
 		sealed.Asked(c.Entry.Number, c.Entry.Digest)
@@ -79,7 +79,8 @@ func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, rec
 	return nil
 }
 
-// markInDoubt ends a call that was running when its worker was lost. The model reads that the outcome is unknown.
+// markInDoubt marks a call that was running when its worker was lost. The model gets a text that says the outcome
+// is unknown.
 func markInDoubt(c *toolcall.Call) {
 	c.State, c.Entry.Phase = toolcall.InDoubt, execution.Done
 	c.Hook.Status, c.Hook.Text = event.ToolUnknownOutcome, fmt.Sprintf(

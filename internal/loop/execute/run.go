@@ -21,7 +21,7 @@ import (
 )
 
 // Run calls the tool of a ready call. For a nested call that is already in the journal, it applies the recorded
-// result. It ignores all other calls. It may run concurrently with other calls.
+// result. It ignores calls in any other state. Run may be called concurrently for several calls.
 func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	switch c.State {
 	case toolcall.Ready:
@@ -54,8 +54,8 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	setResult(ctx, c, result, err)
 }
 
-// call calls the tool, in a span. A panic of the tool is its error: one bad tool must not end the other steps of the
-// process.
+// callTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
+// must not end the other steps of the process.
 func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
 	ctx, span := spans.Start(ctx, "execute_tool "+c.Hook.Name,
 		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.Hook.Name),
@@ -76,13 +76,13 @@ func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Resu
 	if failure.IsSuperseded(err) || err != nil && e.Budget.Rejection() != nil {
 		c.Fatal = err
 	}
-	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop is stronger than calls that wait
+	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop takes precedence over waiting calls
 		c.State, c.Pending = toolcall.Waiting, c.Nested.Pending
 	}
 	return result, err
 }
 
-// setResult stores the outcome of a tool that ran under ctx.
+// setResult stores the outcome of a tool call that ran with ctx.
 func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
 	h := c.Hook
 	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
@@ -100,7 +100,7 @@ func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err er
 	}
 }
 
-// reportMissing tells the model that there is no such tool, or that the step may not use it.
+// reportMissing sets a result which tells the model that the tool does not exist, or that the step may not use it.
 func (e *Executor) reportMissing(c *toolcall.Call) {
 	allowed := "there are none"
 	if names := e.Allowed.Names(); len(names) > 0 {

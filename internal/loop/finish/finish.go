@@ -1,4 +1,5 @@
-// Package finish reports how a tool call ended: to the journal, to the client, to the model and to handlers.
+// Package finish completes tool calls. It records how a call ended in the journal, emits it to the client, adds
+// the result to the conversation and runs the handlers.
 package finish
 
 import (
@@ -20,24 +21,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Finisher finishes the tool calls of one run, in their order.
+// Finisher finishes the tool calls of one run in the order of the calls.
 type Finisher struct {
 	Control *hook.Control
 	Log     *journal.Log
 	Guard   tool.Guard
 
-	failures int    // of tools in a row
-	question string // the first that a tool asks the user
+	failures int    // tool failures in a row
+	question string // first question of a tool to the user
 }
 
-// Failures returns how many tools failed in a row.
+// FailuresInARow returns how many tool calls have failed in a row.
 func (f *Finisher) Failures() int { return f.failures }
 
-// Question returns the first question of a tool to the user, or "".
+// FirstQuestion returns the first question that a tool asks the user ("" if there is none).
 func (f *Finisher) Question() string { return f.question }
 
-// Finish records and emits the end of a call, adds its result to the conversation, and runs the handlers after it
-// (CO-32).
+// Finish records and emits the end of a call, adds its result to the conversation, and runs the handlers that
+// follow the call (CO-32).
 func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	if c.Fatal != nil {
 		return c.Fatal
@@ -57,9 +58,9 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	return cmp.Or(err, f.Control.EmitLast())
 }
 
-// FinishPartly finishes a call that ended although an earlier call of its round waits. It is not made again. The
-// turn that continues adds its result to the conversation and runs the handlers after it, once the waiting call
-// has its answer.
+// FinishDeferred records and emits the end of a call while an earlier call of its round still waits. The call will
+// not be made again. The turn that continues adds its result to the conversation and runs its handlers, once the
+// waiting call has an answer.
 func (f *Finisher) FinishPartly(c *toolcall.Call) error {
 	if c.Fatal != nil {
 		return c.Fatal
@@ -76,14 +77,14 @@ func (f *Finisher) FinishPartly(c *toolcall.Call) error {
 	return f.report(c)
 }
 
-// Skip answers a call that does not run because the turn is stopped.
+// Skip adds a result for a call that does not run because the turn was stopped.
 func (f *Finisher) Skip(asked conversation.ToolCall) error {
 	f.Control.Conversation.Append(conversation.Message{Role: conversation.RoleTool, Text: toolcall.NotRun, ToolCallID: asked.ID})
 	return f.Control.EmitLast()
 }
 
-// Abandon answers a call that waits in a turn that is stopped. If it is a nested call whose inner calls wait, it
-// has begun, so its end is emitted too.
+// Abandon adds a result for a call that waits in a stopped turn. If its inner calls wait, the call has already
+// started, so Abandon emits its end too.
 func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	if c.Nested == nil || len(c.Nested.Pending) == 0 {
 		return f.Skip(c.Asked)
@@ -92,7 +93,7 @@ func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	return f.Finish(ctx, c)
 }
 
-// applyEffects applies the effects of a tool on the turn, even if an earlier attempt ran the tool.
+// applyEffects applies the effects of a tool to the turn, even if an earlier attempt ran the tool.
 func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	if !c.Failed() && c.Hook.Status != event.ToolInterrupted {
 		f.Control.Absorb(c.Memory)
@@ -106,7 +107,8 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// record writes the end of a call, with its changes of state, to the journal unless it is there already.
+// recordEnd writes the end of a call and its state changes to the journal, unless the journal already contains
+// them.
 func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
 	h := c.Hook
 	text := toolcall.Cut(h.Text, toolcall.MaxText)
@@ -122,8 +124,8 @@ func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.
 	return nil
 }
 
-// addEffects adds the effects of a tool to the journal entry of its call. The effects use the field for a reply,
-// because the entry is outside of the conversation.
+// addEffects adds the effects of a tool to the journal entry of its call. It stores them in the entry's reply
+// field, which tool calls do not use otherwise.
 func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, removed []string) error {
 	effects := toolcall.Effects{Set: set, Removed: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.Quoted()}
 	if c.Nested != nil {
@@ -142,14 +144,14 @@ func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, 
 	return nil
 }
 
-// report emits how a call ended, and completes the text that the model reads.
+// emitEnd emits how a call ended, and completes the text that the model will read.
 func (f *Finisher) report(c *toolcall.Call) error {
 	h := c.Hook
 	finished := event.ToolFinished{
 		CallID: c.Asked.ID, Tool: c.Asked.Name, Arguments: h.Arguments, Iteration: f.Control.Turn().Iteration(), Status: h.Status, Result: h.Text,
 		Duration: h.Duration, Replayed: c.State == toolcall.Replayed,
 	}
-	if c.Failed() && h.Err == nil { // there is no such tool, a handler refused it, or it failed in an earlier attempt
+	if c.Failed() && h.Err == nil { // the tool does not exist, a handler rejected the call, or it failed in an earlier attempt
 		text := strings.TrimPrefix(h.Text, toolcall.FailedPrefix)
 		h.Err = errors.New(text)
 		if c.Entry.Mode != "" {
@@ -167,8 +169,8 @@ func (f *Finisher) report(c *toolcall.Call) error {
 	return f.Control.Events.Emit(finished)
 }
 
-// runHandlers runs the handlers after a call. A failure in an earlier attempt does not count again, because it
-// was the reason for this attempt.
+// runAfterHandlers runs the handlers that follow a call. A failure in an earlier attempt is not counted again,
+// because that failure may be the reason for this attempt.
 func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	switch {
 	case c.Failed():
@@ -184,7 +186,8 @@ func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	return f.Control.Handlers.AfterEachTool(ctx, c.Hook)
 }
 
-// source returns the untrusted source of a call's result (empty if it came from the user or the author).
+// untrustedSource returns the untrusted source of a call's result (empty if the result came from the user or the
+// author).
 func (f *Finisher) source(c *toolcall.Call) string {
 	quoted := c.Quoted()
 	if quoted == "" && c.Tool != nil && guard.Scope(f.Guard, c.Tool).Untrusted {
@@ -193,7 +196,7 @@ func (f *Finisher) source(c *toolcall.Call) string {
 	return quoted
 }
 
-// modeOf returns the mode of a failure, or "".
+// modeFromError returns the failure mode of an error, or "".
 func modeOf(err error) string {
 	if err == nil {
 		return ""

@@ -1,4 +1,4 @@
-// Package journal replays what earlier attempts of a step did, and records what this one does.
+// Package journal replays what earlier attempts of a step did, and records what the current attempt does.
 package journal
 
 import (
@@ -10,16 +10,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Log is the journal of a step as one run of the loop uses it. It numbers the calls of models and tools.
+// Log is the view that one run of the loop has of its step's journal. It numbers the calls of models and tools.
 type Log struct {
-	store        execution.Journal // nil keeps nothing
+	store        execution.Journal // nil records nothing
 	allSideCalls bool
-	number       int              // of the last call
-	deferred     *execution.Entry // a reply that is only recorded when something follows it
+	number       int              // number of the last call
+	deferred     *execution.Entry // reply that is recorded only if something follows it (nil for none)
 }
 
-// New returns the log of a run over the journal of its step (nil keeps nothing). With allSideCalls the journal has every
-// model call as one outside of the conversation.
+// New returns the Log of a run for the journal of its step (nil records nothing). With allSideCalls, every model
+// call of the run is journaled as a side call, outside of the conversation.
 func New(store execution.Journal, allSideCalls bool) *Log {
 	return &Log{store: store, allSideCalls: allSideCalls}
 }
@@ -30,16 +30,16 @@ func (l *Log) NextNumber() int {
 	return l.number
 }
 
-// IsKept reports whether there is a journal.
+// HasJournal reports whether the run has a journal.
 func (l *Log) IsKept() bool { return l.store != nil }
 
-// Sealed returns the journal of a run that is only a replay, or nil.
+// SealedJournal returns the sealed journal of a replay (nil if the run is not a replay).
 func (l *Log) Sealed() stepjournal.Sealed {
 	s, _ := l.store.(stepjournal.Sealed)
 	return s
 }
 
-// Find returns an entry of an earlier attempt.
+// FindEntry returns the entry with this number and phase from an earlier attempt.
 func (l *Log) Find(number int, phase execution.Phase) (execution.Entry, bool) {
 	if l.store == nil {
 		return execution.Entry{}, false
@@ -47,14 +47,14 @@ func (l *Log) Find(number int, phase execution.Phase) (execution.Entry, bool) {
 	return l.store.Replay(number, phase)
 }
 
-// HasIntent reports whether an earlier attempt recorded that it was about to make the call of a number.
+// HasIntent reports whether an earlier attempt recorded the intent to make the call with this number.
 func (l *Log) HasIntent(number int) bool {
 	_, found := l.Find(number, execution.Intent)
 	return found
 }
 
-// ModelReply returns the model's reply from an earlier attempt, if that attempt made the call. It fails with
-// nondeterminism if the attempt made another call under this number.
+// ModelReply returns the model's reply that an earlier attempt recorded under this number, if there is one. It
+// fails with nondeterminism if that attempt made a different call under this number.
 func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bool, err error) {
 	now := execution.Entry{Number: number, SideCall: side}
 	e, ok := l.Find(number, execution.Done)
@@ -69,8 +69,8 @@ func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bo
 	return e, true, nil
 }
 
-// ToolResult returns how a tool call ended in an earlier attempt, if that attempt finished it. It fails with
-// nondeterminism when the attempt called something else under this number.
+// ToolResult returns how an earlier attempt finished a tool call, if it did. It fails with nondeterminism if that
+// attempt made a different call under this number.
 func (l *Log) ToolResult(call execution.Entry) (result execution.Entry, found bool, err error) {
 	for _, phase := range []execution.Phase{execution.Done, execution.Intent} {
 		e, ok := l.Find(call.Number, phase)
@@ -85,10 +85,10 @@ func (l *Log) ToolResult(call execution.Entry) (result execution.Entry, found bo
 	return execution.Entry{}, false, nil
 }
 
-// Intend makes sure that a successor learns of a call before the call runs. A tool that only reads needs
-// nothing. An idempotent tool must get the same arguments from a successor, so the reply that asks for it must
-// be durable first. For a tool that may run only once, the journal must say that it may have run. The calls
-// inside of a nested call do this themselves.
+// RecordIntent makes sure, before a call runs, that a successor will find what it needs to know about the call. A
+// tool that only reads needs no record. An idempotent tool must get the same arguments from a successor, so the
+// reply that calls it must be durable first. For a tool that may run only once, the journal must say that it may
+// have run. For a nested call, its inner calls record their own intents.
 func (l *Log) Intend(ctx context.Context, call execution.Entry, nested bool) error {
 	if l.store == nil || call.Effect == "" || call.Effect == execution.Read {
 		return nil
@@ -100,7 +100,7 @@ func (l *Log) Intend(ctx context.Context, call execution.Entry, nested bool) err
 	return l.Sync(ctx)
 }
 
-// Record adds an entry. If a reply was deferred, it adds that reply first.
+// Record adds an entry to the journal. A deferred reply is added before it.
 func (l *Log) Record(e execution.Entry) {
 	l.flush()
 	if l.store != nil {
@@ -108,11 +108,11 @@ func (l *Log) Record(e execution.Entry) {
 	}
 }
 
-// Defer keeps the reply that ends the run without recording it, because the commit of the step stores it. It is
-// recorded only if something follows: a tool that a handler asked for, or a side call of a handler.
+// DeferReply remembers the reply that ends the run without recording it, because the commit of the step stores it.
+// The reply is recorded only if something follows it, such as a tool or a side call of a handler.
 func (l *Log) Defer(reply execution.Entry) { l.deferred = &reply }
 
-// flush records the deferred reply.
+// recordDeferred records the deferred reply, if there is one.
 func (l *Log) flush() {
 	if l.store != nil && l.deferred != nil {
 		l.store.Record(*l.deferred)
@@ -120,7 +120,7 @@ func (l *Log) flush() {
 	l.deferred = nil
 }
 
-// Sync returns once all recorded entries and the deferred reply are durable.
+// Sync waits until all recorded entries and the deferred reply are durable.
 func (l *Log) Sync(ctx context.Context) error {
 	l.flush()
 	if l.store == nil {
@@ -135,8 +135,8 @@ func (l *Log) Sync(ctx context.Context) error {
 	return nil
 }
 
-// strayError returns the error of a run that would do something that its journal does not contain. In a replay
-// the sealed journal makes the error.
+// newUnrecordedCallError returns the error for a call that the journal does not contain. In a replay the sealed
+// journal creates the error, and otherwise the given error is returned.
 func (l *Log) strayError(now execution.Entry, otherwise error) error {
 	if s := l.Sealed(); s != nil {
 		return s.Stray(now)
@@ -144,7 +144,8 @@ func (l *Log) strayError(now execution.Entry, otherwise error) error {
 	return otherwise
 }
 
-// differenceError returns the error of a step that does not repeat what an earlier attempt did.
+// newNondeterminismError returns the error for a step that makes a different call than an earlier attempt made
+// under the same number.
 func differenceError(number int, was, is string) error {
 	return failure.Newf(failure.Nondeterminism, "loop.Run",
 		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)

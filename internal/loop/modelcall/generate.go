@@ -20,23 +20,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answer is the outcome of one model call.
+// modelAnswer is the outcome of one model call.
 type answer struct {
 	number   int
 	message  conversation.Message
-	model    string // that answered
+	model    string // model that answered
 	finish   event.Finish
-	usage    execution.Usage // also of a call that failed
+	usage    execution.Usage // usage, even if the call failed
 	duration time.Duration
-	replayed bool // from the journal
+	replayed bool // whether the answer comes from the journal
 }
 
-// finishReasons maps why a model stopped to the values in events.
+// finishReasons maps the finish reasons of models to the finish reasons of events.
 var finishReasons = map[llm.Finish]event.Finish{
 	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
 }
 
-// generate asks the model, unless the journal has its answer.
+// generate asks the model, unless the journal contains the reply.
 func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
 	number, digest := c.Log.NextNumber(), ""
 	if c.Recorded {
@@ -65,8 +65,8 @@ func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
 	return a, c.emitCall(a, req.side)
 }
 
-// replay returns the answer of an earlier attempt, if the journal has it, and emits it again. A failure is replayed too,
-// because a handler may have continued from there.
+// replayAnswer returns the answer of an earlier attempt from the journal, if there is one, and emits it again. It
+// also replays a failure, because a handler may have continued after it.
 func (c *Caller) replay(number int, req request) (answer, error) {
 	e, found, err := c.Log.ModelReply(number, req.side)
 	if err != nil || !found {
@@ -86,7 +86,7 @@ func (c *Caller) replay(number int, req request) (answer, error) {
 	return a, c.emitCall(a, req.side)
 }
 
-// call makes the call, in a span.
+// callModel calls the model in a tracing span.
 func (c *Caller) call(ctx context.Context, number int, req request) (answer, error) {
 	ctx, span := spans.Start(ctx, "generate_content "+c.Model.Name(),
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", c.Model.Name()))
@@ -103,9 +103,9 @@ func (c *Caller) call(ctx context.Context, number int, req request) (answer, err
 	return a, err
 }
 
-// stream reads the model's output into a.
+// readStream reads the deltas of the model into a and emits its text.
 func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
-	thought := "" // that has not been emitted
+	thought := "" // collected text that has not been emitted
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
 		if c.Stop.Interrupted(ctx) {
 			return c.Stop.Cause(ctx)
@@ -134,13 +134,13 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 	if err := c.emitThought(&thought); err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // the model stopped without an error
+	if ctx.Err() != nil { // the stream ended without an error
 		return c.Stop.Cause(ctx)
 	}
 	return nil
 }
 
-// emitThought emits a thought of the model, if there is one, and clears it.
+// emitThought emits the collected thought of the model, if there is one, and clears it.
 func (c *Caller) emitThought(thought *string) error {
 	if *thought == "" {
 		return nil
@@ -150,7 +150,7 @@ func (c *Caller) emitThought(thought *string) error {
 	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
 }
 
-// fail emits and records a call that failed, and returns its error.
+// emitFailure emits and records a failed call, and returns its error.
 func (c *Caller) fail(ctx context.Context, a answer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
 		a.finish = event.FinishFilter
@@ -162,8 +162,8 @@ func (c *Caller) fail(ctx context.Context, a answer, req request, err error) err
 	return err
 }
 
-// record writes the answer to the journal. The commit of the step stores the reply that ends the step, so that
-// reply is recorded only if the step continues or is to be replayed.
+// recordAnswer writes the answer to the journal. The commit of the step stores the final reply, so that reply is
+// recorded only if the step continues or is recorded for replay.
 func (c *Caller) record(a answer, digest string, side bool) {
 	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
 	ends := !side && len(a.message.ToolCalls) == 0 && !c.KeepReply
@@ -175,21 +175,21 @@ func (c *Caller) record(a answer, digest string, side bool) {
 	c.Log.Record(entry)
 }
 
-// recordFailure records that a call failed, because a handler may have continued from there. A successor then
-// fails the same way instead of asking again under the same number.
+// recordFailure records that a call failed, because a handler may continue after it. A successor then fails in the
+// same way instead of asking the model again under the same number.
 func (c *Caller) recordFailure(a answer, side bool, err error) {
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
 		mode = failure.ResourceAPI
 	}
-	text := "the model did not answer" // the text of other errors may hold secrets
+	text := "the model did not answer" // the text of other errors may contain secrets
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		text = e.Message
 	}
 	c.Log.Record(execution.Entry{Number: a.number, Phase: execution.Done, Usage: a.usage, SideCall: side, Mode: string(mode), Text: text})
 }
 
-// emitCall emits the event of a model call.
+// emitCall emits the event of a finished model call, and a warning if the answer may be incomplete.
 func (c *Caller) emitCall(a answer, side bool) error {
 	call := event.ModelCall{
 		Model: a.model, ToolCalls: len(a.message.ToolCalls), Usage: a.usage, Duration: a.duration, Replayed: a.replayed, Finish: a.finish,
@@ -206,7 +206,7 @@ func (c *Caller) emitCall(a answer, side bool) error {
 	return nil
 }
 
-// incompleteReasons maps the finish reasons of an answer that may be cut to the reasons of warnings.
+// incompleteWarnings maps the finish reasons of a possibly incomplete answer to warnings.
 var incompleteReasons = map[event.Finish]event.Warning{
 	event.FinishLength: {
 		Reason: "ANSWER_CUT",
@@ -216,8 +216,8 @@ var incompleteReasons = map[event.Finish]event.Warning{
 	event.FinishFilter: {Reason: "ANSWER_FILTERED", Message: "The model or a content filter of its provider declined a part of the answer."},
 }
 
-// reserve asks the budget for a model call: for the estimated tokens of the request and for one token of output.
-// The real output and its cost are only known afterwards.
+// reserveBudget reserves budget for a model call: the estimated tokens of the request and one token of output. The
+// real output and its cost are only known after the call.
 func (c *Caller) reserve(req request) (budget.Reservation, error) {
 	if c.Budget == nil {
 		return budget.Reservation{}, nil
@@ -233,14 +233,14 @@ func (c *Caller) reserve(req request) (budget.Reservation, error) {
 		budget.Amounts{Iterations: iterations(req.side), ModelCalls: 1, Tokens: tokens, Cost: 1})
 }
 
-// usageOf returns the usage of a model call.
+// budgetAmounts converts the usage of a model call to the amounts that the budget counts.
 func usageOf(u execution.Usage, side bool) budget.Amounts {
 	return budget.Amounts{
 		Iterations: iterations(side), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
 	}
 }
 
-// iterations returns how many iterations a call counts for. Only calls of the conversation count.
+// iterationCount returns how many iterations a call counts as. Side calls count as none.
 func iterations(side bool) int64 {
 	if side {
 		return 0

@@ -11,20 +11,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// ReasonAuthTimeout is the reason of the warning that a tool did not run because its credential did not arrive
-// in time (OC-33).
+// ReasonAuthTimeout is the warning reason for a tool that did not run because its credential did not arrive in
+// time (OC-33).
 const ReasonAuthTimeout = "AUTH_TIMEOUT"
 
-// ReasonAuthAskedAgain is the reason of the warning that a call waits for a credential again, because the one
-// that arrived cannot be read (LP-37).
+// ReasonAuthAskedAgain is the warning reason for a call that waits for a credential again, because the received
+// one cannot be opened (LP-37).
 const ReasonAuthAskedAgain = "AUTH_ASKED_AGAIN"
 
-// errNoCredential is the error of an answer without a credential, after which the call waits again.
+// errNoCredential is the error for an answer without a credential. The call then waits again.
 var errNoCredential = failure.New(failure.UserInvalidInput, "loop.Run", "it was allowed, and no credential came")
 
-// openCredential opens the sealed credential of an answer and lends it to the tool of the call. It also does so
-// for a call that an earlier attempt made, because the tool may be called again. No other tool of the step gets
-// the credential.
+// openCredential opens the sealed credential of an answer and lends it to the tool of the call. It does so even if
+// an earlier attempt made the call, because the tool may run again. No other tool of the step can use the
+// credential.
 func (p *Preparer) openCredential(ctx context.Context, c *toolcall.Call) {
 	if !p.CanWait || p.Broker == nil {
 		return
@@ -43,7 +43,7 @@ func (p *Preparer) openCredential(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// requireLogin makes a call wait if its tool declares a credential and lacks it.
+// requireLogin makes a call wait if its tool declares a credential that is not available.
 func (p *Preparer) requireLogin(ctx context.Context, c *toolcall.Call) {
 	if c.Nested != nil || c.Hook.AtClient || p.Stop.Finishing() || p.Log.Sealed() != nil && c.Hook.Replayed {
 		return
@@ -53,8 +53,8 @@ func (p *Preparer) requireLogin(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// askForLogin makes a call wait for a credential. It warns if the call waited before and the credential that
-// arrived cannot be used, for example because the key was lost with its process.
+// askForLogin makes a call wait for a credential. It emits a warning if the call already waited and the received
+// credential cannot be used, for example because its key was lost with its process.
 func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) error {
 	login := *p.Control.MissingLogin(c.Hook)
 	key, err := p.Broker.Ask(login.Name)

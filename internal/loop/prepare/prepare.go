@@ -1,4 +1,4 @@
-// Package prepare decides, before a tool call of a round, whether it runs, waits, or has its result already.
+// Package prepare decides whether a tool call of a round runs, waits, or already has a result.
 package prepare
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Preparer prepares the tool calls of one run.
+// Preparer decides about the tool calls of one run.
 type Preparer struct {
 	Control *hook.Control
 	Log     *journal.Log
 	Stop    *stop.Signal
-	Tools   *tool.Set // that the run may use
+	Tools   *tool.Set // tools that the run may use
 	Guard   tool.Guard
 
-	CanWait bool                       // calls may wait: there is a turn, and a journal
-	Agent   string                     // of the step, to which answers go
-	Answers []execution.Answer         // that the turn brought
-	Broker  execution.CredentialBroker // asks for credentials that tools lack (nil fails such a tool)
+	CanWait bool                       // whether calls may wait, which requires a turn and a journal
+	Agent   string                     // agent of the step, which receives the answers
+	Answers []execution.Answer         // answers that came with the turn
+	Broker  execution.CredentialBroker // requests credentials that tools lack (nil fails such a tool)
 
 	Key      func(number int) string // idempotency key of a call (nil for none)
-	ID       func(number int) string // under which an answer to a call arrives
-	Recorded bool                    // the journal gets the arguments of tools
+	ID       func(number int) string // id under which a call is answered
+	Recorded bool                    // record the arguments of tools
 }
 
-// Prepare numbers a call, runs the handlers before it, and decides about it. It returns nil if the turn was
-// stopped meanwhile. The error of a handler fails only this call (CO-36, CO-39a).
+// Prepare numbers a call, runs the handlers before it, and decides what happens to it. It returns nil if the turn
+// was stopped meanwhile. An error of a handler fails only this call (CO-36, CO-39a).
 func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*toolcall.Call, error) {
 	if strings.TrimSpace(asked.Arguments) == "" {
 		asked.Arguments = "{}"
@@ -65,9 +65,9 @@ func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*t
 	return c, nil
 }
 
-// decide decides whether a call of an existing tool runs, waits, or does neither. The order counts: an answer is
-// checked against the arguments after the handlers changed them, and a call asks for a credential only if it
-// would run.
+// decideCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
+// checks matters. An answer is compared with the arguments after handlers have changed them, and a credential is
+// requested only for a call that would run.
 func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	p.describe(c)
 	p.findAnswer(c)
@@ -99,7 +99,7 @@ func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	return nil
 }
 
-// describe fills in the properties of the tool.
+// setToolProperties copies the properties of the tool, such as its effect, to the call.
 func (p *Preparer) describe(c *toolcall.Call) {
 	c.Hook.Description, c.Hook.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
 	c.Entry.Effect, c.ID = c.Hook.Effect, p.ID(c.Entry.Number)
@@ -110,7 +110,7 @@ func (p *Preparer) describe(c *toolcall.Call) {
 	c.Hook.Replayed = c.Hook.Replayed || c.IsInDoubt(p.Log)
 }
 
-// runHandlers runs the handlers before the call.
+// runBeforeHandlers runs the handlers of BeforeEachTool for the call.
 func (p *Preparer) runHandlers(ctx context.Context, c *toolcall.Call) error {
 	asked := c.Asked
 	p.Control.Conversation.SetPending(&asked)
@@ -128,9 +128,9 @@ func (p *Preparer) applyGuard(c *toolcall.Call) error {
 	if p.Stop.Finishing() {
 		return nil
 	}
-	warning, refusal := guard.Check(p.Guard, p.Control.Turn().Info().Agent, c.Hook)
-	if refusal != nil {
-		c.Refuse(refusal)
+	warning, rejection := guard.Check(p.Guard, p.Control.Turn().Info().Agent, c.Hook)
+	if rejection != nil {
+		c.Refuse(rejection)
 	}
 	if warning != nil {
 		return p.Control.Events.Emit(*warning)
@@ -138,7 +138,7 @@ func (p *Preparer) applyGuard(c *toolcall.Call) error {
 	return nil
 }
 
-// recordApproval records that a call that spans turns was approved, because later turns do not bring the answer
+// recordApproval records that a call that spans turns was approved, because later turns do not receive the answer
 // again.
 func (p *Preparer) recordApproval(c *toolcall.Call) {
 	if c.SpansTurns() && c.Answer.Verdict == execution.Approve && c.State != toolcall.Answered {
@@ -148,7 +148,7 @@ func (p *Preparer) recordApproval(c *toolcall.Call) {
 	}
 }
 
-// warn emits a warning about a call.
+// emitWarning emits a warning about a call.
 func (p *Preparer) warn(reason, message string) error {
 	return p.Control.Events.Emit(event.Warning{Reason: reason, Message: message})
 }

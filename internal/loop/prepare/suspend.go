@@ -14,11 +14,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReason limits the tool description that is shown to the person who is asked, in characters.
+// maxReasonChars limits the tool description that is shown to the person who is asked.
 const maxReason = 240
 
-// suspend makes a call wait if it needs an approval, a credential, or the client that runs it. A call that
-// cannot wait fails.
+// suspend makes a call wait if it needs an approval, a credential, or a client that runs it. It fails the call if
+// the call cannot wait.
 func (p *Preparer) suspend(c *toolcall.Call) error {
 	h := c.Hook
 	pending := execution.Pending{
@@ -51,7 +51,7 @@ func (p *Preparer) suspend(c *toolcall.Call) error {
 	return nil
 }
 
-// checkPending returns why a call with these arguments cannot wait, or nil.
+// checkPending returns an error if a call with these arguments cannot wait.
 func (p *Preparer) checkPending(c *toolcall.Call, arguments string) error {
 	name, login := c.Hook.Name, p.Control.MissingLogin(c.Hook)
 	switch {

@@ -1,4 +1,4 @@
-// Package stop tells a run of the loop that it is to stop, and interrupts running calls.
+// Package stop detects that a run of the loop must stop, and interrupts its running calls.
 package stop
 
 import (
@@ -9,40 +9,42 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// ErrStopped is the cause of the context of a model or tool that a stop interrupted (CO-63).
+// ErrStopped is the cancellation cause of a model call or tool call that a stop interrupted (CO-63).
 var ErrStopped = errors.New("the turn is to stop")
 
-// ErrConsumerGone ends a run whose caller reads no more events (AD-10).
+// ErrConsumerGone ends a run whose consumer has stopped reading events (AD-10).
 var ErrConsumerGone = errors.New("the consumer of the events is gone")
 
-// Signal tells whether a run is to stop, because a handler or the caller of the run asked for it.
+// Signal tells whether a run must stop, because a handler or the caller of the run requested it.
 type Signal struct {
 	progress *turnstate.Progress
 	request  context.Context //nolint:containedctx // a second signal besides the context that ends the run
 	disabled bool
 }
 
-// New returns the signal of a run. It is set when request ends (nil when the caller cannot ask).
+// New returns the stop signal of a run. The caller requests a stop by ending the context callerStop (nil if it
+// never does).
 func New(request context.Context, progress *turnstate.Progress) *Signal {
 	return &Signal{progress: progress, request: request}
 }
 
-// Requested reports whether the run is to stop.
+// IsRequested reports whether a stop was requested.
 func (s *Signal) Requested() bool { return s.progress.StopReason() != "" || s.received() }
 
-// Finishing reports whether the run is to stop, or a handler ended it.
+// IsFinishing reports whether a stop was requested or a handler ended the run.
 func (s *Signal) Finishing() bool { return s.Requested() || s.progress.Ended() }
 
-// received reports whether the caller asked. The contexts that Context returned end a moment later.
+// isCallerDone reports whether the caller requested a stop. Contexts returned by ContextWithStop end shortly
+// after.
 func (s *Signal) received() bool { return s.isActive() && s.request.Err() != nil }
 
 func (s *Signal) isActive() bool { return s.request != nil && !s.disabled }
 
-// Disable makes the signal ignore the caller from now on, because the stop was applied or comes too late.
+// IgnoreCaller makes the signal ignore the caller from now on, because the stop was applied or comes too late.
 func (s *Signal) Disable() { s.disabled = true }
 
-// Context returns a context that ends with ctx, and when the caller asks the run to stop. Call the returned function to
-// release it.
+// ContextWithStop returns a context that ends when ctx ends or the caller requests a stop. The returned function
+// releases its resources.
 func (s *Signal) Context(ctx context.Context) (context.Context, func()) {
 	if !s.isActive() {
 		return ctx, func() {}
@@ -52,8 +54,8 @@ func (s *Signal) Context(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { release(); cancel(nil) }
 }
 
-// RunHandlers runs handlers that may wait, for a person or until a rate allows them to continue. Their context ends
-// when the caller asks the run to stop (CO-63).
+// RunHandlers runs handlers that may wait, for a person or for a rate limit. Their context ends when the caller
+// requests a stop (CO-63).
 func (s *Signal) RunHandlers(ctx context.Context, handlers func(context.Context) error) error {
 	ctx, done := s.Context(ctx)
 	defer done()
@@ -63,10 +65,10 @@ func (s *Signal) RunHandlers(ctx context.Context, handlers func(context.Context)
 	return s.Cause(ctx)
 }
 
-// Interrupted reports whether a call under ctx, which Context returned, must be abandoned.
+// IsInterrupted reports whether a call with a context from ContextWithStop must be abandoned.
 func (s *Signal) Interrupted(ctx context.Context) bool { return s.received() || ctx.Err() != nil }
 
-// Cause returns why a call under ctx is abandoned: ErrStopped, or an error for the caller of the run.
+// Cause returns why a call was interrupted: ErrStopped, or an error for the caller of the run.
 func (s *Signal) Cause(ctx context.Context) error {
 	if s.received() {
 		return ErrStopped
@@ -74,8 +76,8 @@ func (s *Signal) Cause(ctx context.Context) error {
 	return ContextError(ctx)
 }
 
-// WithoutStop returns err, or nil if err is ErrStopped. In that case a stop interrupted a handler that asked the
-// model; the run notices the stop at its next check.
+// IgnoreErrStopped returns nil if err is ErrStopped, and otherwise err. ErrStopped means that a stop interrupted a
+// handler. The run notices the stop at its next check.
 func WithoutStop(err error) error {
 	if errors.Is(err, ErrStopped) {
 		return nil
@@ -83,7 +85,7 @@ func WithoutStop(err error) error {
 	return err
 }
 
-// ContextError returns the error of a step whose context ended. Modes: agent_timeout, user_cancelled.
+// NewContextError returns the error for a step whose context ended. Modes: agent_timeout, user_cancelled.
 func ContextError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

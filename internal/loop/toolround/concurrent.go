@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// runConcurrently runs calls at the same time. They are prepared in order and numbered before the first begins, and
-// finished in order after the last has ended (C-9, guarantees 2.8). All that wait are collected. A call that ends after
-// one that waits keeps its result for later.
+// runConcurrently runs the calls of a round concurrently. It prepares and numbers them in order before the first
+// begins, and finishes them in order after the last has ended (C-9, guarantees 2.8). It collects what all waiting
+// calls wait for. The result of a call after a waiting one is finished in a later turn.
 func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolCall) ([]execution.Pending, error) {
 	calls, err := r.prepareAll(ctx, asked)
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 	}
 	assignLanes(calls)
 	r.execute(ctx, calls...)
-	for _, c := range calls { // a stop is stronger than calls that wait, also those before it
+	for _, c := range calls { // a stop takes precedence over waiting calls, even earlier ones
 		if c != nil && c.Nested != nil && c.Nested.Stopped != "" {
 			toolcall.StopTurn(ctx, r.Control.Turn(), c.Nested.Stopped)
 		}
@@ -41,7 +41,7 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 	return pending, err
 }
 
-// prepareAll prepares calls in order. A call that does not run, because the turn is stopped, is nil.
+// prepareAll prepares calls in order. The element of a call that does not run because the turn is stopped is nil.
 func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) ([]*toolcall.Call, error) {
 	calls := make([]*toolcall.Call, len(asked))
 	for i := range asked {
@@ -56,7 +56,8 @@ func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) 
 	return calls, r.checkBudget(calls...)
 }
 
-// recallAll recalls calls in order. It drops those that do not run because a handler of a later call stopped the turn.
+// restoreAll restores the results of calls from the journal in order. It drops calls that do not run because a
+// handler of a later call stopped the turn.
 func (r *Runner) recallAll(ctx context.Context, calls []*toolcall.Call) error {
 	for i, c := range calls {
 		switch {
@@ -72,7 +73,7 @@ func (r *Runner) recallAll(ctx context.Context, calls []*toolcall.Call) error {
 	return nil
 }
 
-// finishAll finishes calls in order, and returns what the waiting ones wait for.
+// finishAll finishes calls in order, and returns what the waiting calls wait for.
 func (r *Runner) finishAll(ctx context.Context, asked []conversation.ToolCall, calls []*toolcall.Call) ([]execution.Pending, error) {
 	var pending []execution.Pending
 	for i, c := range calls {
@@ -96,7 +97,7 @@ func (r *Runner) finishAll(ctx context.Context, asked []conversation.ToolCall, c
 	return pending, nil
 }
 
-// assignLanes numbers the nested calls of a round.
+// assignLanes gives each nested call of a round its own lane.
 func assignLanes(calls []*toolcall.Call) {
 	var nested []*toolcall.Call
 	for _, c := range calls {

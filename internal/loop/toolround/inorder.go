@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// runInOrder runs calls one after the other (CO-31). It ends at the first call that waits, because later calls
+// runInOrder runs calls one after the other (CO-31). It stops at the first call that waits, because later calls
 // may depend on its result.
 func (r *Runner) runInOrder(ctx context.Context, calls []conversation.ToolCall) ([]execution.Pending, error) {
 	for _, asked := range calls {
@@ -20,7 +20,7 @@ func (r *Runner) runInOrder(ctx context.Context, calls []conversation.ToolCall) 
 	return nil, nil
 }
 
-// runOne takes a call through all phases. If the call waits, it returns what the call waits for.
+// runCall takes a call through all phases. It returns what the call waits for, if it waits.
 func (r *Runner) runOne(ctx context.Context, asked conversation.ToolCall) ([]execution.Pending, error) {
 	if r.Stop.Finishing() {
 		return nil, r.Finish.Skip(asked)

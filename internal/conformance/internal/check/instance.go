@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Short names for the values that checks use most.
+// These are short names for frequently used enum values.
 const (
 	Uninitialized = troupev1.InstanceState_INSTANCE_STATE_UNINITIALIZED
 	Initializing  = troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -33,17 +33,17 @@ const (
 )
 
 type (
-	// Status is what an instance reports about itself.
+	// Status is the status that an instance reports.
 	Status  = troupev1.InstanceStatus
 	metrics = troupev1.GetMetricsResponse
 )
 
-// InstanceSpec describes the instance that a check needs.
+// InstanceSpec configures an instance for a check.
 type InstanceSpec struct {
-	Capacity       int32 // 0: 4
+	Capacity       int32 // (0 means 4)
 	Startup        troupev1.HookBehavior
 	Shutdown       troupev1.HookBehavior
-	StartupTimeout time.Duration // 0: the worker's default
+	StartupTimeout time.Duration // (0 means the worker's default)
 	MaxRetries     int32
 	KeepFailed     bool
 }
@@ -56,7 +56,7 @@ type Instance struct {
 	stepper   troupev1.AgentServiceClient
 }
 
-// MakeInstance makes an instance in state UNINITIALIZED. It is dropped when the check ends.
+// MakeInstance creates an instance in state UNINITIALIZED. The instance is dropped when the check ends.
 func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	req := &troupev1.MakeInstanceRequest{
 		Capacity: s.Capacity, Startup: s.Startup, Shutdown: s.Shutdown,
@@ -77,12 +77,12 @@ func (t *T) MakeInstance(s InstanceSpec) *Instance {
 		_ = conn.Close()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerTime)
 		defer cancel()
-		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // there is nothing to do about it
+		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // an error here cannot be handled
 	})
 	return &Instance{t, made, troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)}
 }
 
-// StartInstance makes an instance and starts it.
+// StartInstance creates an instance and starts it.
 func (t *T) StartInstance(s InstanceSpec) *Instance {
 	in := t.MakeInstance(s)
 	_, err := in.Startup(t.Ctx)
@@ -128,28 +128,28 @@ func (in *Instance) ShutdownAsync(drain time.Duration) *Call[*troupev1.ShutdownR
 	return Go(in.t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(in.t.Ctx, drain, "") })
 }
 
-// Status returns the status by GetState, which must not fail.
+// Status returns the result of GetState. It fails the check if GetState fails.
 func (in *Instance) Status() *Status {
 	r, err := in.Lifecycle.GetState(in.t.Ctx, &troupev1.GetStateRequest{})
 	in.t.NoError("GetState", err)
 	return r.GetStatus()
 }
 
-// Metrics returns the counters by GetMetrics, which must not fail.
+// Metrics returns the result of GetMetrics. It fails the check if GetMetrics fails.
 func (in *Instance) Metrics() *metrics {
 	r, err := in.Lifecycle.GetMetrics(in.t.Ctx, &troupev1.GetMetricsRequest{})
 	in.t.NoError("GetMetrics", err)
 	return r
 }
 
-// RequireState fails the check unless GetState reports the state. It returns the whole status.
+// RequireState fails the check unless GetState reports the given state. It returns the whole status.
 func (in *Instance) RequireState(when string, state troupev1.InstanceState) *Status {
 	s := in.Status()
 	Equal(in.t, "state "+when, state, s.GetState())
 	return s
 }
 
-// AwaitState waits for a state.
+// AwaitState waits until the instance is in the given state.
 func (in *Instance) AwaitState(state troupev1.InstanceState, limit time.Duration) {
 	in.t.Eventually(StateName(state), limit, func() (bool, any) {
 		s := in.Status().GetState()
@@ -165,7 +165,7 @@ func (in *Instance) AwaitStartup() {
 	})
 }
 
-// AwaitSteps waits until the given number of steps run.
+// AwaitSteps waits until the given number of steps is in flight.
 func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	in.t.Eventually(fmt.Sprintf("%d steps in flight", steps), limit, func() (bool, any) {
 		n := in.Status().GetInFlight()
@@ -173,7 +173,8 @@ func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	})
 }
 
-// RequireUnchanged fails the check if the status differs from the one before a verb that changes nothing.
+// RequireUnchanged fails the check if the status differs from before, which was read before a verb that must
+// change nothing.
 func (in *Instance) RequireUnchanged(verb string, before *Status) {
 	after := in.Status()
 	in.t.True(proto.Equal(before, after), verb+" changes nothing, so the status", FormatStatus(before), FormatStatus(after))
@@ -186,18 +187,18 @@ func FormatStatus(s *Status) string {
 	return c.String()
 }
 
-// Watched holds what a WatchState stream sent, up to its end or to the requested number of items.
+// WatchResult holds the items of a WatchState stream, up to its end or to the requested number of items.
 type Watched struct {
 	First       *Status
 	Transitions []*troupev1.Transition
-	Statuses    []*Status // with the transitions
-	Ended       bool      // by the worker, with OK
+	Statuses    []*Status // status sent with each transition
+	Ended       bool      // whether the worker ended the stream with OK
 }
 
-// watchTime bounds a watch. It is longer than anything that a check does to an instance.
+// watchTimeout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
 const watchTime = 5 * time.Second
 
-// Watch reads n transitions, or all to the end of the stream if n is negative.
+// Watch reads n transitions from WatchState, or all until the end of the stream if n is negative.
 func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime)
 	defer cancel()
@@ -230,21 +231,21 @@ func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, e
 	}
 }
 
-// Transitions returns every transition so far.
+// Transitions returns all transitions of the instance so far.
 func (in *Instance) Transitions() []*troupev1.Transition {
 	w, err := in.Watch(in.t.Ctx, 0, int(in.Status().GetStateVersion()))
 	in.t.NoError("WatchState", err)
 	return w.Transitions
 }
 
-// OwnsState returns the owner of a key.
+// OwnsState returns the reply of OwnsState for a key.
 func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 	r, err := in.Lifecycle.OwnsState(in.t.Ctx, &troupev1.OwnsStateRequest{Key: key})
 	in.t.NoError("OwnsState of "+key, err)
 	return r
 }
 
-// AwaitPausing waits until the status reports a pending Pause.
+// AwaitPausing waits until the status reports that a Pause is pending or done.
 func (in *Instance) AwaitPausing() {
 	in.t.Eventually("pausing in the status of a BUSY instance", AnswerTime, func() (bool, any) {
 		s := in.Status()
@@ -252,7 +253,8 @@ func (in *Instance) AwaitPausing() {
 	})
 }
 
-// RequireAnswers makes every call that must be answered in every state.
+// RequirePromptAnswers makes every call that must be answered in every state, and fails the check unless all
+// answers are prompt.
 func (in *Instance) RequireAnswers() {
 	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerTime)
 	defer cancel()
@@ -276,7 +278,7 @@ func (in *Instance) RequireAnswers() {
 	}
 }
 
-// watchFirst reads only the first item of WatchState.
+// watchFirstItem reads only the first item of WatchState.
 func (in *Instance) watchFirst(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -288,7 +290,7 @@ func (in *Instance) watchFirst(ctx context.Context) error {
 	return err
 }
 
-// Apply calls the verb and returns the status in its reply, if the reply has one.
+// CallVerb calls the named verb and returns the status in its reply, if the reply has one.
 func (in *Instance) Apply(verb string) (*Status, error) {
 	ctx := in.t.Ctx
 	switch verb {

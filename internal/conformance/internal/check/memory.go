@@ -16,9 +16,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// MemoryService is the memory service that the workers under test commit to. It keeps turns in RAM, is as strict
-// as the real one, and remembers every CommitStep. For each session a check may choose how it behaves. It is
-// safe for concurrent use.
+// MemoryService is the fake memory service to which workers under test commit. It keeps turns in memory, validates
+// commits by the same rules as the real service, and records every CommitStep. A check can change its behavior for
+// each session. It is safe for concurrent use.
 type MemoryService struct {
 	troupev1.UnimplementedMemoryServiceServer
 	address string
@@ -27,22 +27,23 @@ type MemoryService struct {
 	sessions map[string]*Session
 }
 
-// Session is one session with its only turn.
+// Session is a session with its only turn. Its exported fields say how the service behaves toward commits of the
+// session.
 type Session struct {
 	turnID string
 	epoch  int64
-	base   int64 // the session's last message
+	base   int64 // sequence of the session's last message
 
-	Outages int              // how many commits are still answered with UNAVAILABLE
-	Reject  failure.Mode     // with which every commit is rejected (empty means none)
-	Hold    chan struct{}    // a commit is answered once this is closed; nil: at once
-	calls   []*recordedCall  // every CommitStep, whatever became of it
-	commits map[int32]commit // by step
+	Outages int              // number of further commits that are answered with UNAVAILABLE
+	Reject  failure.Mode     // mode with which every commit is rejected (empty means none)
+	Hold    chan struct{}    // answers to commits wait until this is closed (nil means no wait)
+	calls   []*recordedCall  // every CommitStep call, including rejected ones
+	commits map[int32]commit // stored commits, by step
 }
 
 type recordedCall struct {
 	Request *troupev1.CommitStepRequest
-	Shown   []string // credentials of the turn
+	Shown   []string // turn credentials sent with the call
 	at      time.Time
 }
 
@@ -73,7 +74,7 @@ func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error)
 	return m, func() { cancel(); <-ended }, nil
 }
 
-// open creates the session of a step. It sets the options before the session is visible.
+// openSession creates the session of a step with the given behavior.
 func (m *MemoryService) open(req *troupev1.ExecuteStepRequest, l Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,14 +83,14 @@ func (m *MemoryService) open(req *troupev1.ExecuteStepRequest, l Session) {
 	m.sessions[req.GetSessionId()] = &l
 }
 
-// Commits returns every CommitStep of a session so far.
+// CommitCalls returns every CommitStep call of a session so far, including rejected ones.
 func (m *MemoryService) Commits(session string) []*recordedCall {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]*recordedCall(nil), m.sessions[session].calls...)
 }
 
-// Committed returns the only commit of a session, or nil if there is none.
+// StoredCommit returns the only stored commit of a session, or nil if there is none.
 func (m *MemoryService) Committed(session string) *troupev1.CommitStepRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +116,8 @@ func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStep
 	return &troupev1.CommitStepResponse{LastSequence: last}, nil
 }
 
-// commit stores a commit that is allowed, with all its parts at once.
+// storeCommit records the call and stores the commit unless it is invalid. If it returns a channel, the caller
+// must delay its answer until the channel is closed.
 func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,17 +133,17 @@ func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) 
 	switch {
 	case s.Outages > 0:
 		s.Outages--
-		return nil, 0, reject(failure.SystemNetwork, "the conformance kit plays an outage")
+		return nil, 0, reject(failure.SystemNetwork, "the conformance kit simulates an outage")
 	case s.Reject != "":
 		return nil, 0, reject(s.Reject, "the conformance kit rejects the commit")
 	case req.GetTurnId() != s.turnID:
 		return nil, 0, reject(failure.TurnNotOpen, "turn_id: no such turn is open")
 	case req.GetEpoch() != s.epoch:
-		return nil, 0, reject(failure.Fenced, "epoch: another one holds the turn")
+		return nil, 0, reject(failure.Fenced, "epoch: the turn has another epoch")
 	case repeated && proto.Equal(known.request, req):
 		return s.Hold, known.last, nil
 	case repeated, req.GetBaseSequence() != s.base:
-		return nil, 0, reject(failure.BaseMismatch, "base_sequence: the session went on")
+		return nil, 0, reject(failure.BaseMismatch, "base_sequence: the session has newer messages")
 	}
 	s.base += int64(len(req.GetMessages()))
 	s.commits[req.GetResult().GetStep()] = commit{req, s.base}

@@ -45,7 +45,7 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 			}
 			return rejected >= steps-int(capacity), rejected
 		})
-		t.Sleep(100 * time.Millisecond) // for one that comes late
+		t.Sleep(100 * time.Millisecond) // a late change would still be noticed
 		admitted := 0
 		for _, s := range sent {
 			if s.Running() {

@@ -45,7 +45,7 @@ func pauseChecks() []check.Check {
 	}
 }
 
-// startPauseOfABusyInstance returns an instance whose Pause waits for a running step.
+// pauseBusyInstance returns an instance with a pending Pause that waits for a running step.
 func startPauseOfABusyInstance(t *check.T, text string) (*check.Instance, *check.Step, *check.Call[*check.Status]) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	s := in.StartStep(text).AwaitAdmission(t)
@@ -100,10 +100,10 @@ func checkPauseDeadlineReopensAdmission(t *check.T) {
 	defer cancel()
 	_, err := in.Pause(ctx, "not for long")
 	t.Error("Pause whose deadline passed while a step ran", err)
-	if mode := check.ParseError(err).Mode; mode != failure.AgentTimeout && mode != failure.SystemTimeout { // the caller's own side returns the latter
+	if mode := check.ParseError(err).Mode; mode != failure.AgentTimeout && mode != failure.SystemTimeout { // the client itself may return SYSTEM_TIMEOUT
 		t.Failf("Pause whose deadline passed: expected AGENT_TIMEOUT, actual %s", check.FormatError(err))
 	}
-	t.Eventually("pausing taken back after the deadline of Pause", time.Second, func() (bool, any) {
+	t.Eventually("pausing cleared after the deadline of Pause", time.Second, func() (bool, any) {
 		now := in.Status()
 		return !now.GetPausing(), check.FormatStatus(now)
 	})
@@ -121,7 +121,7 @@ func checkPauseSurvivesAnotherDeadline(t *check.T) {
 	if s.Running() {
 		t.Error("Pause whose deadline passed while a step ran", err)
 	}
-	t.Sleep(100 * time.Millisecond) // for a worker that hears of the deadline late
+	t.Sleep(100 * time.Millisecond) // the worker may notice the deadline late
 	rejected := in.StartStep("say no")
 	_, err = rejected.Wait(t, "ExecuteStep", check.AnswerTime)
 	if s.Running() {

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// forcedEndTime is how long a shutdown may take after its deadline.
+// forcedEndLimit is how long a shutdown may continue after its deadline.
 const forcedEndTime = time.Second
 
 func shutdownChecks() []check.Check {
@@ -69,11 +69,11 @@ func shutdownChecks() []check.Check {
 		},
 		{
 			ID: "shutdown/continues-without-its-caller", Requirement: "LC-19", Run: checkShutdownWithoutItsCaller,
-			Title: "A shutdown whose caller has left continues to TERMINATED.",
+			Title: "A shutdown continues to TERMINATED if its caller disconnects.",
 		},
 		{
 			ID: "shutdown/terminated-is-final", Requirement: "LC-3", Run: checkTerminatedIsFinal,
-			Title: "No verb, and no number of them at once, changes a TERMINATED instance.",
+			Title: "No verb changes a TERMINATED instance, not even many concurrent verbs.",
 		},
 	}
 }
@@ -90,7 +90,7 @@ func checkShutdownDrains(t *check.T) {
 	t.True(t.Memory.Committed(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
 }
 
-// maxRounding is how much too early the timers of some languages fire, because they count whole milliseconds.
+// maxRounding is how early a timer may fire, because the timers of some languages count whole milliseconds.
 const maxRounding = 2 * time.Millisecond
 
 func checkShutdownCancelsSteps(drain time.Duration) func(*check.T) {
@@ -149,7 +149,7 @@ func checkShutdownReportsDraining(t *check.T) {
 }
 
 func checkShutdownDrainEndsWithLastStep(t *check.T) {
-	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // so that it stays SHUTTING_DOWN
+	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // keeps the instance in SHUTTING_DOWN
 	s := in.StartStep("sleep 1s").AwaitAdmission(t)
 	in.ShutdownAsync(3 * time.Second)
 	in.AwaitState(check.ShuttingDown, check.AnswerTime)

@@ -10,11 +10,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// abandonTime is how long a startup may take after its timeout: one second for a hook that ignores its context, and
-// one for the release of resources.
+// abandonLimit is how long a startup may continue after its timeout. One second is for a hook that ignores its
+// context, and one for the release of resources.
 const abandonTime = 2 * time.Second
 
-// hookFailureModes lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
+// hookFailureModes lists the allowed modes of a startup whose hook failed. More than one is allowed, because a
+// hook may belong to the agent or to a tool.
 var hookFailureModes = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
@@ -37,7 +38,7 @@ func startupHookChecks() []check.Check {
 		{
 			ID: "startup/panicking-hook-terminates", Requirement: "LC-10",
 			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailureModes...),
-			Title: "A startup hook that panics has failed.",
+			Title: "A startup hook that panics counts as failed.",
 		},
 		{
 			ID: "startup/hanging-hook-is-abandoned", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
@@ -67,7 +68,7 @@ func startupHookChecks() []check.Check {
 				Startup:    check.HookFailsTwice,
 				MaxRetries: 1,
 			}, hookFailureModes...),
-			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
+			Title: "With max_retries 1, a startup whose hook fails twice has failed: there is no third try.",
 		},
 		{
 			ID: "startup/releases-after-a-failed-try", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
@@ -96,7 +97,7 @@ func startupHookChecks() []check.Check {
 	}
 }
 
-// startupCallerChecks returns the checks of other calls during a startup.
+// startupCallerChecks returns the checks of concurrent calls and their deadlines during a startup.
 func startupCallerChecks() []check.Check {
 	return []check.Check{
 		{
@@ -160,7 +161,7 @@ func checkStartupRunsHookOnce(t *check.T) {
 	in.AwaitState(check.Terminated, check.AnswerTime)
 }
 
-// checkStartupFails checks that a startup fails with one of the modes and that the instance terminates.
+// requireStartupFails requires that a startup fails with one of the modes and that the instance then terminates.
 func checkStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -175,7 +176,7 @@ func checkStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.
 	}
 }
 
-// checkStartupSucceeds checks that a startup succeeds, possibly after retries.
+// requireStartupSucceeds requires that a startup succeeds, possibly after retries.
 func checkStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -218,7 +219,7 @@ func checkStartupJoinersDeadline(t *check.T) {
 	in.AwaitStartup()
 	ctx, cancel := context.WithTimeout(t.Ctx, 50*time.Millisecond)
 	defer cancel()
-	_, _ = in.Startup(ctx) // what it returns depends on how quick the machine is
+	_, _ = in.Startup(ctx) // the result depends on the speed of the machine
 	_, err := first.Wait(t, "Startup", 5*time.Second)
 	t.NoError("Startup of the first caller", err)
 	in.RequireState("after the start", check.Ready)
@@ -231,7 +232,7 @@ func checkStartupWithoutItsCaller(t *check.T) {
 		first := check.Go(t, func() (*check.Status, error) { return in.Startup(ctx) })
 		in.AwaitStartup()
 		leave()
-		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.AnswerTime) // which may have been quicker
+		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.AnswerTime) // the startup may have ended first
 		return in
 	}
 	hanging := alone(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
@@ -242,8 +243,8 @@ func checkStartupWithoutItsCaller(t *check.T) {
 	hanging.RequireState("when its caller has gone away", check.Initializing)
 }
 
-// checkStartupCancelledByShutdown checks a Shutdown while the startup hook runs. It retries a few times, because on a busy
-// machine the hook may end before the Shutdown arrives.
+// checkStartupCancelledByShutdown calls Shutdown while the startup hook runs. It retries a few times, because on a
+// busy machine the hook may end before Shutdown arrives.
 func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		var err error

@@ -1,5 +1,5 @@
-// Package lifecycle checks what Startup, Pause, Resume and Shutdown do in each state of an instance,
-// and how many steps it admits.
+// Package lifecycle contains the checks of Startup, Pause, Resume and Shutdown in each state of an instance, and
+// of the admission of steps.
 package lifecycle
 
 import (
@@ -12,13 +12,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// row is one cell of the table of states and verbs (docs/lifecycle.md).
+// verbCase is one cell of the table of states and verbs (docs/lifecycle.md).
 type row struct {
 	verb        string
 	state       troupev1.InstanceState
-	mode        failure.Mode // with which it is rejected (empty means OK)
+	mode        failure.Mode // mode with which the verb is rejected (empty means OK)
 	nextState   troupev1.InstanceState
-	transitions uint64 // number of transitions that it makes (0 means that it changes nothing)
+	transitions uint64 // number of transitions that the verb causes (0 means no change)
 	requirement string
 	title       string
 }
@@ -76,10 +76,10 @@ func verbTable() []row {
 	}
 }
 
-// requiredStates lists the states that the error of a rejected verb must name as required (LC-26).
+// requiredStates maps each verb to a state that the error must name as required when the verb is rejected (LC-26).
 var requiredStates = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(verbChecks(), startupChecks(), admissionChecks(), pauseChecks(), shutdownChecks())
 }
@@ -97,7 +97,7 @@ func (r row) run(t *check.T) {
 	in := r.reachState(t)
 	before := in.Status()
 	joins := r.verb == "startup" && r.state == check.Initializing
-	if !joins { // a start that ends by itself may have
+	if !joins { // a start that ends by itself may have ended already
 		check.Equal(t, "state before the verb", r.state, before.GetState())
 	}
 	reply, err := in.Apply(r.verb)
@@ -116,7 +116,7 @@ func (r row) run(t *check.T) {
 		check.Equal(t, "state in the reply", r.nextState, reply.GetState())
 	}
 	if r.transitions == 0 {
-		if r.verb == "step" { // the stream reports its end, and then it no longer counts
+		if r.verb == "step" { // the stream may end shortly before in_flight is lowered
 			in.AwaitSteps(before.GetInFlight(), check.AnswerTime)
 		}
 		in.RequireUnchanged(r.verb, before)
@@ -130,13 +130,13 @@ func (r row) run(t *check.T) {
 	check.Equal(t, "transitions that the verb made", r.transitions, after.GetStateVersion()-before.GetStateVersion())
 }
 
-// reachState makes an instance and brings it to the state in which the verb is called.
+// reachState creates an instance and brings it to the state in which the verb is called.
 func (r row) reachState(t *check.T) *check.Instance {
 	if r.state == check.Uninitialized {
 		return t.MakeInstance(check.InstanceSpec{})
 	}
 	if r.state == check.Initializing {
-		hook := check.HookHangs // so that it stays there
+		hook := check.HookHangs // keeps the instance in INITIALIZING
 		if r.verb == "startup" {
 			hook = check.HookSlow
 		}
@@ -150,7 +150,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.Busy:
 		text := "sleep 30s"
 		if r.verb == "pause" {
-			text = "sleep 1500ms" // long enough for the verb to come while it runs
+			text = "sleep 1500ms" // long enough for the verb to arrive while the step runs
 		}
 		in.StartStep(text).AwaitAdmission(t)
 	case check.Paused:
@@ -163,7 +163,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.Terminated:
 		_, err := in.Shutdown(t.Ctx, 0, "to be terminated")
 		t.NoError("Shutdown", err)
-	default: // READY it is
+	default: // READY: StartInstance has reached it
 	}
 	return in
 }

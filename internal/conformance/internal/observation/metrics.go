@@ -25,7 +25,7 @@ func metricsChecks() []check.Check {
 		},
 		{
 			ID: "metrics/count-steps", Requirement: "LC-28", Run: checkMetricsCountSteps,
-			Title: "total_requests counts the steps that were admitted, failed_requests those that failed, and no rejected ones.",
+			Title: "total_requests counts admitted steps and failed_requests counts failed steps; rejected steps are not counted.",
 		},
 		{
 			ID: "metrics/active-time", Requirement: "LC-25", Run: checkMetricsActiveTime,
@@ -33,7 +33,7 @@ func metricsChecks() []check.Check {
 		},
 		{
 			ID: "metrics/only-grow", Requirement: "LC-25", Run: checkMetricsOnlyGrow,
-			Title: "No counter ever goes back.",
+			Title: "No counter ever decreases.",
 		},
 	}
 }

@@ -38,11 +38,11 @@ func ownershipChecks() []check.Check {
 		},
 		{
 			ID: "ownership/underscore-comes-first", Requirement: "SO-4", Run: checkOwner(OfAgent, "_trace_id", "_history", "_config"),
-			Title: "The rule of the underscore comes before the others: _trace_id belongs to AGENT.",
+			Title: "The underscore rule takes precedence over the other rules: _trace_id belongs to AGENT.",
 		},
 		{
 			ID: "ownership/unknown-keys", Requirement: "SO-5", Run: checkOwnerOfUnknownKeys,
-			Title: "A key without a rule belongs to AGENT, and the answer says that no rule names it.",
+			Title: "A key without a rule belongs to AGENT, and the answer says that no rule declares it.",
 		},
 		{
 			ID: "ownership/limits", Requirement: "OwnsStateRequest.key", Run: checkOwnershipKeyLimits,
@@ -61,7 +61,7 @@ func checkOwner(owner troupev1.Owner, keys ...string) func(*check.T) {
 		for _, key := range keys {
 			r := in.OwnsState(key)
 			check.Equal(t, "owner of "+key, owner, r.GetOwner())
-			check.Equal(t, "whether the agent checkOwner "+key, owner == OfAgent, r.GetOwns())
+			check.Equal(t, "whether the agent owns "+key, owner == OfAgent, r.GetOwns())
 			check.Equal(t, "whether a rule names "+key, true, r.GetDeclared())
 		}
 	}
@@ -72,7 +72,7 @@ func checkOwnerOfUnknownKeys(t *check.T) {
 	for _, key := range []string{"weather", "my_history", "History", "trace"} {
 		r := in.OwnsState(key)
 		check.Equal(t, "owner of "+key, OfAgent, r.GetOwner())
-		check.Equal(t, "whether the agent checkOwner "+key, true, r.GetOwns())
+		check.Equal(t, "whether the agent owns "+key, true, r.GetOwns())
 		check.Equal(t, "whether a rule names "+key, false, r.GetDeclared())
 	}
 }

@@ -1,5 +1,5 @@
-// Package observation checks what a worker reports about an instance: its state, its transitions, its metrics
-// and the keys that it owns.
+// Package observation contains the checks of what a worker reports about an instance: its state, its transitions,
+// its metrics and the keys that it owns.
 package observation
 
 import (
@@ -11,7 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(stateChecks(), watchChecks(), metricsChecks(), ownershipChecks())
 }
@@ -44,7 +44,7 @@ func stateChecks() []check.Check {
 		},
 		{
 			ID: "state/keeps-the-reason", Requirement: "InstanceStatus.reason", Run: checkStateKeepsReason,
-			Title: "reason is what the caller of the last verb gave, and since is when the state was entered.",
+			Title: "reason is the one given by the caller of the last verb, and since is when the state was entered.",
 		},
 	}
 }
@@ -63,7 +63,7 @@ func checkStateBeginsUninitialized(t *check.T) {
 func checkStateWhileStartupHangs(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	in.StartupAsync()
-	t.Sleep(100 * time.Millisecond) // GetState may be what does not answer
+	t.Sleep(100 * time.Millisecond) // AwaitState cannot be used, because GetState may hang
 	in.RequireAnswers()
 	in.RequireState("while the startup hook hangs", check.Initializing)
 }
@@ -86,7 +86,7 @@ func checkStateWhileStepsRun(t *check.T) {
 	in.RequireAnswers()
 }
 
-// statusReading is an observed status with the interval in which it was read.
+// statusReading is a status with the times just before and after it was read.
 type statusReading struct {
 	from, to time.Time
 	status   *check.Status
@@ -140,12 +140,12 @@ func checkStateAgreesWithReplies(t *check.T) {
 	linearizable(t, seen)
 }
 
-// linearizable checks that each version belongs to one state. A status that was read after another one, without
-// overlap, must not be older.
+// requireLinearizable requires that each version belongs to one state. A status read after another one, without
+// overlap, must not have a lower version.
 func linearizable(t *check.T, seen []statusReading) {
 	states := map[uint64]troupev1.InstanceState{}
-	newest := make([]statusReading, 0, len(seen)) // by the end of the sighting, with the highest version so far
-	for _, s := range seen {                      // in the order of their ends
+	newest := make([]statusReading, 0, len(seen)) // ordered by end of the reading, with the highest version so far
+	for _, s := range seen {                      // readings are ordered by their ends
 		version := s.status.GetStateVersion()
 		if known, ok := states[version]; ok && known != s.status.GetState() {
 			t.Failf("the state at state_version %d: expected one, actual %s and %s", version, check.StateName(known), check.StateName(s.status.GetState()))
@@ -200,7 +200,7 @@ func checkStateKeepsReason(t *check.T) {
 	t.NoError("Pause", err)
 	s := in.Status()
 	check.Equal(t, "reason after Pause", "a new model", s.GetReason())
-	t.True(!s.GetSince().AsTime().Before(began), "since", "not before the state before", s.GetSince().AsTime())
+	t.True(!s.GetSince().AsTime().Before(began), "since", "not before the previous state", s.GetSince().AsTime())
 	_, err = in.Resume(t.Ctx, "the model is there")
 	t.NoError("Resume", err)
 	check.Equal(t, "reason after Resume", "the model is there", in.Status().GetReason())

@@ -15,7 +15,7 @@ func watchChecks() []check.Check {
 	return []check.Check{
 		{
 			ID: "watch/begins-with-the-status", Requirement: "LifecycleService.WatchState", Run: checkWatchBeginsWithStatus,
-			Title: "The first item has the status now, and no transition.",
+			Title: "The first item contains the current status and no transition.",
 		},
 		{
 			ID: "watch/reports-every-transition", Requirement: "LC-6", Run: checkWatchReportsAll,
@@ -52,7 +52,7 @@ func watchChecks() []check.Check {
 	}
 }
 
-// runWholeLife takes an instance through its whole life, with a step, a pause while it is busy, and a resume.
+// runWholeLife takes an instance from creation to termination, with steps, pauses and resumes on the way.
 func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	in := t.MakeInstance(check.InstanceSpec{})
 	if before != nil {
@@ -61,7 +61,7 @@ func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	_, err := in.Startup(t.Ctx)
 	t.NoError("Startup", err)
 	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
-	in.StartStep("sleep 1500ms").AwaitAdmission(t) // long enough for the Pause to come while it runs
+	in.StartStep("sleep 1500ms").AwaitAdmission(t) // long enough for the Pause to arrive while the step runs
 	_, err = in.Pause(t.Ctx, "")
 	t.NoError("Pause", err)
 	_, err = in.Resume(t.Ctx, "")
@@ -81,7 +81,8 @@ var lifeStates = []troupev1.InstanceState{
 	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
 }
 
-// requireTransitions fails the check unless the transitions are the ones of runWholeLife after a version.
+// requireTransitions fails the check unless the transitions are those that runWholeLife causes after the given
+// version.
 func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	from := check.Uninitialized
 	if after > 0 {
@@ -90,7 +91,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	var got []string
 	for i, tr := range w.Transitions {
 		got = append(got, check.StateName(tr.GetTo()))
-		check.Equal(t, "version of the next transition that WatchState tells", after+uint64(i)+1, tr.GetVersion())
+		check.Equal(t, "version of the next transition that WatchState reports", after+uint64(i)+1, tr.GetVersion())
 		check.Equal(t, "from of the transition to "+check.StateName(tr.GetTo()), from, tr.GetFrom())
 		t.True(w.Statuses[i].GetStateVersion() >= tr.GetVersion(), "state_version beside transition", tr.GetVersion(), w.Statuses[i].GetStateVersion())
 		from = tr.GetTo()
@@ -99,7 +100,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	for _, s := range lifeStates[after:] {
 		want = append(want, check.StateName(s))
 	}
-	check.Equal(t, "transitions that WatchState tells", strings.Join(want, ", "), strings.Join(got, ", "))
+	check.Equal(t, "transitions that WatchState reports", strings.Join(want, ", "), strings.Join(got, ", "))
 }
 
 func checkWatchBeginsWithStatus(t *check.T) {
@@ -120,7 +121,7 @@ func checkWatchReportsAll(t *check.T) {
 	var last time.Time
 	for _, tr := range w.Transitions {
 		at := tr.GetTime().AsTime()
-		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before the one before", tr.GetTime())
+		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before the previous transition", tr.GetTime())
 		last = at
 	}
 }
@@ -160,13 +161,13 @@ func checkWatchEndsWithTerminated(t *check.T) {
 	w2, err := later.Wait(t, "the end of a watch that begins after TERMINATED", check.AnswerTime)
 	t.NoError("WatchState", err)
 	t.True(w.Ended && w2.Ended, "both watches", "ended with OK", "open")
-	t.True(len(w.Transitions) > 0, "transitions that the watch tells", "4", "none")
-	check.Equal(t, "the last transition that a watch tells", check.Terminated, w.Transitions[len(w.Transitions)-1].GetTo())
-	check.Equal(t, "transitions above that to TERMINATED", 0, len(w2.Transitions))
+	t.True(len(w.Transitions) > 0, "transitions that the watch reports", "4", "none")
+	check.Equal(t, "the last transition that a watch reports", check.Terminated, w.Transitions[len(w.Transitions)-1].GetTo())
+	check.Equal(t, "transitions after TERMINATED", 0, len(w2.Transitions))
 }
 
-// legalTransitions maps each state to the states that may follow it (LC-2). SHUTTING_DOWN may follow every state and is
-// left out.
+// legalTransitions maps each state to the states that may follow it (LC-2). SHUTTING_DOWN is left out, because it
+// may follow every state.
 var legalTransitions = map[troupev1.InstanceState][]troupev1.InstanceState{
 	check.Uninitialized: {check.Initializing},
 	check.Initializing:  {check.Ready},

@@ -87,7 +87,7 @@ func checkCommitEqualsResult(t *check.T) {
 		t.True(stored != nil, "a step that was answered", "committed", "not committed")
 		last := s.Req.GetBaseSequence() + int64(len(t.Memory.Committed(s.Req.GetSessionId()).GetMessages()))
 		check.Equal(t, "sequence of the result", last, sent.GetSequence())
-		sent.Sequence, stored.Sequence = 0, 0 // the commit cannot know it
+		sent.Sequence, stored.Sequence = 0, 0 // unknown before the commit
 		t.True(proto.Equal(sent, stored), "the result that was sent", "the one committed, "+stored.String(), sent.String())
 	}
 }
@@ -113,7 +113,7 @@ func checkCommitSendsCredential(t *check.T) {
 		req.Tenant, req.Credential = "acme", credential
 		s := in.SendStep(t.Ctx, req, check.Session{Outages: 1})
 		s.RequireSuccess(t, check.AnswerTime)
-		for _, c := range t.Memory.Commits(req.GetSessionId()) { // the second is sent again
+		for _, c := range t.Memory.Commits(req.GetSessionId()) { // the second commit is a retry
 			if credential == "" {
 				check.Equal(t, "credentials of a commit without one", 0, len(c.Shown))
 				continue
@@ -174,7 +174,7 @@ func checkCommitRejectionIsFinal(mode failure.Mode, told troupev1.FailureMode) f
 		s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Reject: mode})
 		o := s.RequireFailure(t, 5*time.Second, told)
 		check.Equal(t, "text of a result that failed", "", o.Text())
-		t.Sleep(200 * time.Millisecond) // for one that is sent again
+		t.Sleep(200 * time.Millisecond) // a retry would arrive in this time
 		s.OnlyCommit(t)
 		check.Equal(t, "failed_requests", 1, in.Metrics().GetFailedRequests())
 		in.RequireState("after it", check.Ready)

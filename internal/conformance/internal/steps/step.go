@@ -1,4 +1,4 @@
-// Package steps checks how a worker runs a step and commits its result.
+// Package steps contains the checks of how a worker runs a step and commits its result.
 package steps
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const agentLogic = troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(stepChecks(), commitChecks())
 }
@@ -93,7 +93,7 @@ func checkStepSendsHeaderAtAdmission(t *check.T) {
 	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.Slack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// maxSilence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
+// maxSilence is how long the stream of a step may send no item (guarantees 2.11).
 const maxSilence = 2 * time.Second
 
 func checkStepSendsHeartbeats(t *check.T) {
@@ -140,7 +140,7 @@ func checkStepStreamsInOrder(t *check.T) {
 	}
 }
 
-// numbersUpTo returns the expected answer of the test agent to "count n".
+// numbersUpTo returns the answer that the test agent must give to "count n".
 func numbersUpTo(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -201,7 +201,7 @@ func checkStepDeadline(t *check.T) {
 	ctx, cancel := context.WithTimeout(t.Ctx, 700*time.Millisecond)
 	defer cancel()
 	s := in.SendStep(ctx, in.Request("sleep 30s"), check.Session{}).AwaitAdmission(t)
-	_, _ = s.Wait(t, "a step whose deadline passed", check.AnswerTime) // the status is made by either side
+	_, _ = s.Wait(t, "a step whose deadline passed", check.AnswerTime) // either side may create the status
 	s.RequireUncommitted(t, in)
 }
 
