@@ -68,7 +68,7 @@ type Input struct {
 	KeepReply bool                    // record the final reply too, because the step continues after the run
 	SideCalls bool                    // record all model calls of the run as side calls
 	// RecordForReplay makes the journal also record what only a replay needs: the final reply, the arguments of
-	// tools, and digests of model requests. A run whose Journal is a stepjournal.Sealed is a replay. It calls no
+	// tools, and digests of model requests. A run whose Journal is a stepjournal.SealedJournal is a replay. It calls no
 	// model and no tool, except agents used as tools, whose inner calls are in the journal.
 	Recorded bool
 

@@ -52,7 +52,7 @@ func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 	}
 }
 
-// yamlPlace matches the line number in an error of the YAML library.
+// yamlPlace matches the line number at the beginning of an error of the YAML library.
 var yamlPlace = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 func syntaxError(file string, err error) error {
@@ -64,7 +64,7 @@ func syntaxError(file string, err error) error {
 }
 
 func atoi(digits string) int {
-	n, _ := strconv.Atoi(digits) // the pattern admits digits only
+	n, _ := strconv.Atoi(digits) // the pattern matches digits only
 	return n
 }
 
@@ -97,9 +97,9 @@ func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 	return doc, wrong
 }
 
-// Decode reads the spec into v, a pointer to a struct with yaml tags. Keys select a part of the spec, for fields
-// whose type depends on other fields and that are of type yaml.Node there: strings select fields, ints select
-// items. A missing part leaves v unchanged. The error joins everything that is wrong, each of type *Error.
+// Decode reads the spec into v, a pointer to a struct with yaml tags. With keys it reads only a part of the spec:
+// a string selects a field and an int selects an item. This serves fields of type yaml.Node whose real type
+// depends on other fields. A missing part leaves v unchanged. The error joins all mismatches, each of type *Error.
 func (d Document) Decode(v any, keys ...any) error {
 	node, ok := find(d.spec, keys)
 	if !ok {
@@ -108,8 +108,8 @@ func (d Document) Decode(v any, keys ...any) error {
 	return errors.Join(decode(d.File, node, v)...)
 }
 
-// Digest returns a digest of the spec. Comments, the order of fields, the notation and the place of the document
-// do not change it.
+// Digest returns a digest of the spec. It does not depend on comments, the order of fields, the YAML notation or
+// the place of the document.
 func (d Document) Digest() string {
 	var spec any
 	var text []byte
@@ -117,14 +117,14 @@ func (d Document) Digest() string {
 	if err == nil {
 		text, err = yaml.Marshal(spec)
 	}
-	if err != nil { // such a spec fits no struct either
+	if err != nil { // Decode rejects such a spec, too
 		text = []byte(err.Error())
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// Texts returns all texts below the fields with the name, at any depth.
+// FieldTexts returns every text inside the fields with the given name, at any depth of the spec.
 func (d Document) Texts(field string) []string {
 	return collectTexts(d.spec, field, false, nil)
 }
@@ -146,8 +146,8 @@ func collectTexts(node *yaml.Node, field string, below bool, all []string) []str
 	return all
 }
 
-// At returns the place of a part of the spec. If the part is missing, it returns the place of the nearest
-// enclosing part.
+// PlaceOf returns the place of the part of the spec that the keys select. If the part is missing, it returns the
+// place of the nearest enclosing part.
 func (d Document) At(keys ...any) Place {
 	if d.spec == nil || len(keys) == 0 {
 		return d.place()
@@ -155,13 +155,14 @@ func (d Document) At(keys ...any) Place {
 	return Place{d.File, lineOf(d.spec, keys)}
 }
 
-// find follows the keys as far as they exist; ok reports whether all of them do.
+// findNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
 func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	found, _, ok = followKeys(node, keys)
 	return found, ok
 }
 
-// lineOf returns the line of the last key that exists. For a field it is the line of its name.
+// lineOf follows the keys as far as they exist and returns the line of the last one. The line of a field is the
+// line of its name.
 func lineOf(node *yaml.Node, keys []any) int {
 	_, line, _ := followKeys(node, keys)
 	return line
@@ -183,7 +184,7 @@ func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
 	return node, line, true
 }
 
-// child returns the value under a key of a mapping or sequence, and the line where it begins.
+// childNode returns the value under a key of a mapping or sequence, and the line where it begins.
 func child(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:
@@ -203,7 +204,7 @@ func child(node *yaml.Node, key any) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// resolve follows an alias.
+// resolveAlias returns the node that an alias stands for, and any other node unchanged.
 func resolve(node *yaml.Node) *yaml.Node {
 	for node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias

@@ -193,7 +193,7 @@ func TestNearest_IsEmptyWithoutASimilarWord(t *testing.T) {
 	require.Empty(t, manifest.Nearest("ab", []string{"cd"}))
 }
 
-// With aliases a short text can stand for endlessly many values. Reading it must still end.
+// Aliases let a short text stand for endlessly many values. Reading such a text still ends, with an error.
 func TestLoad_RejectsEndlessAliases(t *testing.T) {
 	bomb := "spec:\n  l0: &l0 [x]\n"
 	for n := range 20 {

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode reads node into v. It first checks that every part of node fits v, so that all errors are found at once
-// and each has its line.
+// decode reads node into v. It first checks that every part of node fits v, so that it reports all mismatches at
+// once, each with its line.
 func decode(file string, node *yaml.Node, v any) []error {
 	c := checker{file: file}
 	c.check(node, reflect.TypeOf(v), "")
@@ -28,7 +28,7 @@ func decode(file string, node *yaml.Node, v any) []error {
 	return nil
 }
 
-// checker checks that a node fits a type.
+// checker collects the errors of a node that does not fit a Go type.
 type checker struct {
 	file  string
 	wrong []error
@@ -38,7 +38,7 @@ func (c *checker) errorf(node *yaml.Node, format string, args ...any) {
 	c.wrong = append(c.wrong, Place{c.file, node.Line}.Errorf(format, args...))
 }
 
-// translate converts errors that only the YAML library finds, for types with their own decoding.
+// convertYAMLError adds the place to an error that only the YAML library finds, in types with their own decoding.
 func (c *checker) translate(node *yaml.Node, err error) error {
 	place := Place{c.file, node.Line}
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
@@ -53,7 +53,7 @@ var (
 	unmarshalerType = reflect.TypeFor[yaml.Unmarshaler]()
 )
 
-// check checks that node fits type t. The name of the field is for messages.
+// check checks that node fits type t, and records each mismatch. name is the field's name in the errors.
 func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 	node = resolve(node)
 	for t.Kind() == reflect.Pointer {
@@ -63,7 +63,7 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 	case t == nodeType, t.Kind() == reflect.Interface, reflect.PointerTo(t).Implements(unmarshalerType):
 		return
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		return // the default stays
+		return // null keeps the default
 	case t == durationType:
 		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
 			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describe(node))
@@ -116,8 +116,8 @@ func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
 	}
 }
 
-// mapping checks that node is a mapping with scalar keys and without duplicates. wanted describes what is
-// expected instead, for the error.
+// checkMapping reports whether node is a mapping, and records an error otherwise. It also records duplicate keys.
+// want and more describe in the error what is expected.
 func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 	if node.Kind != yaml.MappingNode {
 		if name == "" {
@@ -137,7 +137,7 @@ func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 	return true
 }
 
-// fieldsOf returns the fields of a struct by their YAML names.
+// yamlFields returns the types of a struct's fields by their YAML names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range t.Fields() {
@@ -153,7 +153,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// wantScalar returns what the type expects if node does not fit it.
+// wantedScalar describes the value that type t expects, or returns "" if node fits t.
 func wantScalar(node *yaml.Node, t reflect.Type) string {
 	tag := ""
 	if node.Kind == yaml.ScalarNode {
@@ -199,7 +199,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// suggest returns the known word nearest to the given one, or all known words if none is near.
+// suggestion returns a hint for an unknown word: the most similar known word, or all known words if none is
+// similar.
 func suggest(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -207,7 +208,8 @@ func suggest(word string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that the author of the given one probably meant, or "" if none is similar.
+// Nearest returns the known word that is most similar to word, or "" if none is similar enough to be a probable
+// misspelling.
 func Nearest(word string, known []string) string {
 	near, best := "", 1+max(2, len(word)/3)
 	for _, k := range known {

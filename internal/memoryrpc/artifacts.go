@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// stagedName is the artifact name of a content that is only staged, without a version.
+// stagedName is the name of an artifact whose content is only staged: it has no version yet.
 const stagedName = "staged"
 
 // StageArtifact implements memory.Artifacts.
@@ -55,10 +55,10 @@ func (s *artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	return finish(op, put) // the service knows whether it is all there
+	return finish(op, put) // the service checks that the content is complete
 }
 
-// SendArtifact implements transfer.Streamer: one stream carries all pieces.
+// SendArtifact implements transfer.Streamer. It sends all pieces on one stream.
 func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	ctx, cancel := context.WithCancel(ctx)
@@ -76,9 +76,9 @@ func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.A
 	return finish(op, put)
 }
 
-// chunk sends a piece and returns how many bytes the service has stored then.
+// sendChunk sends one piece and returns how many bytes the service has stored so far.
 func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
-	// A stream that has ended takes no chunk. The error is found when the stream is read.
+	// io.EOF means that the service has ended the stream. Recv returns the reason.
 	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, grpcfailure.FromStatus(op, err)
@@ -90,7 +90,7 @@ func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte
 	return r.GetOffset(), nil
 }
 
-// finish makes a version of the content that was sent.
+// finishUpload closes the stream, which makes the uploaded content a version of the artifact.
 func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
 		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
@@ -102,8 +102,8 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 	return memorywire.ArtifactFromProto(r.GetArtifact()), nil
 }
 
-// begin opens a stream that uploads a content. It returns how many bytes of it are stored already. The caller's
-// context ends the stream.
+// beginUpload opens a stream that uploads an artifact. It returns how many bytes are already stored. Canceling the
+// caller's context ends the stream.
 func (s *artifacts) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
 	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
@@ -130,8 +130,8 @@ func (s *artifacts) GetArtifact(ctx context.Context, ref session.Ref, name strin
 	return a, err
 }
 
-// ReadArtifact implements memory.Artifacts. The service knows content by the artifacts that
-// have it, so this is two calls.
+// ReadArtifact implements memory.Artifacts. It makes two calls, because the service finds content only by the
+// artifact that has it.
 func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
 	const op = "memory.ReadArtifact"
 	ctx, cancel := context.WithCancel(ctx)
@@ -158,7 +158,7 @@ func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 	return r.GetChunk(), nil
 }
 
-// ReceiveArtifact implements transfer.Streamer: one stream carries all pieces.
+// ReceiveArtifact implements transfer.Streamer. It receives all pieces on one stream.
 func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
 	ctx, cancel := context.WithCancel(ctx)
@@ -180,8 +180,8 @@ func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name s
 	}
 }
 
-// open opens a stream that reads an artifact from the offset on, and returns its description. The caller's
-// context ends the stream.
+// openDownload opens a stream that reads an artifact from the offset, and returns the artifact's description.
+// Canceling the caller's context ends the stream.
 func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
 	troupev1.MemoryService_GetArtifactClient, error,
 ) {

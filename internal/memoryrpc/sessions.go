@@ -112,7 +112,7 @@ func (s *state) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	return seen, nil
 }
 
-// UpdateState implements memory.State. A value that cannot be stored is not sent.
+// UpdateState implements memory.State. It rejects a value that cannot be stored without calling the service.
 func (s *state) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
 		return 0, err

@@ -77,7 +77,7 @@ func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 	return wire.EntriesFromProto(r.GetEntries()), nil
 }
 
-// CommitStep implements memory.Turns. Changes of state that cannot be stored are not sent.
+// CommitStep implements memory.Turns. It rejects state changes that cannot be stored without calling the service.
 func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err

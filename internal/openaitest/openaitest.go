@@ -1,5 +1,5 @@
-// Package openaitest is the server side of the wire format of package openai: an llmtest server with its Wire
-// answers like a Chat Completions server.
+// Package openaitest implements the server side of the Chat Completions format, which package openai speaks. An
+// llmtest server with its Wire replies like a real Chat Completions server.
 package openaitest
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// Wire is the Chat Completions format, as the public reference describes it.
+// Wire implements llmtest.Wire for the Chat Completions format, as the public reference describes it.
 type Wire struct{}
 
 type object = map[string]any
 
-// Event returns the encoding of a chunk in a stream.
+// Event encodes a chunk as an event of the stream.
 func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk)) }
 
-// mustMarshal encodes an object of texts and numbers, which cannot fail.
+// mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
 func mustMarshal(v object) []byte {
 	data, _ := json.Marshal(v)
 	return data
@@ -89,7 +89,7 @@ func (Wire) Interruption(kind llm.Kind, text string) []byte {
 	return Event(object{"error": object{"message": text, "type": "server_error", "code": codes[kind]}})
 }
 
-// body is the part of a request that the suite checks.
+// requestBody holds the fields of a request that the test suite checks.
 type body struct {
 	Model         string
 	Stream        bool

@@ -19,17 +19,17 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Board holds the conditions of a process's readiness. It is safe for concurrent use.
+// Board holds the named conditions that must hold for a process to be ready. It is safe for concurrent use.
 type Board struct {
 	mu         sync.Mutex
 	conditions map[string]error
-	started    bool // was ready once
+	started    bool // whether the board was ever ready
 	watchers   []func(ready bool)
 }
 
 var errNotYet = errors.New("not yet")
 
-// NewBoard returns a board on which none of the given conditions holds yet.
+// NewBoard returns a board with the given conditions. None of them holds yet.
 func NewBoard(conditions ...string) *Board {
 	b := &Board{conditions: map[string]error{}}
 	for _, c := range conditions {
@@ -38,9 +38,8 @@ func NewBoard(conditions ...string) *Board {
 	return b
 }
 
-// Set says that a condition holds (nil), or why it does not. Every client of
-// the port sees the text of the error, so it must hold no secret. Set reports whether the condition
-// changed between holding and not holding.
+// Set records that a condition holds (nil), or why it does not hold. Every client of the port sees the text of the
+// error, so it must hold no secret. Set reports whether the condition changed between holding and not holding.
 func (b *Board) Set(condition string, err error) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,8 +53,8 @@ func (b *Board) Set(condition string, err error) (changed bool) {
 	return !known || (was == nil) != (err == nil)
 }
 
-// OnChange calls watch with the current readiness, and again after each Set, in order. The callback must not use
-// the board.
+// OnChange calls watch with the current readiness, and again after each Set, in order. watch must not use the
+// board.
 func (b *Board) OnChange(watch func(ready bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +91,8 @@ func (b *Board) startedOnce() error {
 	return b.unmetConditions()
 }
 
-// Handler serves the probes: 200 "ok", or 503 with a line per condition that does not hold.
+// Handler serves the probes and the metrics. A probe replies 200 "ok", or 503 with one line for each condition
+// that does not hold.
 func (b *Board) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", serveCheck(func() error { return nil }))
@@ -114,10 +114,10 @@ func serveCheck(check func() error) http.HandlerFunc {
 	}
 }
 
-// grace is how long a running scrape may take to end.
+// shutdownTimeout is how long the server may take to finish requests when it stops.
 const grace = time.Second
 
-// Part serves the handler on the listener.
+// ServerPart returns a part that serves the handler on the listener.
 func Part(lis net.Listener, handler http.Handler) process.Part {
 	return process.Part{Name: "http " + lis.Addr().String(), Grace: 2 * grace, Run: func(ctx context.Context, ready func()) error {
 		srv := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}

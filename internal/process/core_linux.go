@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noCore prevents core dumps, so that a crash writes nothing of the process's memory to a file or to a program
-// that the kernel starts. No process of the same user can attach to it either (guarantee S8). Processes that it
-// starts may dump core again.
+// disableCoreDumps prevents core dumps, so that a crash writes no memory of the process to disk. It also keeps
+// other processes of the same user from attaching to the process (guarantee S8). Child processes may dump core
+// again.
 func noCore() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("limit of core dumps: %w", err)

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inChild runs a test of this binary in a process of its own.
+// childEnv is the environment variable that marks the child process in which the test crashes.
 const inChild = "TROUPE_TEST_CHILD"
 
-// A crashing process leaves no core, whatever limits its parent set.
+// A crashing process leaves no core dump, whatever limits its parent has set.
 func TestMain_LeavesNoCore(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))

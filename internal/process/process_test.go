@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eventDiary records what the parts do, in order.
+// eventLog records the starts and stops of the parts, in order.
 type eventDiary struct {
 	mu    sync.Mutex
 	lines []string

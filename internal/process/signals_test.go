@@ -11,8 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Each signal stops the parts in order, last first.
-//
+// Each of the three signals stops the parts in reverse order.
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
 	unignoreHangup(t)
@@ -26,34 +25,34 @@ func TestSignals_StopTheParts(t *testing.T) {
 	}
 }
 
-// unignoreHangup stops ignoring SIGHUP, here and in children, because the tests may run under nohup.
+// enableHangup stops ignoring SIGHUP in this process and its children, because the tests may run under nohup.
 func unignoreHangup(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
-// runAlone runs a test of this binary in a process of its own, started by a shell, and returns how it ended.
+// runInChild runs a test of this binary in a child process that a shell starts, and returns how the child ended.
 func runAlone(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
 	unignoreHangup(t)
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), inChild+"=1")
-	_ = child.Run() // its status tells more
+	_ = child.Run() // the process state says more than the error
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	require.True(t, ok)
 	return status
 }
 
-// Closing a terminal sends SIGHUP, and its shell may send a second one. The second does not interrupt the stop,
-// and SIGTERM still does.
+// Closing a terminal sends SIGHUP, and its shell may send a second one. The second SIGHUP does not interrupt the
+// graceful stop, but SIGTERM still does.
 func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		<-ctx.Done()
-		for { // until the signals are given free again
+		for { // until the signals have their default effect again
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 		}

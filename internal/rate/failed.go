@@ -5,11 +5,12 @@ import (
 	"net/netip"
 )
 
-// address is the address of a peer. For IPv6 it is the /64, because one machine usually owns all of it.
+// address identifies a peer: its IPv4 address, or the /64 of its IPv6 address, because one machine usually owns a
+// whole /64.
 type address netip.Prefix
 
-// CheckFailures returns an error if the address has failed to authenticate too often, before its credentials are
-// checked. It counts nothing; Failed does. Modes: policy_rate_limit.
+// CheckFailures returns an error if the address has failed to authenticate too often. It is called before the
+// credentials of a call are checked. It counts nothing; CountFailure does. Modes: policy_rate_limit.
 func (l *Limiter) CheckFailures(from net.Addr) error {
 	limit, at, ok := l.limitFor(Failures, from)
 	if !ok {
@@ -25,15 +26,15 @@ func (l *Limiter) CheckFailures(from net.Addr) error {
 	return limit.refusal(Failures, netip.Prefix(at).String(), wait)
 }
 
-// CountFailure counts a failed authentication of the address.
+// CountFailure counts a failed authentication from the address.
 func (l *Limiter) CountFailure(from net.Addr) {
 	if limit, at, ok := l.limitFor(Failures, from); ok {
 		l.failed.take(at, limit)
 	}
 }
 
-// CountCall counts a call of the address, even if it is cancelled at once. It runs before any work for the call.
-// Modes: policy_rate_limit.
+// CountCall counts a call from the address, and returns an error if there were too many. It runs before any work
+// is done for the call, so calls that are cancelled at once count too. Modes: policy_rate_limit.
 func (l *Limiter) CountCall(from net.Addr) error {
 	limit, at, ok := l.limitFor(Streams, from)
 	if !ok {
@@ -45,13 +46,15 @@ func (l *Limiter) CountCall(from net.Addr) error {
 	return nil
 }
 
-// CountReset counts a stream that the address has reset, and reports whether that is within the limit.
+// CountReset counts a stream that the address has reset, and reports whether the address is still within its
+// limit.
 func (l *Limiter) CountReset(from net.Addr) bool {
 	limit, at, ok := l.limitFor(Resets, from)
 	return !ok || l.reset.take(at, limit) == 0
 }
 
-// limitFor returns the limit of an address. Peers without an IP address have none.
+// limitFor returns the limit of a class and the key of an address. ok is false if the class has no limit or the
+// peer has no IP address.
 func (l *Limiter) limitFor(class Class, from net.Addr) (Limit, address, bool) {
 	limit, ok := l.table[class]
 	if !ok || limit.Rate == 0 {
@@ -61,8 +64,8 @@ func (l *Limiter) limitFor(class Class, from net.Addr) (Limit, address, bool) {
 	return limit, address(at), ok
 }
 
-// Peer returns the address as one peer: an IPv4 address, or the /64 of an IPv6 address. It returns false for
-// other kinds of address.
+// PeerPrefix returns the prefix that identifies a peer: its IPv4 address as a /32, or the /64 of its IPv6 address.
+// ok is false for other kinds of addresses.
 func Peer(at net.Addr) (netip.Prefix, bool) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {

@@ -14,16 +14,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Limits of one write to a journal, beside MaxWindowBytes.
+// These constants limit one write to a journal, besides memory.MaxWindowBytes.
 const (
 	maxEntries = 256
 	entryBytes = 256 // estimated size of an entry without its texts
 )
 
-// Recorder is the execution.Journal of one running step, over a Journal. It has one write under way at a time,
-// and entries recorded meanwhile go into the next one. So a step whose tools only read waits for no write.
+// Recorder is the execution.Journal of one running step. It writes the entries to a memory.Journal in the
+// background, one write at a time. Entries recorded during a write go into the next one. So a step whose tools
+// only read never waits for a write.
 type Recorder struct {
-	put   func([]execution.Entry) error               // retries until the step ends
+	put   func([]execution.Entry) error               // stores entries and retries until the step ends
 	known map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
 
 	end    context.CancelCauseFunc
@@ -31,16 +32,16 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	pending []execution.Entry
-	due     int // number of pending entries to write now; the others are late
+	due     int // number of pending entries to write now; the others are late entries
 	writing bool
 	closed  bool
 	err     error
 	changed chan struct{} // closed and replaced when a write ends
 }
 
-// New returns the journal of a step, and first reads the entries of earlier attempts. A rejected write ends the
-// step: end is called with the reason. Writes are retried until ctx, the context of the step, ends. Close the
-// recorder, end ctx, and then Wait.
+// New returns the journal of a step. If the step was tried before, New first reads the entries of earlier
+// attempts. The recorder retries a failed write until ctx, the context of the step, ends. A rejected write ends
+// the step: the recorder calls end with the error. To finish, Close the recorder, cancel ctx, and then call Wait.
 func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Lease, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) (err error) {
@@ -93,7 +94,7 @@ func (j *Recorder) Record(e execution.Entry) {
 	}
 }
 
-// begin starts to write what is due, unless a write is running. Callers hold the lock.
+// startWriter starts writing the due entries, unless a write is already running. The caller holds the lock.
 func (j *Recorder) begin() {
 	if !j.writing && j.due > 0 && j.err == nil && !j.closed {
 		j.writing = true
@@ -101,7 +102,7 @@ func (j *Recorder) begin() {
 	}
 }
 
-// write stores due entries until none are left.
+// writeDue writes batches of due entries until none are left.
 func (j *Recorder) write() {
 	for {
 		j.mu.Lock()
@@ -117,16 +118,16 @@ func (j *Recorder) write() {
 		j.mu.Lock()
 		j.pending, j.due = j.pending[len(batch):], j.due-len(batch)
 		j.err = err
-		refused := err != nil && !j.closed
+		rejected := err != nil && !j.closed
 		j.notify()
 		j.mu.Unlock()
-		if refused {
+		if rejected {
 			j.end(err)
 		}
 	}
 }
 
-// batch returns the entries of one write. Callers hold the lock.
+// nextBatch returns the entries of the next write. The caller holds the lock.
 func (j *Recorder) batch() []execution.Entry {
 	size := 0
 	for i, e := range j.pending[:j.due] {
@@ -142,8 +143,8 @@ func sizeOf(e execution.Entry) int {
 	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryBytes
 }
 
-// Unwritten returns the entries that may not be stored yet, for the commit of a recorded step. If they exceed
-// the limit of a commit, it writes the journal first.
+// Unwritten returns the entries that may not be stored yet, so that the commit of the step can carry them. If they
+// exceed the limit of a commit, it first writes the journal.
 func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
 		j.mu.Lock()
@@ -161,8 +162,8 @@ func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
-// DropLate drops the late entries at the end, except the input of the step. A failed step has not delivered its
-// last reply, and the next attempt asks the model again.
+// DropLate drops the late entries at the end, except the input of the step. The last reply of a failed step was
+// not delivered, and the next attempt asks the model again.
 func (j *Recorder) DropLate() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -175,7 +176,7 @@ func (j *Recorder) notify() {
 	j.changed = make(chan struct{})
 }
 
-// errRecorderClosed is returned to code of an agent that still runs after the end of its step.
+// errRecorderClosed is returned to agent code that still runs after its step has ended.
 var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
 
 // Sync implements execution.Journal.
@@ -200,7 +201,7 @@ func (j *Recorder) Sync(ctx context.Context) error {
 	}
 }
 
-// Close closes the journal before the commit of its step, which covers all unwritten entries. A write under way
+// Close stops recording before the commit of the step, which carries all unwritten entries. A write in progress
 // ends with the step's context; Wait waits for it.
 func (j *Recorder) Close() {
 	j.mu.Lock()
@@ -208,5 +209,5 @@ func (j *Recorder) Close() {
 	j.closed = true
 }
 
-// Wait returns when no write is under way.
+// Wait blocks until no write is in progress.
 func (j *Recorder) Wait() { j.writer.Wait() }

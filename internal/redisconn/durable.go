@@ -12,27 +12,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Class is what an acknowledged write survives (guarantees 2.5).
+// DurabilityClass says what an acknowledged write survives (guarantees 2.5).
 type Class string
 
 // The classes.
 const (
-	D0 Class = "D0" // nothing
-	D1 Class = "D1" // a crash of Redis and of its machine: every write is on disk
-	D2 Class = "D2" // the loss of its machine: a replica has every write too
+	D0 Class = "D0" // survives nothing
+	D1 Class = "D1" // survives a crash of Redis and of its machine: every write is on disk
+	D2 Class = "D2" // survives the loss of its machine: a replica has every write too
 )
 
-// The errors of CheckDurability wrap ErrDurabilityUnknown when Redis does not report its settings, and ErrNotDurable when it
-// is less durable than required.
+// CheckDurability returns nil if every node that takes writes is as durable as the class requires. D0 requires the
+// same as D1. An error that wraps ErrNotDurable names the setting to change; one that wraps ErrDurabilityUnknown
+// says what Redis does not report. Other errors say why Redis cannot be asked now (guarantees 0.2).
 var (
-	ErrDurabilityUnknown = errors.New("redis does not tell")
+	ErrDurabilityUnknown = errors.New("redis does not report its settings")
 	ErrNotDurable        = errors.New("redis is not durable enough")
 )
 
-// minVersion is the oldest Redis that replicates the effects of scripts, and not the scripts.
+// minVersion is the oldest supported version of Redis. Earlier versions replicate scripts instead of their
+// effects.
 const minVersion = 7
 
-// setting is a setting that a class needs, and whether a value is sufficient.
+// requiredSetting is a Redis setting that a durability class requires. suffices reports whether a value is good
+// enough.
 type setting struct {
 	name, want string
 	fits       func(string) bool
@@ -87,15 +90,16 @@ func (c *Conn) CheckDurability(ctx context.Context, class Class) error {
 	})
 }
 
-// unanswered returns the error for a question that Redis rejects, or cannot answer because it is away.
+// unknownDurabilityError returns the error for a failed query of Redis. It wraps ErrDurabilityUnknown if Redis
+// rejected the query, and otherwise says that Redis is unavailable.
 func (c *Conn) unanswered(cause error, what string) error {
-	if _, refused := errors.AsType[redis.Error](cause); refused && !redis.IsLoadingError(cause) {
+	if _, rejected := errors.AsType[redis.Error](cause); rejected && !redis.IsLoadingError(cause) {
 		return fmt.Errorf("%w: redis at %s does not say %s: %w", ErrDurabilityUnknown, c.addr, what, cause)
 	}
 	return c.Fault("redis.Durable", cause)
 }
 
-// notDurableError is an error that wraps ErrNotDurable without its text.
+// notDurableError wraps ErrNotDurable and has a message of its own.
 type notDurableError struct{ error }
 
 func (notDurableError) Unwrap() error { return ErrNotDurable }

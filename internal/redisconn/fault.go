@@ -12,27 +12,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// unavailableReplies are the prefixes of replies, after an ERR, with which Redis says that it cannot serve now.
+// unavailableReplies are the prefixes of error replies that mean that Redis cannot serve now.
 var unavailableReplies = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "max number of clients",
 }
 
-// credentialReplies are the prefixes of replies with which Redis says that it does not know the service, or does not permit
-// the command. Redis rejects a long command of an unknown client as a protocol error.
+// credentialReplies are the prefixes of error replies that mean that Redis rejects the credentials or does not
+// permit the command. Redis reports a long command of an unauthenticated client as a protocol error.
 var credentialReplies = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
 
-// hasPrefix reports whether Redis replied an error with one of the prefixes.
+// hasErrorPrefix reports whether err is an error reply of Redis that starts with one of the prefixes.
 func hasPrefix(err error, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// unsentError is the error of a connection that could not be made, so that no command was sent.
+// unsentError is the error of a failed connection attempt, so no command was sent.
 type unsentError struct{ error }
 
 func (u unsentError) Unwrap() error { return u.error }
 
-// notConnected reports whether there was no connection. When Redis rejects the certificate of a client, it sends an alert
-// after the handshake.
+// isUnsent reports whether err means that no command was sent. It includes TLS alerts, because Redis rejects a
+// client certificate only after the handshake.
 func notConnected(err error) bool {
 	if _, ok := errors.AsType[unsentError](err); ok {
 		return true
@@ -41,8 +41,8 @@ func notConnected(err error) bool {
 	return ok && alert.Op == "remote error"
 }
 
-// Fault returns the failure for an error of the client, so that a caller can act on it. The reply of Redis goes only to the
-// log. Errors of the context are kept (guarantees F6, F8).
+// Failure converts an error of the client into a failure that a caller can act on. Redis's reply is only its
+// cause, which goes to the log. Errors of the context are kept (guarantees F6, F8).
 func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", op, err)
@@ -51,7 +51,7 @@ func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, errNotReplicated) {
 		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
 	}
-	if notConnected(err) { // the call may have written on another connection before
+	if notConnected(err) { // but an earlier command of the call may have written
 		return failure.New(failure.SystemNetwork, op, "no connection to the store can be made; try again").Because(cause)
 	}
 	if redis.IsOOMError(err) {
@@ -75,7 +75,7 @@ func (c *Conn) Fault(op string, err error) error {
 			"the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
 	}
 	if _, replied := errors.AsType[redis.Error](err); replied {
-		return failure.New(failure.Unknown, op, "the store refused the operation; the log of the service has the cause").Because(cause)
+		return failure.New(failure.Unknown, op, "the store rejected the operation; the log of the service has the cause").Because(cause)
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return failure.New(failure.SystemTimeout, op,

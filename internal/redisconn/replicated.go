@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaTime is the default of Config.ReplicaTime.
+// defaultReplicaTime is the default value of Config.ReplicaTime.
 const replicaTime = 200 * time.Millisecond
 
-// errNotReplicated is the error of a write that took effect but was confirmed by too few replicas.
+// errNotReplicated reports a write that took effect but that too few replicas confirmed.
 var errNotReplicated = errors.New("too few replicas have the write")
 
-// readCommands are the commands that no replica must confirm.
+// readCommands are the commands that need no confirmation by replicas.
 var readCommands = map[string]bool{
 	"get": true, "getrange": true, "exists": true, "hget": true, "hgetall": true, "hmget": true, "smembers": true,
 	"xrange": true, "xrevrange": true, "zrange": true, "zrevrange": true, "zrangebyscore": true, "zrevrangebyscore": true,
@@ -23,8 +23,8 @@ var readCommands = map[string]bool{
 	"ping": true, "info": true, "config": true, "cluster": true, "wait": true, "hello": true, "auth": true, "select": true, "client": true,
 }
 
-// replicationHook is a hook that lets replicas confirm each write. WAIT counts the replicas that have the last write of its own
-// connection, so it follows the write in the same pipeline.
+// replicationHook makes each write wait until enough replicas confirm it. WAIT counts the replicas that have the
+// last write of its own connection, so WAIT is sent in the same pipeline, after the write.
 type replicationHook struct {
 	node     *redis.Client
 	replicas int
@@ -34,7 +34,7 @@ type replicationHook struct {
 // DialHook implements redis.Hook.
 func (r replicationHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook implements redis.Hook: a single write becomes a pipeline.
+// ProcessHook implements redis.Hook. It sends a single write as a pipeline.
 func (r replicationHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if readCommands[cmd.Name()] || ctx.Value(readOnlyKey{}) != nil {

@@ -13,29 +13,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// permissionScript replies which commands the user may not use on a key. If it may use all, the script removes the key, which never
-// exists: that changes nothing, and fails where nothing can be written.
+// permissionScript returns the commands that the user may not use on a key. If the user may use all of them, the
+// script unlinks the key. The key never exists, so nothing changes, but the script fails on a node that cannot
+// write.
 var permissionScript = redis.NewScript(`
-local refused = {}
+local denied = {}
 for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do -- not every server has it
   local known, may = pcall(redis.acl_check_cmd, command, KEYS[1], KEYS[1], KEYS[1])
-  if not (known and may) then refused[#refused + 1] = command end
+  if not (known and may) then denied[#denied + 1] = command end
 end
-if #refused == 0 then redis.call('UNLINK', KEYS[1]) end
-return refused
+if #denied == 0 then redis.call('UNLINK', KEYS[1]) end
+return denied
 `)
 
-// Needs are the permissions that a service needs in Redis.
+// Permissions lists what a service must be permitted to do in Redis.
 type Needs struct {
-	// Prefix begins its keys. Commands are used on them, besides what a client needs to connect. UNLINK is one of
-	// them.
+	// Prefix is the prefix of the service's keys. Commands are the commands that it uses on them, besides those
+	// for connecting. They must include UNLINK.
 	Prefix   string
 	Commands []string
 }
 
-// CheckServing returns nil when each node that should take writes is reachable, takes them now, and permits the user of the
-// connection what is needed. It writes nothing, and takes one round trip to each node. An error that Redis replies is a
-// *probe.NotServingError, which quotes no secret.
+// CheckServing returns nil if each node that should take writes is reachable, accepts writes now, and grants the
+// user the permissions. It changes no data and needs one round trip to each node. An error reply of Redis becomes
+// a *probe.NotServingError, which contains no secret.
 func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
 	const op = "redis.Serves"
 	ctx = context.WithValue(ctx, readOnlyKey{}, true)
@@ -44,13 +45,13 @@ func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
 		return c.refusal(op, needs, err)
 	}
 	for _, share := range shares {
-		refused, err := permissionScript.Run(ctx, share.Node, []string{share.Key}, toAny(needs.Commands)...).StringSlice()
+		denied, err := permissionScript.Run(ctx, share.Node, []string{share.Key}, toAny(needs.Commands)...).StringSlice()
 		if err != nil {
 			return c.refusal(op, needs, err)
 		}
-		if len(refused) > 0 {
-			slices.Sort(refused)
-			return unpermitted(needs, strings.Join(refused, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
+		if len(denied) > 0 {
+			slices.Sort(denied)
+			return unpermitted(needs, strings.Join(denied, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
 		}
 	}
 	return nil
@@ -67,7 +68,8 @@ func toAny(all []string) []any {
 	return out
 }
 
-// refusal is Fault, with what the readiness probe may say about the reply of Redis.
+// servingError converts an error as Failure does. If Redis replied with an error, the result is a
+// *probe.NotServingError with a reason that the readiness probe may show.
 func (c *Conn) refusal(op string, needs Needs, err error) error {
 	fault := c.Fault(op, err)
 	if _, replied := errors.AsType[redis.Error](err); !replied {

@@ -14,13 +14,13 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// boardReason returns the text of a board for an error.
+// boardReason returns the reason that the board would show for an error.
 func boardReason(t *testing.T, err error) string {
 	t.Helper()
-	refusal, ok := errors.AsType[*probe.NotServingError](err)
+	notServing, ok := errors.AsType[*probe.NotServingError](err)
 	require.True(t, ok, "%v", err)
-	require.NotContains(t, refusal.Reason, "hunter2")
-	return refusal.Reason
+	require.NotContains(t, notServing.Reason, "hunter2")
+	return notServing.Reason
 }
 
 func adminClient(t *testing.T, addr string) *redis.Client {
@@ -70,7 +70,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 
 func TestConn_CheckServingWritesNothing(t *testing.T) {
 	server := redistest.New(t)
-	conn := connect(t, Config{URL: "redis://" + server.Addr, Replicas: 1}) // none of which is asked to confirm
+	conn := connect(t, Config{URL: "redis://" + server.Addr, Replicas: 1}) // the check needs no confirmation by the replica
 	changes := func() string {
 		info, err := conn.InfoMap(t.Context(), "persistence").Result()
 		require.NoError(t, err)
@@ -91,7 +91,8 @@ func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	require.Equal(t, "does not serve: NOREPLICAS", boardReason(t, lonely.CheckServing(t.Context(), Needs{Prefix: "m:"})))
 }
 
-// Each node of a Cluster has its own users.
+// Redis is serving only when every master permits what is needed, because each node of a Cluster has its own
+// users.
 func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	conn := connect(t, Config{URL: redistest.Cluster(t)})
 	needs := Needs{Prefix: "m:", Commands: []string{"hset"}}

@@ -1,5 +1,5 @@
-// Package replay runs a finished step again, to see whether the agent does the same (ADR 0027). Its Journal
-// answers instead of models and tools, and finds the first difference from the recording.
+// Package replay checks whether an agent repeats a finished step in the same way (ADR 0027). Its Journal replaces
+// models and tools by their recorded answers, and finds the first difference from the recording.
 package replay
 
 import (
@@ -16,26 +16,26 @@ import (
 
 var _ stepjournal.Sealed = (*Journal)(nil)
 
-// Journal is the stepjournal.Sealed of a step over its recording. It stores nothing. It is safe for concurrent
-// use.
+// Journal is a stepjournal.SealedJournal that answers from the recording of a step. It stores nothing. It is safe
+// for concurrent use.
 type Journal struct {
 	recorded map[int]map[execution.Phase]execution.Entry
-	failed   bool // the step failed then, and the recording ends where it did
+	failed   bool // whether the recorded step failed; the recording ends there
 
 	mu              sync.Mutex
-	used            map[int]bool // calls that were made again
+	used            map[int]bool // numbers of the calls that the replay repeated
 	firstDifference *Difference
 	changedRequests []ChangedRequest
-	reachedEnd      bool // the step came to the end of what was recorded before it failed
+	reachedEnd      bool // whether the replay reached the point where the recorded step failed
 }
 
 // ChangedRequest is a model call whose request differs from the recorded one.
 type ChangedRequest struct {
 	Number int
-	Parts  []string // instructions, messages, tools
+	Parts  []string // differing parts: instructions, messages, tools
 }
 
-// New returns the journal of a step with the given result, over the entries of its recording.
+// New returns a journal that answers from the entries of a recording. was is the recorded result of the step.
 func New(entries []execution.Entry, was execution.Result) *Journal {
 	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, failed: was.Failure != nil, used: map[int]bool{}}
 	for _, e := range entries {
@@ -53,7 +53,7 @@ func (j *Journal) Replay(number int, phase execution.Phase) (execution.Entry, bo
 	return e, ok
 }
 
-// Record implements execution.Journal. A repeated call must end as it did in the recording.
+// Record implements execution.Journal. The outcome of a repeated call must equal the recorded one.
 func (j *Journal) Record(e execution.Entry) {
 	if e.Phase != execution.Done {
 		return
@@ -71,10 +71,10 @@ func (j *Journal) Record(e execution.Entry) {
 	j.used[e.Number] = true
 }
 
-// Sync implements execution.Journal. There is nothing to store.
+// Sync implements execution.Journal. It does nothing, because nothing is stored.
 func (j *Journal) Sync(context.Context) error { return nil }
 
-// Stray implements stepjournal.Sealed.
+// AddUnexpectedCall implements stepjournal.SealedJournal.
 func (j *Journal) Stray(now execution.Entry) error {
 	was, ok := j.recorded[now.Number][execution.Done]
 	if !ok {
@@ -84,14 +84,14 @@ func (j *Journal) Stray(now execution.Entry) error {
 	defer j.mu.Unlock()
 	if !ok && j.failed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
 		j.reachedEnd = true
-		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, for the step failed")
+		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, because the step failed")
 	}
 	d := callDifference(was, ok, now)
 	j.note(d)
 	return failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
-// Asked implements stepjournal.Sealed.
+// AddRepeatedCall implements stepjournal.SealedJournal.
 func (j *Journal) Asked(number int, digest string) {
 	was, ok := j.recorded[number][execution.Done]
 	if !ok {
@@ -108,21 +108,22 @@ func (j *Journal) Asked(number int, digest string) {
 	}
 }
 
-// Note notes a difference that belongs to no call. Only the first one counts.
+// AddDifference adds a difference that does not belong to a call. The journal keeps only the first difference.
 func (j *Journal) Note(d Difference) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.note(d)
 }
 
-// note does what Note does. Callers hold the lock.
+// addDifference is AddDifference for callers that hold the lock.
 func (j *Journal) note(d Difference) {
 	if j.firstDifference == nil {
 		j.firstDifference = &d
 	}
 }
 
-// unusedCalls returns the recorded calls that were not made again, in order. Callers hold the lock.
+// unusedCalls returns the numbers of the recorded calls that the replay did not repeat, in order. The caller holds
+// the lock.
 func (j *Journal) unusedCalls() []int {
 	var left []int
 	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
@@ -133,7 +134,7 @@ func (j *Journal) unusedCalls() []int {
 	return left
 }
 
-// Calls returns how many calls of models and of tools were made again.
+// CallCounts returns how many recorded calls of models and of tools the replay has repeated.
 func (j *Journal) Calls() (models, tools int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -149,7 +150,7 @@ func (j *Journal) Calls() (models, tools int) {
 	return models, tools
 }
 
-// ChangedRequests returns the model calls whose requests differ, by number.
+// ChangedRequests returns the model calls whose requests differ from the recorded ones, ordered by number.
 func (j *Journal) ChangedRequests() []ChangedRequest {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// recordLetter returns the recording of a step that asked a model, sent a letter, and asked again.
+// mailRecording returns the recording of a step that called a model, sent a letter with a tool, and called the
+// model again.
 func recordLetter() []execution.Entry {
 	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: stepjournal.CallDigest("send", `{"to":"bob"}`)}
 	done := tool
@@ -23,7 +24,7 @@ func recordLetter() []execution.Entry {
 	}
 }
 
-// repeatCalls makes the calls of the numbers.
+// repeatCalls repeats the recorded calls with these numbers.
 func (j *Journal) repeatCalls(numbers ...int) *Journal {
 	for _, n := range numbers {
 		e, _ := j.Replay(n, execution.Done)
@@ -55,7 +56,7 @@ func TestJournal_KeepsTheFirstDifference(t *testing.T) {
 	require.Equal(t, &Difference{Kind: OtherCall, Number: 2, Recorded: `send {"to":"bob"}`, Now: "a model call"}, d)
 }
 
-// A call that was running when its worker was lost has an unknown outcome.
+// The outcome of a call that was running when its worker was lost is unknown, and the replay returns it as such.
 func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	was := execution.Result{Text: "Done."}
 	j := New(recordLetter()[:2], was).repeatCalls(1)
@@ -63,7 +64,7 @@ func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	require.Nil(t, j.Compare(was, was, nil))
 }
 
-// The recording of a failed step ends where the step failed.
+// The replay of a failed step ends without a difference where the recorded step failed.
 func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	end := func(numbers ...int) *Difference {
@@ -71,13 +72,13 @@ func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 		return j.Compare(was, execution.Result{}, j.Stray(execution.Entry{Number: 3}))
 	}
 	require.Nil(t, end(1, 2))
-	require.Equal(t, ExtraCall, end(1).Kind, "it did not come as far")
+	require.Equal(t, ExtraCall, end(1).Kind, "the replay did not reach the failure")
 
 	answers := New(recordLetter()[:3], was).repeatCalls(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
 	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
 }
 
-// A planning function makes no calls, so its tasks are only in its result.
+// The replay compares a planner's tasks in the result, because a planner makes no calls.
 func TestJournal_FindsOtherTasks(t *testing.T) {
 	planning := func(tasks ...execution.PlannedTask) execution.Result {
 		return execution.Result{Text: "So.", Tasks: tasks}

@@ -20,7 +20,7 @@ func policy(t *testing.T, name string) Policy {
 	return p
 }
 
-// countTries runs an operation that always fails. It returns when each try began.
+// countTries runs an operation that always fails under the policy. It returns the start time of each try.
 func countTries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
 	t.Helper()
 	start := time.Now()

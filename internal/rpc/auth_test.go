@@ -12,8 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// An error about credentials quotes none, also not one that was given as its name.
-//
+// An error about credentials never contains one, even if a secret was sent as the name of a credential.
 // Req: LP-18
 func TestValidate_QuotesNoCredential(t *testing.T) {
 	const canary = "CANARY"

@@ -20,7 +20,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newTestServer returns a server that only orchestrators may call, and a client with the given identity.
+// newTestServer starts a server with one identity and returns clients that connect with another.
 func newTestServer(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	self, other := as(t.TempDir())
@@ -39,7 +39,7 @@ func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
 }
 
-// dialServer starts a server and connects to it.
+// dialServer starts a server and returns a connection to it.
 func dialServer(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
 	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
@@ -65,11 +65,11 @@ func TestPermission_RejectsOtherRoles(t *testing.T) {
 	sessions, health := newTestServer(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
 		return openServer(t, dir, identity.Memory, ""), openServer(t, dir, identity.Worker, "a")
 	})
-	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // the invalid request is not validated
 	err = grpcfailure.FromStatus("test", err)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 	require.ErrorContains(t, err, "worker a may not call /troupe.v1.SessionService/GetSession, which is for client and admin alone")
-	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call refused").All()[0].ContextMap()["caller"])
+	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call rejected").All()[0].ContextMap()["caller"])
 	_, err = health.Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err, "that is for everyone of the mesh")
 }
@@ -82,7 +82,7 @@ func TestPermission_AllowsTheRole(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The log names clients that authenticate by a token, too.
+// The log names the client of a call, including clients that authenticate with a token.
 func TestEdge_NamesTheClient(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	client, _ := newServerWith(t, telemetry.For(zap.New(core)), Config{Authenticate: trustClaimedIdentity}, &sessions{get: getAnswer}, nil)
@@ -92,18 +92,19 @@ func TestEdge_NamesTheClient(t *testing.T) {
 	require.Error(t, err)
 	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.Error(t, err)
-	for n, message := range []string{"call", "call refused"} {
+	for n, message := range []string{"call", "call rejected"} {
 		said := logs.FilterMessage(message).All()[0].ContextMap()
 		require.Equal(t, "client shop", said["caller"], n)
 		require.Equal(t, "t", said["tenant"], n)
 	}
-	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "the caller is unknown")
+	require.NotContains(t, logs.FilterMessage("call rejected").All()[1].ContextMap(), "caller", "the caller is unknown")
 }
 
-// A long-lived connection is replaced regularly, so its certificate is verified again. No call fails by it.
+// The server closes a connection after some time, so that the client's certificate is verified again. No call
+// fails because of it.
 func TestServer_ReplacesOldConnections(t *testing.T) {
 	dir := t.TempDir()
-	seen := map[string]bool{} // connections
+	seen := map[string]bool{} // addresses of connections
 	sessions, _ := connectAs(t, telemetry.Discard(), openServer(t, dir, identity.Admin, "ann"), Config{
 		Identity: openServer(t, dir, identity.Memory, ""), age: 50 * time.Millisecond,
 	}, func(ctx context.Context) {
@@ -116,7 +117,7 @@ func TestServer_ReplacesOldConnections(t *testing.T) {
 	}
 }
 
-// BenchmarkCall measures a small call, in plain text and under mutual TLS.
+// BenchmarkCall measures a small call in plain text and over mutual TLS.
 func BenchmarkCall(b *testing.B) {
 	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
 		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },
@@ -135,7 +136,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// A method that no server has, or without a row in the table, is rejected like one for other callers (S2).
+// A method that does not exist, or is missing from the permission table, is rejected like a method that the caller
+// may not call (S2).
 func TestPermission_RejectsMethodsWithoutARow(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, "")})

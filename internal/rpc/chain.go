@@ -17,15 +17,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// A link is one interceptor in both shapes. They are declared together so that the unary and the streaming chain do not differ.
+// interceptor is a server interceptor for unary and for streaming calls. Both functions are declared together so
+// that the two chains cannot differ.
 type interceptor struct {
 	name   string
 	unary  grpc.UnaryServerInterceptor
 	stream grpc.StreamServerInterceptor
 }
 
-// newChain returns the interceptors of every server, outermost first. Calling draining ends the streams that never end by
-// themselves.
+// newChain returns the interceptors of every server, outermost first. Calling draining ends the health watches,
+// which would otherwise never end.
 func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining context.CancelFunc, err error) {
 	validator, err := protovalidate.New()
 	if err != nil {
@@ -36,8 +37,8 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining
 		return nil, nil, err
 	}
 	ctx, draining := context.WithCancel(context.Background())
-	// The caller is authenticated before anything else of the call is read. Rates are checked before permissions, because
-	// denials that are not limited could fill the audit log.
+	// Authentication comes before anything that reads the request. Rate limits come before permissions, because
+	// rejected calls could otherwise fill the audit log.
 	return []interceptor{
 		edgeInterceptor(t, cfg.Usual), panicInterceptor(), healthWatchInterceptor(ctx),
 		suspectInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
@@ -54,8 +55,8 @@ func serverOptions(chain []interceptor) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...)}
 }
 
-// edgeInterceptor handles the errors that leave the process: it logs the call with the whole cause, once, and sends what
-// the caller may know.
+// edgeInterceptor is the outermost interceptor. It logs each call once, with the whole cause of an error, and
+// converts the error to the part that the caller may see.
 func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error) bool) interceptor {
 	log := t.Log
 	finish := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
@@ -74,9 +75,9 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 		case failure.ModeOf(err) == failure.Unknown:
 			log.Error("call failed", append(fields, zap.Error(err))...)
 		case usual != nil && usual(method, err):
-			log.Debug("call refused", append(fields, zap.Error(err))...)
+			log.Debug("call rejected", append(fields, zap.Error(err))...)
 		default:
-			log.Info("call refused", append(fields, zap.Error(err))...)
+			log.Info("call rejected", append(fields, zap.Error(err))...)
 		}
 		t.Panics.Note(ctx, err)
 		return grpcfailure.ToStatus(err)
@@ -88,7 +89,7 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 			ctx, who := withCaller(ctx)
 			resp, err := next(ctx, req)
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
-				return resp, grpcfailure.ToStatus(err) // asked every few seconds, so it is not logged
+				return resp, grpcfailure.ToStatus(err) // not logged, because health checks come every few seconds
 			}
 			return resp, finish(ctx, who, info.FullMethod, start, err)
 		},
@@ -100,22 +101,22 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 	}
 }
 
-// panicInterceptor turns a panic of a handler into an error that discloses nothing to the caller.
+// panicInterceptor converts a panic of a handler to an error that tells the caller nothing about it.
 func panicInterceptor() interceptor {
 	option := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
 		return panics.NewError("call", p)
 	})
 	return interceptor{
-		name:   "recovered",
+		name:   "panic",
 		unary:  recovery.UnaryServerInterceptor(option),
 		stream: recovery.StreamServerInterceptor(option),
 	}
 }
 
-// healthWatchInterceptor cancels health watches when the server drains: they would hold up every stop.
+// healthWatchInterceptor cancels health watches when the server drains, because they would delay every stop.
 func healthWatchInterceptor(draining context.Context) interceptor {
 	return interceptor{
-		name: "endless",
+		name: "health watch",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(ctx, req)
 		},
@@ -133,7 +134,7 @@ func healthWatchInterceptor(draining context.Context) interceptor {
 
 type boundStream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // grpc keeps a stream's context in the stream; this replaces it
+	ctx context.Context //nolint:containedctx // a stream returns its context, and this type replaces it
 }
 
 func (s *boundStream) Context() context.Context { return s.ctx }

@@ -16,9 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// The published limits (guarantees S9, docs/operate.md) with the constant that holds each. That they are
-// enforced is tested elsewhere: limits of the server here and in test/attack, rules of the .proto by the link
-// "validated", limits of sessions by memorytest.
+// The published limits (guarantees S9, docs/operate.md) equal the constants in the code. Other tests check that
+// the limits are enforced: for servers here and in test/attack, for the .proto by the tests of the validation
+// interceptor, and for sessions in memorytest.
 func TestLimits_MatchTheDocumentation(t *testing.T) {
 	const kib, mib = 1 << 10, 1 << 20
 	for _, row := range []struct {

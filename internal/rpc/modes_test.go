@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// For every failure a client gets a code and our message but no cause; the log has the cause.
+// For every failure mode the client gets a code and a message but no cause, and the log contains the cause.
 func TestServer_HidesCausesOfFailures(t *testing.T) {
 	const secret = "dial 10.0.0.7: password=hunter2"
 	wrong := map[string]error{

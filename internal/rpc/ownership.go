@@ -14,11 +14,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ownershipInterceptor names the actor of a rejected write to state of another owner. The actor is the proven caller, not
-// what the request says (contract SO-12).
+// ownershipInterceptor records rejected writes to state of another owner. The recorded actor is the authenticated
+// caller, not what the request says (contract SO-12).
 func ownershipInterceptor(violations *telemetry.Violations) interceptor {
 	return interceptor{
-		name: "owned",
+		name: "ownership",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			resp, err := next(ctx, req)
 			return resp, withProvenActor(ctx, violations, identity.PrincipalOf(ctx), err)
@@ -29,7 +29,8 @@ func ownershipInterceptor(violations *telemetry.Violations) interceptor {
 	}
 }
 
-// withProvenActor returns the error of a handler. It adds the actor to an ownership violation, and records it.
+// recordHandlerViolation returns the error of a handler. If the error is an ownership violation, it sets the actor
+// to the caller and records the violation.
 func withProvenActor(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Mode != failure.StateViolation || e.Facts[failure.FactKey] == "" {
@@ -40,8 +41,8 @@ func withProvenActor(ctx context.Context, violations *telemetry.Violations, call
 	return violation
 }
 
-// violationOfWrite returns the error for a method that the table does not allow. If the method writes state, the error is
-// also an ownership violation.
+// recordDeniedWrite returns the error for a method that the caller may not call. If the method writes state, it
+// also records an ownership violation.
 func violationOfWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	key, owner, writes := authz.Writes(method)
 	e, ok := errors.AsType[*failure.Error](err)
@@ -53,8 +54,8 @@ func violationOfWrite(ctx context.Context, violations *telemetry.Violations, cal
 	return e
 }
 
-// outOfScope returns the error for a request whose object the caller may not touch. If the method writes, the
-// request is also an ownership violation, even where the caller only learns that the object was not found (S5).
+// recordOutOfScope returns the error for a request whose object the caller may not access. If the method writes,
+// it also records an ownership violation, even if the caller is only told that the object was not found (S5).
 func outOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	if failure.Is(err, failure.PolicySecurity) {
 		return violationOfWrite(ctx, violations, caller, method, err)

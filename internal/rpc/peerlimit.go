@@ -10,18 +10,18 @@ import (
 	"github.com/troupe-dev/troupe/internal/rate"
 )
 
-// MaxPeerConnections is the default limit of connections from one address to a port for clients (guarantees S9). One
-// connection carries up to 256 calls at once.
+// MaxPeerConnections is the default limit of connections from one address to a port for clients (guarantees S9).
+// One connection carries up to 256 concurrent calls.
 const MaxPeerConnections = 32
 
-// MaxInnerPeerConnections is the same limit for a port inside the mesh. A process has one connection to each other
-// process, and two while it reconnects. Many processes may share an address: on one machine, or behind a NAT or a
-// sidecar. The limit allows 500 of them. It still keeps a client without a certificate from taking all descriptors of the
-// process, because a handshake may take 5 s.
+// MaxInternalPeerConnections is the same limit for a port inside the mesh. A process has one connection to each
+// other process, and two while it reconnects. Many processes may share an address: on one machine, or behind a NAT
+// or a sidecar. The limit allows 500 of them. It still keeps a client without a certificate from using up the file
+// descriptors, because each handshake may take 5 s.
 const MaxInnerPeerConnections = 1024
 
-// peerLimiter is a listener that closes excess connections of an address before it reads anything from them. An IPv6 /64
-// counts as one address, because one machine has all of it.
+// peerLimiter is a listener that limits the connections of each address. It closes excess connections before
+// reading from them. An IPv6 /64 counts as one address, because one machine usually owns all of it.
 type peerLimiter struct {
 	net.Listener
 	limit int
@@ -35,7 +35,7 @@ func newPeerLimiter(lis net.Listener, limit int, log *zap.Logger) *peerLimiter {
 	return &peerLimiter{Listener: lis, limit: limit, log: log, open: map[netip.Prefix]int{}}
 }
 
-// Accept returns the next connection within the limit of its peer.
+// Accept returns the next connection that is within the limit of its address.
 func (l *peerLimiter) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -49,7 +49,7 @@ func (l *peerLimiter) Accept() (net.Conn, error) {
 		if l.take(peer) {
 			return &peerConn{Conn: conn, closed: sync.OnceFunc(func() { l.release(peer) })}, nil
 		}
-		l.log.Debug("connection refused: its address has as many as it may", zap.Stringer("peer", peer), zap.Int("limit", l.limit))
+		l.log.Debug("connection closed: its address has reached the limit", zap.Stringer("peer", peer), zap.Int("limit", l.limit))
 		_ = conn.Close() // the client sees a closed connection
 	}
 }
@@ -72,7 +72,7 @@ func (l *peerLimiter) release(peer netip.Prefix) {
 	}
 }
 
-// peerConn is a connection that counts until it is closed.
+// peerConn is a connection that counts against the limit of its address until it is closed.
 type peerConn struct {
 	net.Conn
 	closed func()

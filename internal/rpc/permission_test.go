@@ -18,15 +18,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// invokeMethod calls a method by its name, with metadata.
+// invokeMethod calls a method by its full name, with the given metadata.
 func invokeMethod(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
 	t.Helper()
 	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// Rejected calls count like allowed ones, so that a caller can fill neither log nor counter (guarantees S10,
-// S19).
+// Rejected calls count against the rate limit like allowed ones, so that a caller can flood neither the log nor
+// the counter (guarantees S10, S19).
 func TestPermission_CountsRejectedCalls(t *testing.T) {
 	const limit = 3
 	tel, entries := telemetryWithAudit(t)
@@ -59,7 +59,7 @@ func TestPermission_CountsRejectedCalls(t *testing.T) {
 	require.Equal(t, 4*limit, denied)
 }
 
-// A barred caller's calls are rejected, but that is no ownership violation.
+// A call of a barred caller is rejected, but it is not an ownership violation.
 func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := telemetryWithAudit(t)
@@ -73,7 +73,7 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
 	require.Empty(t, violationCounts(t, reader))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violationCounts(t, reader), "that is one, barred or not")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violationCounts(t, reader), "this is a violation, whether the caller is barred or not")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++
@@ -81,7 +81,8 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	require.Equal(t, map[audit.Kind]int{audit.Denied: 2, audit.Violation: 1}, kinds)
 }
 
-// A rejection by the scope records the object and the address (guarantees S19).
+// When the scope check rejects a request, the audit log records its object and the caller's address (guarantees
+// S19).
 func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir := t.TempDir()
@@ -103,7 +104,7 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 	}, all[0])
 }
 
-// An invalid tenant name does not fall back to the default tenant.
+// An invalid tenant name is rejected and not replaced by the default tenant.
 func TestCertified_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
@@ -120,7 +121,7 @@ func TestCertified_RejectsInvalidTenants(t *testing.T) {
 		return grpcfailure.FromStatus("test", err)
 	}
 	for want, said := range map[string][]string{"default": nil, "acme": {tenantKey, "acme"}} {
-		require.True(t, failure.Is(get(said...), failure.AgentContract), "it comes to the handler")
+		require.True(t, failure.Is(get(said...), failure.AgentContract), "the call reaches the handler")
 		require.Equal(t, want, tenant)
 	}
 	tenant = ""

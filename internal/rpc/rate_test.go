@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newRateServer starts a server with the configuration, and returns a client and its address.
+// startServerWithConfig starts a server and returns a client and the server's address.
 func newRateServer(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	return newServerWith(t, telemetry.Discard(), cfg, s, board)
@@ -52,7 +52,7 @@ func getAnswer(context.Context) (*troupev1.GetSessionResponse, error) {
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-// trustClaimedIdentity returns the identity that a caller claims.
+// trustClaimedIdentity is an Authenticator that accepts the name in the call's metadata without proof.
 func trustClaimedIdentity(ctx context.Context) (identity.Principal, error) {
 	if names := metadata.ValueFromIncomingContext(ctx, "name"); len(names) == 1 {
 		return identity.Principal{Role: identity.Client, Tenant: "t", Name: names[0]}, nil
@@ -93,7 +93,7 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
 }
 
-// After many failures an address is rejected before its credentials are checked.
+// After too many failed authentications, calls from the address are rejected before their credentials are checked.
 func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	asked := 0
 	client, _ := newRateServer(t, Config{
@@ -103,7 +103,7 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	req := &troupev1.GetSessionRequest{SessionId: "s"}
 	for range 10 {
 		_, err := client.GetSession(withIdentity(t, "a"), req)
-		require.NoError(t, err, "calls that are proven do not count")
+		require.NoError(t, err, "authenticated calls do not count")
 	}
 	for n := range 5 {
 		_, err := client.GetSession(t.Context(), req)
@@ -118,7 +118,7 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	require.Equal(t, 13, asked)
 }
 
-// A call of an address counts before any work for it.
+// A call from an address is counted before any work is done for it.
 func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 	client, _ := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
@@ -129,16 +129,16 @@ func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 	}
 }
 
-// An address has at most its limit of connections; closing one makes room.
+// An address cannot have more connections than its limit. Closing one allows a new one.
 func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	client, addr := newRateServer(t, Config{PeerConnections: 3}, &sessions{get: getAnswer}, nil)
-	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // the first one
+	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // opens the first connection
 	require.NoError(t, err)
 	open := func() (net.Conn, bool) {
 		conn, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
-		n, _ := conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
+		n, _ := conn.Read(make([]byte, 1)) // an HTTP/2 server sends the first bytes
 		return conn, n == 1
 	}
 	var conns []net.Conn
@@ -148,7 +148,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
-	require.NoError(t, err, "who is connected stays")
+	require.NoError(t, err, "existing connections stay open")
 	for _, conn := range conns {
 		require.NoError(t, conn.Close())
 	}
@@ -159,7 +159,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// After five panics the process is not ready, but still answers calls.
+// After five panics in a minute the process is not ready, but it still answers calls.
 func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
 	client, _ := newRateServer(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
@@ -167,7 +167,7 @@ func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 		if n < 5 {
 			require.NoError(t, board.Ready(), strconv.Itoa(n))
 		} else {
-			require.EqualError(t, board.Ready(), "panics: 5 within a minute; the log has them")
+			require.EqualError(t, board.Ready(), "panics: 5 panics within a minute; see the log")
 		}
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.NotContains(t, err.Error(), "secret")

@@ -10,8 +10,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/rate"
 )
 
-// resetCredentials are credentials whose connections end when their address resets too many streams. The gRPC library serves a
-// stream that is reset at once like any other, and does not report it (guarantees S20).
+// resetLimitingCredentials wrap each connection so that it is closed when its address resets too many streams. The
+// gRPC library serves a stream that is reset at once like any other, and does not report the reset (guarantees
+// S20).
 type resetCredentials struct {
 	credentials.TransportCredentials
 	rates *rate.Limiter
@@ -31,17 +32,18 @@ func (f resetCredentials) Clone() credentials.TransportCredentials {
 	return resetCredentials{f.TransportCredentials.Clone(), f.rates}
 }
 
-// resetConn is a connection that counts the RST_STREAM frames it reads. One goroutine reads it.
+// resetCountingConn is a connection that counts the RST_STREAM frames that it reads. Only one goroutine may read
+// it.
 type resetConn struct {
 	net.Conn
 	rates *rate.Limiter
 
-	skip int // bytes until the next frame begins
+	skip int // number of bytes until the next frame begins
 	head [frameHead]byte
-	have int // bytes of head
+	have int // number of bytes read into the header
 }
 
-const frameHead = 9 // bytes: three of length, type, flags, four of stream
+const frameHead = 9 // 3 bytes of length, 1 of type, 1 of flags, 4 of the stream id
 
 var errResets = errors.New("rpc: the address has reset too many streams")
 

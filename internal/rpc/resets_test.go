@@ -14,8 +14,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// An address that resets too many streams loses its connection, and the next one with the first reset on it.
-// Other addresses are unaffected.
+// The server closes the connection of an address that resets too many streams. A new connection of that address is
+// closed at its first reset. Other addresses are not affected.
 func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
 	client, addr := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: getAnswer}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
@@ -24,7 +24,7 @@ func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Frames are recognized however the reads of a connection split them.
+// Resets are counted no matter how the frames are split over reads.
 func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
@@ -47,7 +47,7 @@ func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// textConn is a connection that only delivers a text.
+// fakeConn is a connection from which only a given text can be read.
 type textConn struct {
 	net.Conn
 	text []byte
@@ -61,8 +61,8 @@ func (s *textConn) Read(p []byte) (int, error) {
 
 func (s *textConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
-// resetUntilClosed opens streams and resets them, and returns how many were answered or taken back
-// before the server closed the connection.
+// resetUntilClosed opens streams and resets each at once. It returns how many it could reset before the server
+// closed the connection.
 func resetUntilClosed(t *testing.T, addr string, most int) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -89,7 +89,8 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 	return most
 }
 
-// answersSettings reports whether the server answers a settings frame; it would count pings as a flood.
+// acknowledgesSettings reports whether the server still answers. It sends a settings frame, because the server
+// would treat many pings as a flood.
 func answersSettings(f *http2.Framer) bool {
 	if f.WriteSettings() != nil {
 		return false

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sessions is a service whose behaviour a test chooses.
+// fakeSessions is a SessionService whose behavior the test chooses.
 type sessions struct {
 	troupev1.UnimplementedSessionServiceServer
 	get func(context.Context) (*troupev1.GetSessionResponse, error)
@@ -124,7 +124,7 @@ func TestServer_StopsInBoundedTime(t *testing.T) {
 	entered, released := make(chan struct{}), make(chan struct{})
 	b := startTestServer(t, 50*time.Millisecond, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		close(entered)
-		<-ctx.Done() // ends with the forced stop only
+		<-ctx.Done() // only the forced stop ends this context
 		close(released)
 		return nil, ctx.Err()
 	})
@@ -179,7 +179,7 @@ func TestServing_ChecksTheNamedService(t *testing.T) {
 	require.EqualError(t, ours(t.Context()), "is not ready: NOT_SERVING")
 	b.server.SetServing(true)
 	require.NoError(t, ours(t.Context()))
-	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another serves there")
+	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another service serves at this address")
 }
 
 func TestChain_LinksHaveBothShapes(t *testing.T) {

@@ -8,20 +8,21 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// runKey is the metadata of a call that is made for a run.
+// runMetadataKey is the metadata key that carries the run of a call.
 const runKey = "troupe-root-trace"
 
 var traceIDs = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 type runValue struct{}
 
-// InRun returns a context whose calls over connections of Dial name their run. The servers log the run with each call,
-// so that one id finds the log lines of all processes (contract OC-10). Other connections do not send it.
+// WithRun returns a context whose calls carry the run as metadata, if they use a connection of Dial. Servers log
+// the run with each call, so that one id finds the log lines of all processes (contract OC-10). Other connections
+// do not send it.
 func InRun(ctx context.Context, rootTraceID string) context.Context {
 	return context.WithValue(ctx, runValue{}, rootTraceID)
 }
 
-// RunOf returns the run that the caller of an incoming call names (empty when it names none).
+// RunFromContext returns the run in the metadata of an incoming call (empty if there is none).
 func RunOf(ctx context.Context) string {
 	if ids := metadata.ValueFromIncomingContext(ctx, runKey); len(ids) > 0 && traceIDs.MatchString(ids[0]) {
 		return ids[0]
@@ -29,7 +30,7 @@ func RunOf(ctx context.Context) string {
 	return ""
 }
 
-// withRunMetadata adds the run and the tenant of a context to the metadata of its calls.
+// withCallMetadata adds the run and the tenant of ctx to the metadata of outgoing calls.
 func withRunMetadata(ctx context.Context) context.Context {
 	if id, _ := ctx.Value(runValue{}).(string); id != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, runKey, id)

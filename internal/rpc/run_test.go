@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A call in a run names the run, and its server logs it. An invalid id is not logged.
+// A call carries its run, and the server logs it. An invalid id is not logged.
 func TestInRun_CallsNameTheirRun(t *testing.T) {
 	var seen []string
 	b := startTestServer(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {

@@ -10,11 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Scope checks whether the principal of a context may touch what a request names. If so, the handler runs with the
-// returned context. Method is /package.Service/Method. The error goes to the caller.
+// ScopeChecker checks whether the caller may access the object that a request names. If so, the handler runs with
+// the returned context. method is /package.Service/Method. The error is sent to the caller.
 type Scope func(ctx context.Context, method string, req any) (context.Context, error)
 
-// scopeInterceptor rejects requests whose object the caller may not touch (guarantees S5).
+// scopeInterceptor rejects requests for an object that the caller may not access (guarantees S5).
 func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violations) interceptor {
 	look := func(ctx context.Context, method string, req any) (context.Context, error) {
 		if scope == nil {
@@ -29,7 +29,7 @@ func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violati
 		return scoped, err
 	}
 	return interceptor{
-		name: "scoped",
+		name: "scope",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, err := look(ctx, info.FullMethod, req)
 			if err != nil {
@@ -45,10 +45,10 @@ func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violati
 	}
 }
 
-// scopedStream checks the first message of a stream. Later messages do not name what the call touches.
+// scopedStream checks only the first message of a stream, because later messages do not name an object.
 type scopedStream struct {
 	boundStream
-	look func(ctx context.Context, req any) (context.Context, error) // nil once it did
+	look func(ctx context.Context, req any) (context.Context, error) // checks the first message (nil after that)
 }
 
 func (s *scopedStream) RecvMsg(m any) error {

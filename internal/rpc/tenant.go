@@ -9,19 +9,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// tenantKey is the metadata of a call that is made for a tenant.
+// tenantMetadataKey is the metadata key that carries the tenant of a call.
 const tenantKey = "troupe-tenant"
 
 type tenantValue struct{}
 
-// ForTenant returns a context whose calls over connections of Dial name their tenant. Servers inside the mesh believe the
-// orchestrator. Workers prove their tenant.
+// WithTenant returns a context whose calls carry the tenant as metadata, if they use a connection of Dial. Servers
+// inside the mesh trust the tenant from an orchestrator. A worker must prove its tenant.
 func ForTenant(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, tenantValue{}, tenant)
 }
 
-// tenantOf returns the tenant that the caller names, or the default one. An invalid name is rejected, because the call
-// would otherwise run for a tenant that the caller does not mean.
+// tenantFromContext returns the tenant in the metadata of an incoming call, or the default tenant. It rejects an
+// invalid name, because the call would otherwise run for a tenant that the caller did not choose.
 func tenantOf(ctx context.Context) (string, error) {
 	said := metadata.ValueFromIncomingContext(ctx, tenantKey)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// prose is text of a person or a model. In YAML it is a literal block if it can be read back unchanged, and
-// quoted otherwise.
+// yamlText is a text of a person or a model. In YAML it is a literal block if that can be read back unchanged, and
+// a quoted string otherwise.
 type prose string
 
 // MarshalYAML implements yaml.Marshaler.
@@ -25,8 +25,8 @@ func (p prose) MarshalYAML() (any, error) {
 	return n, nil
 }
 
-// fitsBlock reports whether the text can be a literal block: no line has white space at its ends, except
-// indentation, and nothing needs an escape.
+// fitsBlock reports whether the text can be written as a literal block. No line may have white space at its ends,
+// except indentation, and no character may need an escape.
 func (p prose) fitsBlock() bool {
 	for line := range strings.SplitSeq(string(p), "\n") {
 		if line != strings.TrimRight(line, " ") || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -36,12 +36,12 @@ func (p prose) fitsBlock() bool {
 	return !strings.HasPrefix(string(p), " ") && !strings.HasPrefix(string(p), "\n") && !strings.HasSuffix(string(p), "\n")
 }
 
-// toValidUTF8 replaces invalid UTF-8, which YAML cannot hold.
+// toValidUTF8 replaces invalid UTF-8, which YAML cannot represent.
 func toValidUTF8(text string) string {
 	return strings.ToValidUTF8(text, string(unicode.ReplacementChar))
 }
 
-// emptyNode returns a field that a person has not filled in yet.
+// nullNode returns a null value, which a person may fill in later.
 func emptyNode() yaml.Node {
 	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
 }
@@ -50,7 +50,8 @@ func isFilled(n yaml.Node) bool {
 	return n.Kind != yaml.ScalarNode || n.Value != "" && n.Tag != "!!null"
 }
 
-// sessionLog is the content of a session log file (CO-55, CO-58).
+// sessionLog is the content of a session log file: the turns of a session and their outcomes in each run (CO-55,
+// CO-58).
 type sessionLog struct {
 	Name     string               `yaml:"name"`
 	Agent    prose                `yaml:"agent"`
@@ -65,7 +66,8 @@ type sessionLog struct {
 	Own      map[string]yaml.Node `yaml:",inline"` // fields that a person added
 }
 
-// entry is a turn: its outcome in the latest run that reached it, and in the runs before.
+// turnEntry is a turn of a session log. It holds the turn's outcome in the latest run that reached it, and in
+// earlier runs.
 type entry struct {
 	Turn     int       `yaml:"turn"`
 	Input    prose     `yaml:"input"`
@@ -75,7 +77,7 @@ type entry struct {
 	Own      map[string]yaml.Node `yaml:",inline"`
 }
 
-// outcome is the outcome of a turn in one run.
+// turnOutcome is the outcome of a turn in one run.
 type outcome struct {
 	Run         int       `yaml:"run"`
 	Model       prose     `yaml:"model,omitempty"`
@@ -87,7 +89,8 @@ type outcome struct {
 	Meta        string    `yaml:"meta"`       // a measure as JSON
 }
 
-// setOutcome stores the outcome of a run: as the latest one unless a later run has reached the turn.
+// setOutcome stores the outcome of a run. It becomes the latest outcome unless a later run has already reached the
+// turn.
 func (e *entry) setOutcome(o outcome) {
 	switch {
 	case o.Run == e.Run:
@@ -110,7 +113,7 @@ func (e *entry) setOutcome(o outcome) {
 	e.History = e.History[:min(len(e.History), MaxRuns-1)]
 }
 
-// isEdited reports whether a person filled in a field.
+// isEdited reports whether a person has filled in or added a field.
 func (e *entry) isEdited() bool {
 	return isFilled(e.Expected) || isFilled(e.Evaluation) || len(e.Own) > 0 ||
 		slices.ContainsFunc(e.History, func(o outcome) bool { return isFilled(o.Evaluation) })

@@ -20,13 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Only the user of the process may read the files.
+// These modes let only the user of the process read the files.
 const (
 	folderMode fs.FileMode = 0o700
 	fileMode   fs.FileMode = 0o600
 )
 
-// runFile is the content of a run file (CO-58). Its numbers are sums over its turns.
+// runFile is the content of a run file (CO-58). Its numbers are the sums over all turns of the run.
 type runFile struct {
 	Agent        prose     `yaml:"agent"`
 	Session      prose     `yaml:"session"`
@@ -42,7 +42,7 @@ type runFile struct {
 	Messages     prose     `yaml:"messages"` // a JSON array with one message per line
 }
 
-// message is a message in the JSON of a run.
+// message is one message in a run file, as JSON.
 type message struct {
 	Role       string     `json:"role"`
 	Author     string     `json:"author,omitempty"`
@@ -96,7 +96,7 @@ func (l *Log) writeRun(r run, t Turn) error {
 	})
 }
 
-// readRun adds the numbers of a run that was written before.
+// readRun reads the totals of a run that an earlier process wrote.
 func (l *Log) readRun(r *run) error {
 	var file runFile
 	if err := l.read(l.runFile(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func (l *Log) readRun(r *run) error {
 	return nil
 }
 
-// dropRuns removes the runs up to a number.
+// removeOldRuns removes the run files with numbers up to last.
 func (l *Log) dropRuns(name string, last int) error {
 	if last <= 0 {
 		return nil
@@ -132,7 +132,7 @@ func (l *Log) dropRuns(name string, last int) error {
 	return nil
 }
 
-// readLog returns nil if there is no such log.
+// readLog reads a session log. It returns nil if the log does not exist.
 func (l *Log) readLog(name string) (*sessionLog, error) {
 	log := &sessionLog{}
 	err := l.read(logFile(l.config.Agent, name), log)
@@ -146,7 +146,8 @@ func (l *Log) writeLog(name string, log *sessionLog) error {
 	return l.replace(logFile(l.config.Agent, name), log)
 }
 
-// makeRoom removes the least recently written logs of the agent, so that one more fits. It keeps edited logs.
+// removeOldestLogs removes the agent's least recently written logs until there is room for one more. It keeps
+// edited logs.
 func (l *Log) makeRoom() error {
 	folder := filepath.Join("evals", safeName(l.config.Agent))
 	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")
@@ -200,7 +201,7 @@ func encode(content any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// replace writes a file atomically: a reader sees the old or the new content.
+// writeYAML writes a file atomically, so a reader sees either the old or the new content.
 func (l *Log) replace(path string, content any) error {
 	text, err := encode(content)
 	if err == nil {
@@ -234,5 +235,5 @@ func (l *Log) writeAtomically(path string, text []byte) error {
 	return nil
 }
 
-// path returns the path of a file for messages.
+// displayPath returns the path of a file as messages show it.
 func (l *Log) path(inside string) string { return filepath.Join(l.root.Name(), inside) }

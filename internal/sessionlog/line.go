@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Kind is the subject of a line of the plain log.
+// LineKind says what a line of the plain log is about.
 type Kind string
 
 // The kinds of lines.
@@ -27,17 +27,17 @@ const (
 type Line struct {
 	Kind     Kind
 	Session  string // (empty if it belongs to no session)
-	Turn     int    // number in the session (0 if it belongs to no turn)
-	Text     string // written on one line, cut after maxText bytes
+	Turn     int    // number of the turn in the session (0 if the line belongs to no turn)
+	Text     string // written as one line, cut after maxLineText bytes
 	Duration time.Duration
 	Usage    execution.Usage
 	Time     time.Time // (zero means now)
 }
 
-// maxText keeps a line readable. The session log holds the whole text.
+// maxLineText limits the text of a line, so that lines stay readable. The session log holds the whole text.
 const maxText = 4 << 10
 
-// Line writes a line to the plain log and to the console (CO-56). A failing console is no error.
+// WriteLine writes a line to the plain log and to the console (CO-56). An error of the console is ignored.
 func (l *Log) Line(line Line) error {
 	l.lines.Lock()
 	defer l.lines.Unlock()
@@ -79,8 +79,8 @@ func (line Line) format(layout string) string {
 	return strings.Join(parts, "  ")
 }
 
-// oneLine escapes line breaks and control characters, so that text of a model or user cannot look like another
-// line or control the terminal.
+// singleLine escapes line breaks and control characters, so that text of a model or user can neither look like
+// another line nor control the terminal.
 func oneLine(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -34,38 +34,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Variable is the environment variable that overrides a Config (CO-57).
+// EnvVariable is the environment variable that overrides a Config (CO-57).
 const Variable = "TROUPE_LOG"
 
-// DefaultFolder is used if a Config names no folder.
+// DefaultFolder is the folder used if a Config has none.
 const DefaultFolder = ".troupe"
 
-// Limits of what is kept (CO-58).
+// These are the limits of what is kept (CO-58).
 const (
 	MaxRuns  = 20  // runs of a session log
 	MaxTurns = 500 // turns in a session log
 	MaxLogs  = 500 // session logs of an agent
 )
 
-// Config says which logs are written, and where.
+// Config says which logs to write, and where.
 type Config struct {
-	Agent        string // name of the agent; needed
+	Agent        string // name of the agent; required
 	Model        string // default model of a turn
 	SystemPrompt string
 
-	// Folder holds the files (empty means DefaultFolder). A path that ends in .log is the path of the plain
-	// log; session logs are in DefaultFolder then.
+	// Folder is the folder for the files (empty means DefaultFolder). If it ends in .log, it is the path of the
+	// plain log instead, and session logs are written to DefaultFolder.
 	Folder string
-	// Off writes no file at all.
+	// Off disables all files.
 	Off bool
 	// Quiet disables the console but not the files.
 	Quiet bool
-	// Console receives the lines of the plain log, too (nil for none).
+	// Console also receives the lines of the plain log (nil for none).
 	Console io.Writer
 
-	// Lookup reads the environment, as os.LookupEnv does (nil for no environment). The Variable overrides
-	// Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value is the
-	// Folder and clears Off.
+	// Lookup reads the environment, as os.LookupEnv does (nil for no environment). The value of EnvVariable
+	// overrides Folder and Off. "off", "false" or "0" sets Off; "on", "true" or "1" clears it. Any other value
+	// becomes the Folder and clears Off.
 	Lookup func(name string) (value string, ok bool)
 }
 
@@ -83,8 +83,8 @@ type Log struct {
 	runs  map[string]run
 }
 
-// Open creates the folder and the plain log, readable only by their user. Errors: agent_validation for an
-// invalid Config, otherwise system_disk with the path.
+// Open creates the folder and the plain log so that only the user of the process can read them. The error has mode
+// agent_validation for an invalid Config, and otherwise mode system_disk with the path.
 func Open(c Config) (*Log, error) {
 	if c.Agent == "" {
 		return nil, failure.New(failure.AgentValidation, "sessionlog.Open", "Agent is missing; a log is named by its agent")
@@ -104,8 +104,8 @@ func Open(c Config) (*Log, error) {
 	return l, nil
 }
 
-// paths returns the folder, the path of the plain log (empty if it is in the folder), and whether files are
-// off.
+// paths returns the folder, the path of a plain log outside of it (empty means inside), and whether files are
+// disabled.
 func (c Config) paths() (folder, plain string, off bool) {
 	folder, off = c.Folder, c.Off
 	if c.Lookup != nil {
@@ -128,7 +128,7 @@ func (c Config) paths() (folder, plain string, off bool) {
 	return folder, "", off
 }
 
-// open opens the files. It returns the path that an error is about.
+// openFiles opens the files. If it returns an error, path is the file that failed.
 func (l *Log) open(folder, plain string) (path string, err error) {
 	l.cwd, _ = os.Getwd() // informative only; empty if the working directory was removed
 	if err := os.MkdirAll(folder, folderMode); err != nil {
@@ -152,7 +152,7 @@ func (l *Log) open(folder, plain string) (path string, err error) {
 	return folder, err
 }
 
-// Close closes the files. Logging afterwards fails. It may be called more than once.
+// Close closes the files. Logging after that fails. It may be called more than once.
 func (l *Log) Close() error {
 	l.lines.Lock()
 	defer l.lines.Unlock()
@@ -171,7 +171,7 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// diskError is the error of a file, with the ways out.
+// newDiskError returns the error for a file that cannot be written. It says what the user can do.
 func diskError(op, path string, err error) error {
 	return failure.Newf(failure.SystemDisk, op,
 		"the log in %s cannot be written; make it writable, choose another path with %s=PATH, or disable it with %s=off", path, Variable, Variable).

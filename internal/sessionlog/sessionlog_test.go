@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// files returns the paths in a folder, relative to it.
+// listFiles returns the paths of all files in a folder, relative to it.
 func files(t *testing.T, folder string) []string {
 	t.Helper()
 	all := []string{}
@@ -114,7 +114,7 @@ func TestOpen_AppendsToThePlainLog(t *testing.T) {
 		l := open(t, Config{Folder: folder})
 		require.NoError(t, l.Line(Line{Kind: Result}))
 		require.NoError(t, l.Close())
-		require.NoError(t, l.Close(), "twice is once")
+		require.NoError(t, l.Close(), "a second Close does nothing")
 		require.Error(t, l.Line(Line{Kind: Result}), "after the end")
 		require.Error(t, l.Turn(Turn{Number: 1}), "after the end")
 	}
@@ -150,7 +150,7 @@ func TestOpen_WritesInsideItsFolderOnly(t *testing.T) {
 			require.Less(t, len(filepath.Base(f)), 255)
 		}
 	}
-	// Links inside the folder are not followed out of it.
+	// A symbolic link in the folder is not followed to a file outside of it.
 	folder, outside := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "evals")))
 	require.Error(t, open(t, Config{Folder: folder}).Turn(Turn{Number: 1, Input: "Hello"}))

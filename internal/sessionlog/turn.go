@@ -12,28 +12,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Turn is a finished turn, with or without an answer (CO-54). Its numbers cover this turn only.
+// Turn holds what is logged about a finished turn, with or without an answer (CO-54). Its numbers cover this turn
+// only.
 type Turn struct {
 	Session string
-	Number  int // in the session, from 1
+	Number  int // number in the session, from 1
 
 	Input       string
 	Model       string // (empty means the model of the Config)
 	Started     time.Time
 	Duration    time.Duration
-	Usage       execution.Usage // a cost of 0 is unknown
+	Usage       execution.Usage // a cost of 0 means unknown
 	ToolsCalled []string        // in the order of the calls
 	Result      string
-	Reason      string // why it ended, such as natural or max_iterations
-	Err         error  // why it has no answer
+	Reason      string // why the turn ended, such as natural or max_iterations
+	Err         error  // why the turn has no answer
 
-	Messages []conversation.Message // of the session, up to and including this turn
+	Messages []conversation.Message // messages of the session, up to and including this turn
 }
 
-// maxCachedRuns bounds the sessions that a Log caches. Others are found again on disk.
+// maxCachedRuns limits how many sessions a Log caches. It reads other sessions from disk again.
 const maxCachedRuns = 1000
 
-// run is the run file that the turns of a session are written to.
+// run identifies the run file of a session and holds the totals of its turns.
 type run struct {
 	name     string // name of the session log
 	first    string // first input of the session
@@ -42,9 +43,9 @@ type run struct {
 	consumed execution.Usage
 }
 
-// Turn writes a turn to the log of its session: first to the file of its run, then as the latest outcome in the
-// session log (CO-53, CO-55, CO-58). Writing a turn again replaces it. An error names the file, which is
-// unchanged.
+// WriteTurn writes a turn to the log of its session: first to the run file, then as the latest outcome in the
+// session log (CO-53, CO-55, CO-58). Writing the same turn again replaces it. An error names the file that could
+// not be written; that file is unchanged.
 func (l *Log) Turn(t Turn) error {
 	l.turns.Lock()
 	defer l.turns.Unlock()
@@ -89,7 +90,8 @@ func (l *Log) Turn(t Turn) error {
 	return l.dropRuns(r.name, log.Runs-MaxRuns)
 }
 
-// begin finds the run of a session that is not cached: one that an earlier process wrote, or a new one.
+// findRun returns the run of a session that is not cached. It is a run that an earlier process wrote, or a new
+// one.
 func (l *Log) begin(t Turn) (run, error) {
 	r := run{first: firstInput(t)}
 	for _, r.name = range slugs(r.first) {
@@ -120,8 +122,8 @@ func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {
 	return r, nil
 }
 
-// firstInput returns the first input of the session, which names its log. In later turns it is taken from the
-// messages.
+// firstInput returns the first input of the session, after which the log is named. In later turns it comes from
+// the messages.
 func firstInput(t Turn) string {
 	if t.Number > 1 {
 		if i := slices.IndexFunc(t.Messages, func(m conversation.Message) bool { return m.Role == conversation.RoleUser }); i >= 0 {
@@ -131,9 +133,9 @@ func firstInput(t Turn) string {
 	return t.Input
 }
 
-// add stores a turn of a run.
+// addTurn adds a turn of a run to the session log, and removes the oldest turns above the limit.
 func (s *sessionLog) add(r run, t Turn) {
-	if s.Runs < r.number { // first turn of a new run
+	if s.Runs < r.number { // this is the first turn of a new run
 		s.Runs, s.Started = r.number, toMillis(t.Started)
 	}
 	s.Updated = toMillis(time.Now())
@@ -165,7 +167,7 @@ func (s *sessionLog) add(r run, t Turn) {
 	}
 }
 
-// outcome returns the outcome of the turn in a run.
+// outcomeInRun returns the outcome of the turn in the given run.
 func (t Turn) outcome(run int) outcome {
 	o := outcome{Run: run, Model: prose(t.Model), Output: prose(t.Result), Reason: prose(t.Reason), ToolsCalled: []prose{}, Evaluation: emptyNode()}
 	for _, name := range t.ToolsCalled {
@@ -174,7 +176,7 @@ func (t Turn) outcome(run int) outcome {
 	if t.Err != nil {
 		o.Error = prose(failure.Plain(t.Err))
 	}
-	meta, _ := json.Marshal(measure{ // numbers and a time always encode
+	meta, _ := json.Marshal(measure{ // encoding numbers and a time cannot fail
 		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,
 		Cost: dollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: toMillis(t.Started),
 	})
@@ -182,12 +184,12 @@ func (t Turn) outcome(run int) outcome {
 	return o
 }
 
-// measure is the usage of a turn, as JSON in its meta field.
+// turnUsage is the usage of a turn, as stored in the field meta.
 type measure struct {
 	Tokens       int64     `json:"tokens"`
 	InputTokens  int64     `json:"input_tokens"`
 	OutputTokens int64     `json:"output_tokens"`
-	Cost         *float64  `json:"cost"` // in US dollars; null: not known
+	Cost         *float64  `json:"cost"` // in US dollars (null if unknown)
 	DurationMS   int64     `json:"duration_ms"`
 	TS           time.Time `json:"ts"`
 }

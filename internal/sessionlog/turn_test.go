@@ -36,7 +36,7 @@ func plainLines(t *testing.T, n yaml.Node) (v any) {
 	return v
 }
 
-// editFile replaces text in a file, as a person would.
+// editFile replaces texts in a file, as a person would with an editor.
 func editFile(t *testing.T, path string, replacements ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -151,8 +151,8 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	editFile(t, path, `expected: ""`, "expected: {like: a1}", `evaluation: ""`, "evaluation: good", "turns:", "note: mine\nturns:")
 	turn(l, "b", 1, "b1")
 	turn(l, "b", 2, "b2")
-	turn(l, "a", 2, "a2") // of the run before
-	// Another process continues the session with a middle turn and with the last one.
+	turn(l, "a", 2, "a2") // a turn of the previous run
+	// Another process can continue the session: it writes a middle turn again, and then the last one.
 	later := open(t, Config{Folder: folder})
 	turn(later, "b", 2, "b2 again")
 	turn(later, "b", 3, "b3")
@@ -281,7 +281,7 @@ func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 	require.FileExists(t, filepath.Join(logs, "log-2.yaml"))
 }
 
-// Concurrent sessions never mix the numbers of their turns.
+// The numbers of concurrent sessions are kept apart, and no turn is lost.
 // Req: CO-58
 func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
 	folder := t.TempDir()
@@ -330,7 +330,7 @@ func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
 	require.Equal(t, sessions*turns, strings.Count(string(text), "\n"))
 }
 
-// Every text is read back unchanged.
+// Every text is read back from YAML unchanged.
 func TestEncode_RoundTripsAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := rapid.Custom(func(t *rapid.T) prose {
@@ -342,7 +342,7 @@ func TestEncode_RoundTripsAnyText(t *testing.T) {
 			outcome: outcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []prose{said.Draw(t, "tool")}, Evaluation: emptyNode()},
 		}}, Sessions: map[int]prose{1: said.Draw(t, "session")}}
 		var got sessionLog
-		for range 2 { // and again, as every turn does
+		for range 2 { // twice, because every turn reads and writes the file again
 			text, err := encode(want)
 			require.NoError(t, err)
 			got = sessionLog{}

@@ -1,4 +1,4 @@
-// Package spending adds up, from the events of a trace, what the trace used of its budget.
+// Package spending computes how much of its budget a trace has used, from the events of the trace.
 package spending
 
 import (
@@ -10,29 +10,29 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Tally adds up what a trace used of its budget. It depends on the events alone, so an orchestrator that takes
-// the trace over comes to the same numbers. A finished attempt counts by its result, a running one by its
-// events. What an attempt takes from a journal has no events and counts once. The zero Tally is ready. Safe
-// for concurrent use.
+// Tally adds up how much of its budget a trace has used. It depends only on events, so an orchestrator that takes
+// the trace over gets the same numbers. A finished attempt counts by its result, and a running one by its events.
+// Work that an attempt takes from a journal has no events, so it is counted only once. The zero Tally is ready for
+// use. It is safe for concurrent use.
 type Tally struct {
 	mu       sync.Mutex
 	budget   *troupev1.TurnBudget // from the plan event
 	total    *budget.Amounts      // from the turn result (nil while the trace runs)
 	attempts map[attemptKey]*attempt
-	steps    map[int32]bool // finished
+	steps    map[int32]bool // finished steps
 	warned   map[string]bool
 }
 
-// attemptKey names an attempt of a step.
+// attemptKey identifies an attempt of a step.
 type attemptKey struct{ step, attempt int32 }
 
-// attempt is what the events say about one attempt.
+// attempt holds what the events report about one attempt.
 type attempt struct {
 	used   budget.Amounts
-	remote []string // branches of remote agents, whose work is counted by the result
+	remote []string // branches of remote agents; the result contains their work
 }
 
-// Note counts an event of the trace.
+// AddEvent adds an event of the trace.
 func (s *Tally) Note(e *troupev1.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Tally) Note(e *troupev1.Event) {
 	case *troupev1.Event_SubtaskStarted:
 		a := s.attemptOf(e)
 		if a.isRemote(e.GetBranch()) {
-			return // it may belong to the remote turn, which the result counts
+			return // the subtask may belong to the remote turn, whose work the result contains
 		}
 		a.used.FanOut++
 		if p.SubtaskStarted.GetCallId() == "" {
@@ -75,7 +75,7 @@ func (s *Tally) Note(e *troupev1.Event) {
 	}
 }
 
-// finish counts an attempt by its result.
+// setResult replaces the amounts of an attempt by the amounts in its result.
 func (s *Tally) finish(e *troupev1.Event, r *troupev1.StepResult) {
 	if s.steps == nil {
 		s.steps = map[int32]bool{}
@@ -123,21 +123,21 @@ func (a *attempt) isRemote(branch string) bool {
 	return false
 }
 
-// Budget returns the budget in the plan of the trace (nil when the plan has none).
+// Budget returns the budget in the plan of the trace (nil if the plan has none).
 func (s *Tally) Budget() *troupev1.TurnBudget {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.budget
 }
 
-// Steps returns the number of finished steps.
+// FinishedSteps returns the number of finished steps.
 func (s *Tally) Steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.steps)
 }
 
-// Used returns what the trace used, including the turns that it continues.
+// Used returns the amounts that the trace used, including the turns that it continues.
 func (s *Tally) Used() budget.Amounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,15 +147,15 @@ func (s *Tally) Used() budget.Amounts {
 	return s.sum(func(int32) bool { return true }).Add(wire.UsedFromProto(s.budget.GetCarried()))
 }
 
-// UsedByStep returns what a step used in all its attempts.
+// UsedByStep returns the amounts that all attempts of a step used together.
 func (s *Tally) UsedByStep(step int) budget.Amounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sum(func(n int32) bool { return n == int32(step) })
 }
 
-// sum adds up the attempts of the included steps. All attempts of a step share its remote turns, so those count
-// once. The caller holds the lock.
+// sumAttempts adds up the attempts of the included steps. All attempts of a step share its remote turns, so those
+// count only once. The caller holds the lock.
 func (s *Tally) sum(include func(step int32) bool) budget.Amounts {
 	var sum budget.Amounts
 	turns := map[int32]int64{}

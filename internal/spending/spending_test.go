@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// eventAt returns an event of an attempt of a step, in a branch.
+// eventAt sets the step, attempt and branch of an event and returns it.
 func eventAt(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Event {
 	e.Step, e.Attempt, e.Branch = step, attempt, branch
 	return e
@@ -57,34 +57,34 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 		want   budget.Amounts
 	}{
 		"nothing": {nil, budget.Amounts{}},
-		"a lost attempt counts by what it told, and its successor beside it": {
+		"a lost attempt counts by its events, in addition to its successor": {
 			[]*troupev1.Event{
 				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", toolRan()), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
 				eventAt(1, 2, "", modelCalled(20)), eventAt(1, 2, "", result(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
 			},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, ToolCalls: 1, Tokens: 10, Cost: 1}),
 		},
-		"an attempt that failed and is tried again counts by its own word": {
+		"a failed attempt that is retried counts by its retraction": {
 			[]*troupev1.Event{
 				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
 			},
 			used,
 		},
-		"a worker that does not count": {
+		"a worker that reports no used amounts": {
 			[]*troupev1.Event{
 				eventAt(1, 1, "", modelCalled(10)),
 				eventAt(1, 1, "", result(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
 			},
 			budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 1, Tokens: 24, Cost: 1},
 		},
-		"what a remote turn does counts with the result": {
+		"the work of a remote turn counts with the result": {
 			[]*troupev1.Event{
 				eventAt(1, 1, "team.remote", remoteBegan("r", "")), eventAt(1, 1, "team.remote", modelCalled(10)), eventAt(1, 1, "team.remote.below", toolRan()),
 				eventAt(1, 1, "team.remote", remoteBegan("of the remote turn", "")), eventAt(1, 1, "team.remotely", modelCalled(1)),
 			},
 			budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 1, Cost: 1, FanOut: 1},
 		},
-		"an agent that is remote itself": {
+		"a remote agent as the agent of the step": {
 			[]*troupev1.Event{eventAt(1, 1, "", remoteBegan("r", "")), eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "remote.below", modelCalled(10))},
 			budget.Amounts{FanOut: 1},
 		},
@@ -94,7 +94,7 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 			},
 			budget.Amounts{FanOut: 2},
 		},
-		"what was used before the trace": {
+		"amounts carried over from earlier turns": {
 			[]*troupev1.Event{planEvent(budget.Default(), used), eventAt(1, 1, "", modelCalled(10))},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 10, Cost: 1}),
 		},
@@ -129,7 +129,7 @@ func TestTally_WarnsOfTimeOnce(t *testing.T) {
 	s := tally()
 	w := s.TimeWarning(48*time.Second, time.Minute)
 	require.Equal(t, spending.ReasonNearLimit, w.GetReason())
-	require.Equal(t, "timeout: 48s of 1m0s are gone", w.GetMessage())
+	require.Equal(t, "timeout: 48s of 1m0s have passed", w.GetMessage())
 	require.Nil(t, s.TimeWarning(50*time.Second, time.Minute), "it was published")
 
 	published := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}}

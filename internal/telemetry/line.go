@@ -9,12 +9,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// escapingWriter escapes control characters in log lines, and characters that change the direction of writing,
-// as in \u001b. So text from outside can neither look like another line nor act as a command of the terminal
-// (guarantees S12). In JSON the escaped text decodes to the original.
+// escapingWriter writes log lines and escapes control characters and characters that change the writing direction,
+// as in \u001b. So text from outside can neither look like another log line nor control the terminal (guarantees
+// S12). In JSON the escaped text decodes to the original.
 type escapingWriter struct{ zapcore.WriteSyncer }
 
-// Write writes one line. Only its final line break stays.
+// Write writes one log line. It keeps only the line break at the end.
 func (l escapingWriter) Write(p []byte) (int, error) {
 	line, end := p, ""
 	if n := len(p); n > 0 && p[n-1] == '\n' {

@@ -43,7 +43,7 @@ func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
 		time.Sleep(logLossEvery)
 		require.NoError(t, e.ExportSpans(t.Context(), batch))
 		require.Equal(t, 2, logs.Len())
-		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all since the last time")
+		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all spans lost since the last line")
 		require.Equal(t, "no route", logs.All()[1].ContextMap()["error"])
 	})
 }

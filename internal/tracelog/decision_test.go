@@ -48,7 +48,8 @@ func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
 	require.Nil(t, tracelog.DecisionOf(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
 }
 
-// A selection by strategy has its input and the rejected candidates. A selection of tools belongs to a step.
+// The record of a selection by strategy contains its input and the rejected candidates. The record of a selection
+// of tools names the step.
 func TestDecisionOf_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
 	tools := &troupev1.Event{
 		Sequence: 5, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: &timestamppb.Timestamp{Seconds: 9},

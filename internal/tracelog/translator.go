@@ -1,4 +1,4 @@
-// Package tracelog extracts log events and decisions from the events of a trace.
+// Package tracelog converts the events of a trace to log events and records of routing decisions.
 package tracelog
 
 import (
@@ -12,14 +12,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Translator turns the events of one trace into structured log events, so that all processes log them alike. The
-// zero Translator is ready. Safe for concurrent use.
+// Translator converts the events of one trace to structured log events, so that all processes log them in the same
+// way. The zero Translator is ready for use. It is safe for concurrent use.
 type Translator struct {
-	Spending spending.Tally // of the events so far
+	Spending spending.Tally // tally of the events so far
 }
 
-// Translate returns the log events for an event of the trace; most events have none. Texts of models and tools
-// are never logged, except their failures.
+// Translate returns the log events for an event of the trace. Most events have none. Log events contain no text of
+// models or tools, except messages of failures.
 func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
 	t.Spending.Note(e)
 	events := t.translate(e)
@@ -40,14 +40,14 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_TurnStarted:
 		return turnStarted(p.TurnStarted)
 	case *troupev1.Event_Plan:
-		return singleEvent(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
+		return singleEvent(structured.PlanCreated, "the plan of the turn was created", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
 		})
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
-		message := "an agent is chosen"
+		message := "an agent was selected"
 		if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			message = "tools are chosen"
+			message = "tools were selected"
 		}
 		return singleEvent(structured.RouteDecision, message, map[string]any{
 			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
@@ -55,12 +55,12 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 		})
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
-		return singleEvent(structured.RouteDecision, "an instance is chosen", map[string]any{
+		return singleEvent(structured.RouteDecision, "an instance was selected", map[string]any{
 			"target": e.GetInstanceId(), "reason": c.GetReason(), "strategy": c.GetStrategy(),
 			"decision_type": lower(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
 		})
 	case *troupev1.Event_ToolCallStarted:
-		return singleEvent(structured.ToolCallStart, "a tool begins", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
+		return singleEvent(structured.ToolCallStart, "a tool call started", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
 	case *troupev1.Event_ToolCallFinished:
 		return toolEnded(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
@@ -68,10 +68,10 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_StepFinished:
 		events := t.budgetUpdated()
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
-			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
+			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "the messages of a step were committed", Data: map[string]any{"sequence": s}})
 		}
 		if n := len(p.StepFinished.GetResult().GetTasks()); n > 0 {
-			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner has made tasks", Data: map[string]any{"steps_count": n}})
+			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner created tasks", Data: map[string]any{"steps_count": n}})
 		}
 		return events
 	case *troupev1.Event_Warning:
@@ -90,15 +90,15 @@ func lower(name, prefix string) string { return strings.ToLower(strings.TrimPref
 
 func turnStarted(p *troupev1.TurnStarted) []structured.Event {
 	events := []structured.Event{
-		{Name: structured.ExecutionStart, Message: "a turn begins", Data: map[string]any{
+		{Name: structured.ExecutionStart, Message: "a turn started", Data: map[string]any{
 			"goal": p.GetText(), "target": p.GetTarget(), "workers_available": p.GetInstancesReady(),
 		}},
 		{Name: structured.MemoryQuery, Message: "the history of the session was read", Data: map[string]any{"turn_id": p.GetTurnId()}},
 	}
 	for _, a := range p.GetAnswers() {
-		name, message := structured.ApprovalReceived, "a call that waited is answered"
+		name, message := structured.ApprovalReceived, "a waiting call was answered"
 		if a.GetLate() {
-			name, message = structured.ApprovalTimeout, "a call that waited is answered too late, which is a denial"
+			name, message = structured.ApprovalTimeout, "a waiting call was answered too late, which counts as a denial"
 		}
 		events = append(events, structured.Event{Name: name, Message: message, Data: map[string]any{
 			"call_id": a.GetId(), "verdict": lower(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
@@ -117,9 +117,9 @@ func approvalRequested(call *troupev1.PendingCall) []structured.Event {
 }
 
 func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
-	name, message := structured.ToolCallComplete, "a tool has ended"
+	name, message := structured.ToolCallComplete, "a tool call finished"
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS && p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
-		name, message = structured.ToolCallError, "a tool gave no result"
+		name, message = structured.ToolCallError, "a tool call failed"
 	}
 	return singleEvent(name, message, map[string]any{
 		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lower(p.GetStatus().String(), "TOOL_STATUS_"),
@@ -137,36 +137,36 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	}
 	mode := grpcfailure.FromProto(p.GetFailure()).Mode
 	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
-	events := singleEvent(structured.ExecutionError, "a turn has ended without an answer", data)
+	events := singleEvent(structured.ExecutionError, "a turn failed", data)
 	if mode == failure.PolicyBudget {
 		events = append(events, structured.Event{
-			Name: structured.BudgetExceeded, Message: "a turn has used up what it had",
+			Name: structured.BudgetExceeded, Message: "a turn exhausted its budget",
 			Data: map[string]any{"reason": p.GetFailure().GetMessage()},
 		})
 	}
 	return events
 }
 
-// budgetUpdated returns the log event for the budget after a step. The amounts are one text, because a field named
-// "tokens" would be redacted as a secret.
+// budgetUpdatedEvents returns the log event with the budget used after a step. The amounts are one text, because a
+// field named "tokens" would be redacted as a secret.
 func (t *Translator) budgetUpdated() []structured.Event {
 	b := t.Spending.Budget()
 	if b.GetSteps() == 0 {
 		return nil
 	}
-	return singleEvent(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
+	return singleEvent(structured.BudgetUpdated, "a turn used another step of its budget", map[string]any{
 		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.Describe(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
 	})
 }
 
-// budgetWarning returns the log events for a warning about the budget.
+// budgetWarningEvents returns the log events for a warning about the budget.
 func budgetWarning(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {
 	case spending.IsBudgetWarning(e):
 		return singleEvent(structured.BudgetWarning, "a turn has used most of its budget", data)
 	case w.GetReason() == spending.ReasonExceeded:
-		return singleEvent(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
+		return singleEvent(structured.BudgetExceeded, "a turn exceeds its budget and continues, because the policy is to warn", data)
 	}
 	return nil
 }

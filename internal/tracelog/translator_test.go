@@ -13,7 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// eventNames returns the names of the log events for events of a trace.
+// eventNames translates the events of one trace and returns the names of the log events, including those for due
+// warnings. It returns nil if a log event is incomplete.
 func eventNames(events ...*troupev1.Event) (lines []string) {
 	var t tracelog.Translator
 	for _, e := range events {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Nothing of the content is read, and so nothing is sent.
+// An invalid name is rejected before the content is read, so nothing is sent.
 func TestUpload_RejectsAnInvalidNameBeforeItReads(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
@@ -67,7 +67,7 @@ func TestUpload_RejectsOversizedContent(t *testing.T) {
 	require.ErrorContains(t, err, "67108864")
 }
 
-// brokenFile cannot be read.
+// unreadableFile is a file whose reads and writes fail.
 type brokenFile struct{}
 
 var errBroken = errors.New("broken")

@@ -8,17 +8,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// readSources holds the untrusted sources that the model has read. It only grows: removing a message does not undo
-// that it was read.
+// readSources holds the untrusted sources of the text that the model has read. Removing a message does not remove
+// its source, because the model has already read it.
 type readSources struct {
-	source string // first source that anybody may have written (empty when there is none)
-	party  string // author of a tool description, while that is all that was read of others (empty: none)
+	source string // first source that untrusted people may have written (empty if none)
+	party  string // author of the tool descriptions, if no other foreign text was read (empty if none)
 }
 
-// MarkRead records that the model reads text of a source. An empty source is trusted.
+// AddSource records that the model reads text from a source. An empty source is trusted and ignored.
 func (c *Conversation) MarkRead(source string) {
 	read := &c.read
-	source = conversation.SourceName(source, "") // a function may have made it of anything
+	source = conversation.SourceName(source, "") // a function may have built the name from arbitrary text
 	switch {
 	case !strings.HasPrefix(source, tool.PartyPrefix):
 		read.source = cmp.Or(read.source, source)
@@ -29,17 +29,18 @@ func (c *Conversation) MarkRead(source string) {
 	}
 }
 
-// MarkMessagesRead marks the sources of all messages as read.
+// AddMessageSources records the sources of all messages.
 func (c *Conversation) MarkMessagesRead() {
 	for _, m := range c.messages {
 		c.MarkRead(m.UntrustedSource())
 	}
 }
 
-// Untrusted returns the first untrusted source that the model has read, or "" (S14).
+// UntrustedSource returns the first untrusted source that the model has read, or "" (S14).
 func (c *Conversation) Untrusted() string { return cmp.Or(c.read.source, c.read.party) }
 
-// UntrustedFor is Untrusted as it counts for a tool of party: the party's own tool descriptions do not count.
+// UntrustedSourceFor is UntrustedSource for a tool of the given party. It ignores the tool descriptions that the
+// party itself wrote.
 func (c *Conversation) UntrustedFor(party string) string {
 	if c.read.source == "" && c.read.party == party {
 		return ""

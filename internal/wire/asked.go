@@ -5,11 +5,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// askedFromProto returns the assignment of a step.
+// assignmentFromProto converts the assignment of a step: its goal, task and constraints.
 func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
 	a := execution.Assignment{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
-		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // whether it is there counts
+		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // nil differs from 0
 	}
 	if p := req.GetPlan(); p != nil {
 		a.Plan = &execution.PlanRequest{Max: int(p.GetMax()), Parallel: p.GetParallel()}
@@ -20,7 +20,7 @@ func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
 	return a
 }
 
-// PriorityFromProto returns the priority of a request (the default priority if the request names none).
+// PriorityFromProto converts the priority of a request (nil means the default priority).
 func PriorityFromProto(p *int32) int {
 	if p == nil {
 		return execution.DefaultPriority

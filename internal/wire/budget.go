@@ -13,7 +13,7 @@ var policies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
 	budget.Warn:  troupev1.BudgetPolicy_BUDGET_POLICY_WARN,
 }
 
-// LimitsToProto converts limits. A limit that is not set is absent.
+// LimitsToProto converts limits. A limit that is not set stays unset.
 func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	bound := func(amount int64) *int64 {
 		if amount == budget.Unlimited {
@@ -32,7 +32,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	return b
 }
 
-// LimitsFromProto is the inverse of LimitsToProto (no limits for nil).
+// LimitsFromProto is the inverse of LimitsToProto. Nil means no limits.
 func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	l := budget.Unbounded()
 	if b == nil {
@@ -55,7 +55,8 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	return l
 }
 
-// LedgerFromProto returns the ledger of a worker with the limits of its budget (nil if there are no limits).
+// LedgerFromProto returns a ledger with the limits of a budget (nil if the budget has no limits). A worker uses it
+// to enforce the budget.
 func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	if b == nil {
 		return nil
@@ -63,7 +64,7 @@ func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	return budget.New(LimitsFromProto(b), int(b.GetLevel()))
 }
 
-// UsedToProto converts used amounts, also if all are zero.
+// UsedToProto converts used amounts. The result is not nil even if all amounts are zero.
 func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	return &troupev1.BudgetUse{
 		Iterations: clampAmount(a.Iterations), ModelCalls: clampAmount(a.ModelCalls), ToolCalls: clampAmount(a.ToolCalls), Tokens: clampAmount(a.Tokens),
@@ -80,7 +81,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	}.Max(budget.Amounts{})
 }
 
-// usedOrNil converts the used amounts of a result (nil if there are none).
+// usedToProtoOrNil converts used amounts (nil if all are zero).
 func usedOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil

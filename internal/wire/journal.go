@@ -19,7 +19,7 @@ var phases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 	execution.Done:   troupev1.JournalPhase_JOURNAL_PHASE_DONE,
 }
 
-// EntryToProto converts a journal entry to its stored and sent form.
+// EntryToProto converts a journal entry. The message is stored and sent.
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
 		Number:   int32(e.Number),

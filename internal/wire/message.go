@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// roles maps the roles that a session may hold. System messages never leave a step.
+// messageRoles maps the roles of stored messages. System messages are missing because they never leave a step.
 var roles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
@@ -16,8 +16,8 @@ var roles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleSummary:   troupev1.Role_ROLE_SUMMARY,
 }
 
-// MessageToProto converts a message: its text becomes one part, and each attachment another. A message that only
-// calls tools has no part.
+// MessageToProto converts a message. The text becomes one part, and so does each attachment. A message that
+// contains only tool calls has no parts.
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
@@ -45,7 +45,7 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments(), Extra: c.GetExtra()}
 }
 
-// MessageFromProto converts a message. Its text joins the text of all parts.
+// MessageFromProto converts a message and joins the text of all its parts.
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),

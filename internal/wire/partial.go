@@ -22,7 +22,7 @@ var recoveries = convert.Enum[failedturn.Recovery, troupev1.RecoveryStrategy]{
 	failedturn.RetryAll:            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL,
 }
 
-// PartialToProto converts the partial result of a failed turn for clients. Its texts are cut.
+// PartialToProto converts the partial result of a failed turn for clients, and cuts its texts.
 func PartialToProto(p failedturn.Progress) *troupev1.PartialResult {
 	out := &troupev1.PartialResult{
 		CompletedSteps: numbers(p.Completed), FailedSteps: numbers(p.Failed), PartialData: p.Data(),

@@ -33,7 +33,8 @@ func TestMessageFromProto_JoinsTextParts(t *testing.T) {
 	require.Empty(t, MessageFromProto(nil))
 }
 
-// A value that is added to a .proto must be added to its table.
+// Every value of these protobuf enums is in its conversion table, so a value added to a .proto must be added to
+// the table too.
 func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum
@@ -52,7 +53,8 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleSystem}).GetRole())
 }
 
-// An out-of-range amount from a provider or a remote turn is clamped, so that the step that reports it does not fail.
+// An out-of-range amount from a provider or a remote turn is clamped, so that the step that reports it does not
+// fail.
 func TestUsageToProto_ClampsAmounts(t *testing.T) {
 	for _, n := range []int64{math.MinInt64, -1, 0, maxAmount, math.MaxInt64} {
 		u := UsageToProto(execution.Usage{InputTokens: n, OutputTokens: n, ModelCalls: int(n), CostMicros: n, CachedTokens: n, CacheWriteTokens: n})

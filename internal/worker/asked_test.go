@@ -19,17 +19,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newAgent returns an agent that runs the given function.
+// newFuncAgent returns an agent whose Run is the given function.
 func newAgent(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
 	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(inv, yield) }
 	}}
 }
 
-// The step of an agent holds the whole request: goal, task, trace, profile, priority, timeout, parent context,
-// tags, context, constraints and expected output. Its inputs are the conversation and the results of earlier
-// steps.
-//
+// The agent gets the whole request: goal, task, trace, profile, priority, timeout, parent context, tags, context,
+// constraints and expected output. Its inputs are the conversation and the results of earlier steps.
 // Req: OC-28
 func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	s := surround(t)
@@ -63,9 +61,8 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	require.Equal(t, 5, got.Priority)
 }
 
-// Goal, task and trace_id are required, and a priority is 0 to 10. A request that breaks this is rejected with
-// the name of the field, and no agent runs.
-//
+// Goal, task and trace_id are required, and a priority is 0 to 10. An invalid request is rejected with the name of
+// the field, and the agent does not run.
 // Req: OC-28
 func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	s := surround(t)
@@ -89,8 +86,8 @@ func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	require.ErrorContains(t, wasRejected(t, r.execute(t.Context(), t, low)), "priority: ")
 }
 
-// Whatever an agent does, its caller gets a response and no gRPC error. The response holds the failure.
-//
+// A step always ends with a response and no gRPC error, however the agent fails. The response contains the
+// failure.
 // Req: OC-28
 func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -104,7 +101,7 @@ func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 		"a question": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Answer{Text: "Which?", Reason: event.InputRequired}}, nil)
 		}, response.Pending, ""},
-		"cut off": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+		"reaching the iteration limit": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Answer{Text: "As far as I came.", Reason: event.MaxIterations}}, nil)
 		}, response.Partial, ""},
 		"an error": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
@@ -128,7 +125,7 @@ func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 			}
 			require.Equal(t, c.kind, resp.Error.Type)
 			require.NotEmpty(t, resp.Error.Message)
-			require.NotContains(t, resp.Error.Message, "oh no", "the cause is for the log")
+			require.NotContains(t, resp.Error.Message, "oh no", "the cause is only logged")
 		})
 	}
 }

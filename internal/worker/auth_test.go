@@ -19,12 +19,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// credentialRecorder is a model, and a tool function, that records the credential it gets.
+// credentialRecorder is a model and a tool function. It records the credential in the context of each call.
 type credentialRecorder struct {
 	llm.Model
 	mu   sync.Mutex
 	seen []string
-	kept context.Context //nolint:containedctx // as a tool keeps it that should not
+	kept context.Context //nolint:containedctx // a faulty tool might keep the context, too
 }
 
 func (w *credentialRecorder) note(ctx context.Context, who string) {
@@ -36,7 +36,7 @@ func (w *credentialRecorder) note(ctx context.Context, who string) {
 	w.kept = context.WithoutCancel(ctx)
 }
 
-// drain returns what was recorded since the last call, and the latest context.
+// takeRecorded returns what was recorded since the last call, and the context of the latest call.
 func (w *credentialRecorder) drain() (seen []string, kept context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// configuration keeps the agent's configuration at the memory service (SO-11).
+// configStore stores the agent's configuration in the memory service (SO-11).
 type configuration struct {
 	configs memory.Configs
 	own     *ownership.Config
@@ -31,8 +31,8 @@ func (c *configuration) Save(ctx context.Context, base int64, changes map[string
 	return stored.Version, stored.Values, err
 }
 
-// start opens the agent's resources and then loads its configuration, if it has one. Without it the agent must
-// not work.
+// startAgent opens the agent's resources and then loads its configuration, if it has one. Without its
+// configuration the agent must not work.
 func (w *Worker) start(ctx context.Context) error {
 	if err := w.agent.Start(ctx); err != nil || w.agent.Config().Protocol() == "" {
 		return err
@@ -40,8 +40,8 @@ func (w *Worker) start(ctx context.Context) error {
 	return w.agent.Config().Reload(ctx)
 }
 
-// stop stores the agent's changes of its configuration, before its state is dropped (LC-18). An error says that
-// they are lost.
+// stopAgent stores the agent's changes to its configuration before its state is dropped (LC-18), and closes the
+// agent. An error says that the changes are lost.
 func (w *Worker) stop(ctx context.Context) error {
 	err := w.agent.Config().Save(ctx)
 	if err != nil {

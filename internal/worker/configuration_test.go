@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// toneAgent is an agent that answers with its tone and sets another.
+// configuredAgent is an agent that answers with the configured tone and then sets another tone.
 func toneAgent(p ownership.Protocol, tone string) agent.Config {
 	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {
@@ -34,9 +34,8 @@ func (s *workerEnv) config(t *testing.T) memory.Configuration {
 	return c
 }
 
-// An agent reads and writes its configuration in a step, its shutdown stores it, and the next
-// instance begins with it. The registration says how conflicts are settled.
-//
+// An agent reads and writes its configuration in a step. Its shutdown stores the configuration, and the next
+// instance starts with it. The registration contains the conflict protocol.
 // Req: SO-11
 func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	s := surround(t)
@@ -44,7 +43,7 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	s.Until(func() bool { return s.Known[r.key()].Config == ownership.Reject })
 	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, "It was .", result.GetText())
-	require.Zero(t, s.config(t).Version, "until the agent ends it is in its RAM alone")
+	require.Zero(t, s.config(t).Version, "the configuration is stored only at shutdown")
 	require.NoError(t, r.stop())
 	stored := s.config(t)
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`)}, stored.Values)
@@ -53,7 +52,7 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	_, result = readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))
 	require.Equal(t, `It was "kind".`, result.GetText())
 
-	// Another instance has written first: the protocol decides, not the order.
+	// Another instance has written first. The protocol decides which change wins, not the order of the writes.
 	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
 		Agent: "a", Base: stored.Version, Protocol: ownership.Reject, Delta: map[string]json.RawMessage{"limit": json.RawMessage(`3`)},
 	})
@@ -80,7 +79,7 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 	require.Empty(t, r.logs.FilterMessage("a step of the lifecycle failed").All())
 }
 
-// An agent that cannot load its configuration does not start.
+// A worker does not start if it cannot load its agent's configuration.
 func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s := surround(t)
 	s.memoryAddr = loopback.Address(t) // no server listens there

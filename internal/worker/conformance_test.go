@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Package conformance tests the instances themselves; this test makes and drops them.
+// The host starts and stops instances on request. Package conformance tests the instances themselves.
 func TestHost_MakesAndDropsInstances(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
@@ -50,14 +50,14 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	}
 	require.Error(t, receive(t, started))
 
-	_, err = host.MakeInstance(t.Context(), hang) // and one that is left when the host stops
+	_, err = host.MakeInstance(t.Context(), hang) // this instance is still running when the host stops
 	require.NoError(t, err)
 	began := time.Now()
 	require.NoError(t, p.stop())
 	require.Less(t, time.Since(began), patience)
 }
 
-// The worker of this package passes the whole conformance kit.
+// The worker of this package passes all checks of the conformance kit.
 func TestHost_Conforms(t *testing.T) {
 	t.Parallel()
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})

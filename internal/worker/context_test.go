@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// contextRecorder records the context of each part of a step.
+// contextRecorder records the execution context that each part of a step gets.
 type contextRecorder struct {
 	mu   sync.Mutex
 	seen map[string]execution.Context
@@ -32,14 +32,13 @@ func (p *contextRecorder) note(ctx context.Context, where string) {
 	p.seen[where] = c
 }
 
-// handler records the start of an agent.
+// handler returns a handler that records the context when an agent starts.
 func (p *contextRecorder) handler(where string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
 }
 
-// An agent, its handlers, its tools and its nested agents run under the context of the turn. Each has its own
-// task, and all share one trace and one run.
-//
+// An agent, its handlers, its tools and its nested agents all run in the context of the turn. Each agent has its
+// own task, and all share one trace and one run.
 // Req: OC-10
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	s := surround(t)
@@ -84,17 +83,16 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, p.seen["agent"], above)
 
-	// The memory service logs the run of the step's calls.
+	// The memory service logs the run with each call of the step.
 	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
 	require.Len(t, commits, 1)
 	require.Equal(t, rootTraceOf, commits[0].ContextMap()["root_trace_id"])
 }
 
-// rootTraceOf returns the root trace of a step's run.
+// rootTrace is the root trace id of the step's run.
 const rootTraceOf = "11111111111111111111111111111111"
 
-// The log of a failed step names its trace and its run.
-//
+// The log line for a failed step contains its trace and its run.
 // Req: OC-10
 func TestExecuteStep_LogsTheRun(t *testing.T) {
 	s := surround(t)

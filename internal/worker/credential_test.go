@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// outsideServer is a server outside of the mesh that records its calls.
+// externalServer is a server outside of the mesh that records the metadata of its calls.
 type outsideServer struct {
 	healthpb.UnimplementedHealthServer
 	calls []metadata.MD
@@ -54,8 +54,8 @@ func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// A memory service that requires the credential accepts all calls of a step and of its replay. The credential
-// is neither stored nor sent anywhere else (guarantees S6).
+// The credential of a turn is sent to the memory service with every call of a step and of its replay. It is
+// neither stored nor sent anywhere else (guarantees S6).
 func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
 	s := surroundBy(t, mesh)
@@ -109,5 +109,5 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 
 	req = s.beginTurn(t, "a", "s2")
 	_, result = readStep(t, r.execute(t.Context(), t, req))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, result.GetFailure().GetMode(), "without a credential it gets nowhere")
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, result.GetFailure().GetMode(), "a call without a credential is rejected")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// effectTool is a tool with an effect that records the keys of its calls.
+// recordingTool builds a tool that records the idempotency keys of its calls.
 type effectTool struct {
 	mu   sync.Mutex
 	keys []string
@@ -51,7 +51,8 @@ func act() scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "act", Arguments: "{}"})
 }
 
-// takeOver takes the turn over, as the orchestrator does for a lost attempt.
+// takeOver takes over the turn of req, as the orchestrator does for a lost attempt. It returns the request of the
+// next attempt.
 func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
@@ -75,8 +76,8 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 	}
 }
 
-// The attempt is lost during its second model call. The successor makes that call once, and runs no tool again.
-//
+// The first attempt is lost during its second model call. Its successor makes only that call again, and runs no
+// tool again.
 // Req: LP-31
 func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	s := surround(t)
@@ -98,7 +99,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "All done.", result.GetText())
-	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the one of the lost attempt counts too")
+	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the call of the lost attempt counts too")
 	require.Equal(t, []string{"act"}, result.GetToolsCalled())
 	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.calls())
 	require.Len(t, model.Requests(), 3)
@@ -106,7 +107,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	require.Len(t, messages, 2)
 }
 
-// A worker that resumes after its turn was taken over does nothing.
+// A worker that continues after its turn was taken over does nothing more.
 func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
@@ -147,7 +148,7 @@ func TestExecuteStep_SendsHeartbeats(t *testing.T) {
 	require.Equal(t, "Good day.", result.GetText())
 }
 
-// A worker runs a step once under one epoch. A higher epoch ends the earlier attempt.
+// A worker runs a step only once under one epoch. A request with a higher epoch ends the earlier attempt.
 func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	s := surround(t)
 	acted := new(effectTool)
@@ -156,11 +157,11 @@ func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 	req := s.beginTurn(t, "a", "s1")
 	first := r.execute(t.Context(), t, req)
-	<-asked // so that the second gets the second reply
+	<-asked // the second request must get the model's second reply
 
 	err := wasRejected(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)
-	require.ErrorContains(t, err, "runs here already")
+	require.ErrorContains(t, err, "already runs here")
 
 	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Equal(t, "All done.", result.GetText())

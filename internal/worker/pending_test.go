@@ -20,8 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A step ends with the call that waits, and its journal is complete by then. The step of the next turn finds the
-// journal and the answer to the call.
+// A step whose call waits for an answer ends, and its journal is complete by then. The step of the next turn gets
+// the journal and the answer.
 func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	s := surround(t)
 	acted := new(effectTool)
@@ -74,11 +74,11 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	require.Empty(t, stored.WaitingTurn)
 }
 
-// When calls wait, even entries that were recorded without a sync are in the journal, because no commit stores
-// them.
+// When a call waits, the worker writes all entries to the journal, even those recorded without a sync. Otherwise
+// they would be lost, because no commit stores them.
 func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	s := surround(t)
-	const entries = 300 // more than one write
+	const entries = 300 // more than fit in one write
 	r := s.start(t, agent.Config{Name: "a", Run: waitingAgent(entries)})
 	req := s.beginTurn(t, "a", "s1")
 	_, result := readStep(t, r.execute(t.Context(), t, req))
@@ -93,7 +93,7 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.GreaterOrEqual(t, len(kept), entries)
 }
 
-// waitingAgent returns an agent that records many entries and then waits.
+// waitingAgent returns an agent that records many entries and then waits for an answer.
 func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {

@@ -24,8 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A reply that a handler rejected is not part of the recording, however long the recording is. The failed step
-// is replayed without it.
+// The recording does not contain a reply that a handler rejected, however long the recording is. The replay of the
+// failed step works without that reply.
 func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	s := surround(t)
 	guarded := func() agent.Config {
@@ -51,7 +51,7 @@ func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	require.Nil(t, s.replayStep(t, again, req).GetDifference())
 }
 
-// A retry of a recorded step has its own reply and its own failures.
+// A retry of a failed recorded step makes its own calls, and the recording contains the retry.
 func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 	call := func(to string) scripted.Reply {
 		return scripted.Call(conversation.ToolCall{ID: to, Name: "send", Arguments: `{"to":"` + to + `"}`})
@@ -60,7 +60,7 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 		replies []scripted.Reply
 		mode    failure.Mode
 	}{
-		"a reply that is none": {[]scripted.Reply{scripted.Say(""), scripted.Say("Done.")}, failure.AgentLogic},
+		"an empty reply": {[]scripted.Reply{scripted.Say(""), scripted.Say("Done.")}, failure.AgentLogic},
 		"tools that failed":    {[]scripted.Reply{call("ann"), call("bob"), call("eve"), call("joe"), scripted.Say("Done.")}, failure.ResourceTool},
 	} {
 		for _, recorded := range []bool{false, true} {
@@ -69,7 +69,7 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 				var calls atomic.Int32
 				made, err := tool.Func("send", "Sends.", func(context.Context, letter) (string, error) {
 					if calls.Add(1) <= 3 {
-						return "", errors.New("the post is away")
+						return "", errors.New("the mail service is unavailable")
 					}
 					return "sent", nil
 				})

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// letterTool is a tool with arguments that counts its calls.
+// mailTool builds a tool that sends letters and counts its calls.
 type letterTool struct{ calls atomic.Int32 }
 
 type letter struct {
@@ -43,7 +43,7 @@ func send(to string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
 }
 
-// letterAgent is the recorded agent: it sends a letter and says so.
+// mailAgent returns the configuration of the recorded agent, which sends a letter and says so.
 func letterAgent(t *testing.T, sent *letterTool, replies ...scripted.Reply) agent.Config {
 	t.Helper()
 	return agent.Config{
@@ -51,7 +51,7 @@ func letterAgent(t *testing.T, sent *letterTool, replies ...scripted.Reply) agen
 	}
 }
 
-// runRecorded runs a recorded step of the agent, and returns the request of its replay.
+// runRecorded runs a step of the agent with recording and returns the request to replay it.
 func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
 	t.Helper()
 	r := s.start(t, c)
@@ -62,8 +62,7 @@ func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplaySt
 	return &troupev1.ReplayStepRequest{Step: req, Result: result}
 }
 
-// replayStep runs the step again in another worker, and checks that no model or tool was called and nothing was
-// stored.
+// replayStep replays the step in another worker. It checks that the replay calls no model and stores nothing.
 func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
 	t.Helper()
 	found, messages := s.storedSession(t, "s1")
@@ -76,7 +75,7 @@ func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.Repla
 	require.Equal(t, found, after)
 	require.Equal(t, messages, then)
 	if silent {
-		require.Empty(t, model.Requests(), "no model is asked")
+		require.Empty(t, model.Requests(), "no model is called")
 	}
 	return resp.GetReplay()
 }
@@ -101,7 +100,7 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
-	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
 	readStep(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
@@ -110,9 +109,9 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	for _, e := range entries {
 		numbers = append(numbers, e.Number)
 	}
-	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "given, reply, intent and end of the tool, and the last reply")
+	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "the input, the first reply, the start and the end of the tool call, and the last reply")
 	require.NotContains(t, string(entries[0].StepInput), "hunter2")
-	require.NotContains(t, string(entries[0].StepInput), "what the turn has anyway")
+	require.NotContains(t, string(entries[0].StepInput), "the recording only references what the turn already stores")
 	require.NotContains(t, string(entries[0].StepInput), "hello")
 	var given troupev1.ExecuteStepRequest
 	require.NoError(t, proto.Unmarshal(entries[0].StepInput, &given))
@@ -153,14 +152,14 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS, Number: 2, Subject: "send", Recorded: `{"to":"bob"}`, Now: `{"to":"eve"}`,
 			},
 		},
-		"a tool that is gone": {
+		"a removed tool": {
 			change: func(t *testing.T, c *agent.Config, sent *letterTool) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
 			want: &troupev1.Difference{
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, Number: 2, Subject: "send",
 				Recorded: "success: sent to bob", Now: `not_found: There is no tool "send"; there are post.`,
 			},
 		},
-		"a tool that a handler keeps from running": {
+		"a tool that a handler stops": {
 			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 					call.Refuse("Not today.")
@@ -184,7 +183,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL, Number: 2, Recorded: `send {"to":"bob"}`, Now: `other {"to":"bob"}`,
 			},
 		},
-		"a call more": {
+		"an extra call": {
 			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					if len(reply.ToolCalls) == 0 {
@@ -245,7 +244,7 @@ func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 	require.Equal(t, []string{"instructions"}, done.GetChangedPrompts()[1].GetParts())
 }
 
-// An agent used as a tool is replayed too, call by call.
+// A replay also replays the calls of an agent that is used as a tool, one by one.
 func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 	outer := func(t *testing.T, sent *letterTool, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
 		t.Helper()
@@ -267,7 +266,7 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 	require.EqualValues(t, 2, done.GetToolCalls())
 }
 
-// A tool that was not in the recording would be called for real now.
+// A replay does not call a tool that was missing at the time of the recording, because the call would be real.
 func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
 	s := surround(t)
 	c := letterAgent(t, new(letterTool), send("bob"), scripted.Say("There is no such tool."))
@@ -280,7 +279,7 @@ func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
 	require.Zero(t, sent.calls.Load())
 }
 
-// A failed step is replayed up to its failure.
+// A failed step is replayed up to the point of its failure.
 func TestReplayStep_ReplaysAFailedStep(t *testing.T) {
 	s := surround(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))

@@ -43,12 +43,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds every wait. It is far above what any should take.
+// waitTimeout bounds every wait. It is far longer than a wait should take.
 const patience = 30 * time.Second
 
 const anyPort = "127.0.0.1:0"
 
-// workerEnv holds the servers that a worker needs: a registry and a memory service.
+// workerEnv holds the services that a worker needs: an etcd for the registry and a memory service.
 type workerEnv struct {
 	*registrytest.Observer
 	etcd       *etcdtest.Etcd
@@ -56,16 +56,16 @@ type workerEnv struct {
 	memory     memory.Store
 	memoryAddr string
 	memoryLogs *observer.ObservedLogs
-	identity   identity.Config // of all processes; empty: they have none
+	identity   identity.Config // identity configuration of all processes (empty means none)
 
-	registrationTTL time.Duration // of workers (0 means the default)
+	registrationTTL time.Duration // TTL of worker registrations (0 means the default)
 }
 
 func surround(t *testing.T) *workerEnv { t.Helper(); return surroundBy(t, identity.Config{}) }
 
 func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 	t.Helper()
-	t.Parallel() // nothing is shared
+	t.Parallel() // tests share no state
 	s := &workerEnv{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
 	core, logs := observer.New(zap.DebugLevel)
 	s.memoryLogs = logs
@@ -76,7 +76,7 @@ func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 	return s
 }
 
-// startMemory runs a memory service and waits until it is ready.
+// startMemory starts a memory service and waits until it is ready.
 func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{
@@ -88,12 +88,12 @@ func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (
 	return app, p
 }
 
-// process is a part that runs until stop, or until the test ends.
+// backgroundProcess is a running process that ends by stop or at the end of the test.
 type process struct {
 	cancel context.CancelFunc
-	ready  chan struct{} // closed when it says so
+	ready  chan struct{} // closed when the process reports that it is ready
 	ended  chan struct{}
-	err    error // of Run, once ended is closed
+	err    error // result of Run, once done is closed
 }
 
 func background(t *testing.T, run func(context.Context, func()) error) *process {
@@ -108,13 +108,13 @@ func background(t *testing.T, run func(context.Context, func()) error) *process 
 	return p
 }
 
-// stop stops the process, as SIGTERM does, and returns the result of Run.
+// stop stops the process, as SIGTERM does, and returns the result of its Run.
 func (p *process) stop() error { p.cancel(); <-p.ended; return p.err }
 
-// end waits until the process ends by itself, and returns the result of Run.
+// awaitEnd waits until the process ends on its own, and returns the result of its Run.
 func (p *process) end(t *testing.T) error { t.Helper(); receive(t, p.ended); return p.err }
 
-// dial connects to a process as the orchestrator.
+// dial connects to a process with the identity of an orchestrator.
 func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
 	t.Helper()
 	self, err := identity.Open(s.identity, identity.Orchestrator, "", zap.NewNop())
@@ -125,7 +125,7 @@ func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string
 	return conn
 }
 
-// runningWorker is a running worker.
+// runningWorker is a running worker with clients of its services.
 type runningWorker struct {
 	*process
 	troupev1.LifecycleServiceClient
@@ -137,10 +137,10 @@ type runningWorker struct {
 	http  string
 }
 
-// key returns the registry key of the worker.
+// registryKey returns the registry key of the worker.
 func (r *runningWorker) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
 
-// startWithoutWaiting starts a worker of the agent without waiting until it is ready.
+// startWithoutWaiting starts a worker of the agent and returns before it is ready.
 func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWorker {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
@@ -172,12 +172,12 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-timer.C:
-		require.FailNow(t, "waited in vain")
+		require.FailNow(t, "nothing was received in time")
 	}
 	return v
 }
 
-// await waits until the condition holds.
+// awaitCondition waits until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -188,7 +188,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "the condition did not hold in time", what)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (r *runningWorker) status(t *testing.T) *troupev1.InstanceStatus {
 	return resp.GetStatus()
 }
 
-// probe returns status and body of a probe.
+// probe returns the status code and the body of a probe.
 func (r *runningWorker) probe(t *testing.T, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
@@ -214,7 +214,7 @@ func (r *runningWorker) probe(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// awaitReadiness waits until the readiness probe answers with the code and the line.
+// awaitReadiness waits until the readiness probe returns the status code and a body that contains the line.
 func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 	t.Helper()
 	await(t, "/readyz says "+line, func() bool {
@@ -223,7 +223,7 @@ func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 	})
 }
 
-// beginTurn opens a turn and returns the request for its only step.
+// beginTurn begins a turn and returns the request for its only step.
 func (s *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
@@ -239,7 +239,7 @@ func (s *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.E
 	}
 }
 
-// storedSession returns the session with its messages.
+// storedSession returns the stored session and its messages.
 func (s *workerEnv) storedSession(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
 	t.Helper()
 	ref := session.Ref{Session: sessionID}
@@ -250,10 +250,10 @@ func (s *workerEnv) storedSession(t *testing.T, sessionID string) (session.Sessi
 	return found, messages
 }
 
-// gatedTool is a tool with a resource, whose start blocks until the gate is opened.
+// gatedTool is a tool whose Start blocks until the test sends its result.
 type gatedTool struct {
 	name   string
-	open   chan error // what Start returns
+	open   chan error // receives the result of Start
 	closed chan struct{}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// The messages of a step in a branch are in its result but not in the session.
+// The messages of a step in a branch are returned in its result but are not stored in the session.
 func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})

@@ -31,7 +31,7 @@ func (r *runningWorker) execute(ctx context.Context, t *testing.T, req *troupev1
 	return stream
 }
 
-// readStep reads a step to its end: one result, and it is the last item.
+// readStep reads the stream of a step to its end. The result must be its last item and occur only once.
 func readStep(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) (events []*troupev1.Event, result *troupev1.StepResult) {
 	t.Helper()
 	for {
@@ -49,7 +49,7 @@ func readStep(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteSt
 	}
 }
 
-// awaitHeaders waits for the headers of the stream.
+// awaitHeaders waits until the stream has received its headers.
 func awaitHeaders(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
 	t.Helper()
 	header, err := stream.Header()
@@ -94,7 +94,7 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 }
 
-// registeredState returns the state in the registry.
+// registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
 func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
 	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
 	return s.Known[r.key()].State
@@ -145,8 +145,8 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	}
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(script...), Capacity: capacity})
 	errs := make([]error, callers)
-	var refused, all sync.WaitGroup
-	refused.Add(callers - capacity)
+	var rejected, all sync.WaitGroup
+	rejected.Add(callers - capacity)
 	for i := range callers {
 		req := s.beginTurn(t, "a", "s"+string(rune('a'+i)))
 		all.Go(func() {
@@ -155,11 +155,11 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 				_, err = stream.Recv()
 			}
 			if errs[i] = grpcfailure.FromStatus("test", err); !errors.Is(err, io.EOF) {
-				refused.Done()
+				rejected.Done()
 			}
 		})
 	}
-	refused.Wait()
+	rejected.Wait()
 	close(wait)
 	all.Wait()
 	in := 0
@@ -174,7 +174,7 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	require.Equal(t, capacity, in)
 }
 
-// panickingModel is a model that panics.
+// panickingModel is a model that panics when it is called.
 type panickingModel struct{}
 
 func (panickingModel) Name() string { return "broken/model" }
@@ -190,7 +190,7 @@ func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 	for _, id := range []string{"s1", "s2"} {
 		_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", id)))
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, result.GetFailure().GetMode())
-		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is for the log")
+		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is only logged")
 		_, messages := s.storedSession(t, id)
 		require.Len(t, messages, 1, "nothing is committed")
 	}
@@ -214,10 +214,10 @@ func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
 	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
 	stored, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
-	require.Equal(t, "t1", stored.OpenTurn, "who gave the step decides about the turn")
+	require.Equal(t, "t1", stored.OpenTurn, "the orchestrator decides what happens to the turn")
 }
 
-// A worker whose turn was taken over must not write to it.
+// A worker whose turn was taken over cannot write to the turn.
 func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})
@@ -229,8 +229,7 @@ func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// On SIGTERM a worker is taken out of the registry first, then its steps may end.
-//
+// On SIGTERM a worker first removes its registration, and then lets its running steps end.
 // Req: LC-23
 func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	s := surround(t)
@@ -255,7 +254,7 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	require.Equal(t, "in time", messages[1].Text)
 }
 
-// A step that does not end within the drain is cancelled, and its caller gets the reason.
+// A step that does not end within the drain time is cancelled, and its caller gets the reason.
 func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
@@ -267,7 +266,7 @@ func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
-	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine deregistration may have been cut off, too
+	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine the deregistration may have timed out, too
 	_, result := readStep(t, stream)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING, result.GetFailure().GetMode())
 	require.NoError(t, receive(t, stopped))

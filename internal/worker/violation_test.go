@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// violationsOf returns the violations among events.
+// violationsOf returns the ownership violations among the events.
 func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -28,8 +28,7 @@ func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolatio
 	return found
 }
 
-// A violation by agent code is published, even if the code ignores the error.
-//
+// A violation by agent code is published even if the code ignores the error.
 // Req: SO-6
 func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	s := surround(t)
@@ -42,8 +41,7 @@ func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
 }
 
-// A step whose commit writes foreign state fails, publishes the violation, and changes nothing.
-//
+// A step whose commit writes state of another owner fails, publishes the violation, and changes nothing.
 // Req: SO-12
 func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
 	s := surround(t)

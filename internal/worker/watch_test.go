@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// collectStream collects a stream to its end.
+// collectStream reads a stream to its end and returns its messages.
 func collectStream(t *testing.T, r *runningWorker, after uint64) (first *troupev1.InstanceStatus, all []*troupev1.Transition, err error) {
 	t.Helper()
 	stream, err := r.WatchState(t.Context(), &troupev1.WatchStateRequest{AfterVersion: after})
@@ -109,9 +109,8 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 }
 
-// One service starts an instance, shuts it down, and reports the keys that the agent owns, each under the
-// context of the caller.
-//
+// LifecycleService starts an instance, shuts it down, and reports the keys that the agent owns. Each call runs in
+// the context of its caller.
 // Req: OC-22
 func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	s := surround(t)

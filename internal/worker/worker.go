@@ -1,5 +1,6 @@
-// Package worker is a process that hosts one agent: its ports, its registration in etcd, and the lifecycle of
-// its instance. Packages stepserver and steprun run its steps. Authors use package pkg/worker.
+// Package worker implements the process that hosts one agent: its ports, its registration in etcd, and the
+// lifecycle of its instance. Packages stepserver and steprun run its steps. Authors of agents use package
+// pkg/worker.
 package worker
 
 import (
@@ -47,15 +48,15 @@ type Worker struct {
 	memory             probe.Dependency
 }
 
-// The conditions of a worker's readiness.
+// These are the conditions of a worker's readiness.
 const (
 	ConditionLifecycle = "lifecycle"
 	conditionRegistry  = "registry"
 	conditionMemory    = "memory"
 )
 
-// New opens the ports of a worker but makes no connection: invalid settings and ports in use are errors. Run
-// must follow; it closes what New opened.
+// New opens the ports of a worker but connects to nothing. It returns an error for invalid settings and for ports
+// in use. The caller must then call Run, which closes what New opened, or Close.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
@@ -93,7 +94,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	return w, nil
 }
 
-// registeredTools returns the tools of an agent as its registration lists them.
+// registeredTools returns the agent's tools as they are registered.
 func registeredTools(a *agent.Agent) (all []registry.Tool) {
 	for _, t := range a.Toolbox() {
 		all = append(all, registry.Tool(t))
@@ -150,8 +151,8 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// provisionItself provisions the etcd user of an agent that was not provisioned. This needs the development CA,
-// whose owner can issue any identity.
+// etcdProvisioner returns a function that provisions the agent's user in etcd, or nil without the development CA.
+// The owner of that CA can issue any identity, including root.
 func (w *Worker) provisionItself() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil
@@ -161,7 +162,7 @@ func (w *Worker) provisionItself() func(context.Context) error {
 	}
 }
 
-// Close closes what New opened, for a Worker that does not Run. It may be called more than once.
+// Close closes what New opened. It is for a Worker whose Run is never called, and may be called more than once.
 func (w *Worker) Close() error { return w.closers.Close() }
 
 // address returns the address at which the orchestrator reaches this worker.
@@ -172,8 +173,9 @@ func (w *Worker) address() string {
 	return w.grpcLis.Addr().String()
 }
 
-// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls ready once the
-// instance is READY and registered. A failed start and a rejected registration are errors (LC-16).
+// Run serves until ctx ends, or until a Shutdown over RPC has terminated the instance. It calls ready once the
+// instance is READY and registered. It returns an error if the start fails or the registration is rejected
+// (LC-16).
 func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
 	w.grpc.Follow(w.board)
@@ -181,57 +183,59 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
 	return process.Run(ctx, w.telemetry.Log, ready,
 		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
-		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
+		w.grpc.Part(w.grpcLis, time.Second), // the instance drains its steps before this port closes
 		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
 		w.instancePart(),
 	)
 }
 
-// instancePart is the lifecycle of the instance: register, start, serve, drain.
+// instancePart returns the part that runs the instance: it registers, starts and finally drains it.
 func (w *Worker) instancePart() process.Part {
 	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
 		ctx = lifecycleserver.WithTrace(ctx)
 		keeperCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		refused := make(chan error, 1)
+		rejected := make(chan error, 1)
 		go func() {
 			err := w.registrationKeeper.run(keeperCtx, ready)
-			if err != nil { // no orchestrator would ever find it
-				w.shutDownInstance(ctx, "the registration was refused")
+			if err != nil { // no orchestrator could find the instance
+				w.shutDownInstance(ctx, "the registration was rejected")
 			}
-			refused <- err
+			rejected <- err
 		}()
 		err := w.runInstance(ctx)
 		stop()
-		return cmp.Or(<-refused, err)
+		return cmp.Or(<-rejected, err)
 	}}
 }
 
-// runInstance runs the instance until ctx ends or a Shutdown over RPC arrives. It returns why the start failed.
+// runInstance starts the instance and runs it until ctx ends or a Shutdown over RPC arrives. It returns the error
+// of a failed start.
 func (w *Worker) runInstance(ctx context.Context) error {
 	err := w.instance.Startup(ctx)
 	w.auditOwnAct("startup", err)
 	if err != nil {
-		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // removes the registration
+		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // this removes the registration
 		if ctx.Err() == nil {
 			return err
 		}
-		return nil // stopped during the start
+		return nil // the stop came during the start
 	}
 	w.registrationKeeper.awaitTerminated(ctx)
 	w.shutDownInstance(ctx, "the process was asked to stop")
 	return nil
 }
 
-// shutDownInstance shuts the instance down and returns once it has ended. Errors are logged.
+// shutDownInstance shuts the instance down and returns once it has terminated. Errors are recorded in the log.
 func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
-	ended := w.instance.Status().State == lifecycle.Terminated // shut down by a caller, which the audit log has
+	ended := w.instance.Status().State == lifecycle.Terminated // a caller shut it down, which the audit log already records
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 	if !ended {
 		w.auditOwnAct("shutdown", err)
 	}
 }
 
-// auditOwnAct records in the audit log what the worker did with its instance on its own, without a caller (S19).
+// auditLifecycle records in the audit log a start or shutdown that the worker made on its own, without a caller
+// (S19).
 func (w *Worker) auditOwnAct(action string, err error) {
 	result := "ok"
 	if err != nil {
@@ -240,5 +244,5 @@ func (w *Worker) auditOwnAct(action string, err error) {
 	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
 }
 
-// stopTime bounds a shutdown beyond its drain: two hooks and the forced end.
+// shutdownGrace bounds a shutdown beyond its drain time: two hooks and the forced end.
 const stopTime = 15 * time.Second

@@ -58,7 +58,7 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 func TestWorker_APauseIsRegistered(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	for range 2 { // the second is a no-op
+	for range 2 { // the second pause changes nothing
 		_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "maintenance"})
 		require.NoError(t, err)
 	}
@@ -91,8 +91,7 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	require.NoError(t, r.end(t))
 }
 
-// A failed start ends the process with the reason, and leaves no registration.
-//
+// A failed start ends the process with the reason and leaves no registration.
 // Req: LC-10
 func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 	s := surround(t)
@@ -109,12 +108,12 @@ func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	select {
 	case <-r.ready:
-		require.Fail(t, "it was ready")
+		require.Fail(t, "it must not become ready")
 	default:
 	}
 }
 
-// A worker whose instance id is registered already ends with an error, because no orchestrator would find it.
+// A worker fails if its instance id is already registered, because no orchestrator would find it.
 // Req: LC-16
 func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)
@@ -124,28 +123,27 @@ func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 	resource := newGate("gate")
 	resource.open <- nil
 	second := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	err := second.end(t) // once it cannot be the one that crashed before it
+	err := second.end(t) // when the other can no longer be a crashed predecessor
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "registered already")
 	receive(t, resource.closed)
 	select {
 	case <-second.ready:
-		require.Fail(t, "it was ready")
+		require.Fail(t, "it must not become ready")
 	default:
 	}
 	require.Equal(t, first.grpc, s.Known[first.key()].Address)
 	require.NoError(t, first.stop())
 }
 
-// stuckTool is a tool whose Close fails.
+// unclosableTool is a tool whose Close fails.
 type stuckTool struct{ *gatedTool }
 
 func (stuckTool) Start(context.Context) error { return nil }
 
 func (stuckTool) Close() error { return errors.New("the index is locked") }
 
-// The errors of a shutdown over RPC are logged with their phase.
-//
+// The errors of a shutdown over RPC are logged with the phase in which they occurred.
 // Req: LC-17
 func TestWorker_LogsShutdownErrors(t *testing.T) {
 	s := surround(t)
@@ -255,7 +253,8 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// A port on all addresses has no address that other machines could use.
+// A worker that listens on all interfaces must be given an address to advertise, because the listener has none
+// that other machines could dial.
 func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
@@ -273,16 +272,15 @@ func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 	}
 }
 
-// A worker that never reached the memory service could not store what its models say. So no step is routed to
-// it, and it reports why. Once it has reached the service it stays READY during an outage, because otherwise all
-// workers would leave at once.
-//
+// A worker that never reached the memory service is not registered as READY, and reports why. It could not store
+// the replies of its models, so it must get no steps. Once it has reached the service, it stays READY during an
+// outage, because otherwise all workers would become unavailable at once.
 // Req: C-34
 func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	s := surround(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
 	absent := loopback.Address(t)
-	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
+	for _, wrong := range []string{other.grpc, absent} { // the server runs, but does not serve the memory service
 		s.memoryAddr = wrong
 		r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 		await(t, "the instance itself is ready", func() bool {
@@ -294,7 +292,7 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
 		select {
 		case <-r.ready:
-			require.Fail(t, "it was ready")
+			require.Fail(t, "it must not become ready")
 		default:
 		}
 		if wrong != absent {
@@ -311,7 +309,7 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	}
 }
 
-// A worker registers the name that --advertise gives.
+// A worker registers the address that --advertise-addr gives.
 func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 	s := surround(t)
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
@@ -330,17 +328,17 @@ func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 	require.NoError(t, p.stop())
 }
 
-// wasRejected reports whether the call was rejected before the step began: no headers came.
+// rejectionError returns the error of a call that was rejected before its step began. It requires that the call
+// got no headers.
 func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
 	t.Helper()
 	header, _ := stream.Header()
-	require.Nil(t, header, "a header says that the step is admitted")
+	require.Nil(t, header, "headers would mean that the step was admitted")
 	_, err := stream.Recv()
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker owns no conversation: its agent starts without one, and its shutdown writes none.
-//
+// A worker stores no conversation. Its agent starts without one, and its shutdown writes none.
 // Req: LC-15, LC-21
 func TestWorker_KeepsNoConversation(t *testing.T) {
 	s := surround(t)

@@ -81,7 +81,7 @@ func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 // RegisterMetrics registers a gauge that tells whether the token file is usable, if one is configured.
 func (c *Clients) Measure(meter metric.Meter) error { return c.tokens.Measure(meter) }
 
-// Authenticate implements rpc.Authenticate. Without any configuration every caller is Anybody in the default
+// Authenticate implements rpc.Authenticator. Without any configuration every caller is Anybody in the default
 // tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, whose
 // calls are counted by address. Modes: user_unauthenticated; system_network if the keys of the issuer cannot be
 // fetched.

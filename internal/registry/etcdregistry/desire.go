@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// storedDesired is the stored form of a registry.DesiredState.
+// storedDesiredState is the stored form of a registry.DesiredState.
 type storedDesired struct {
 	Kind   registry.DesiredKind `json:"want"`
 	Reason string               `json:"reason,omitempty"`
 	Since  time.Time            `json:"since"`
 }
 
-// maxOps limits the changes of one transaction; etcd accepts 128.
+// maxOps limits the operations of one transaction; etcd accepts 128.
 const maxOps = 100
 
 // SetDesired implements registry.DesiredStates.
@@ -45,7 +45,7 @@ func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredSt
 	return nil
 }
 
-// Forget implements registry.DesiredStates.
+// RemoveDesired implements registry.DesiredStates.
 func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	return nil
 }
 
-// WatchDesires implements registry.DesiredStates.
+// WatchDesiredStates implements registry.DesiredStates.
 func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	known := map[registry.Key]registry.DesiredState{}
 	learn := func(kv *mvccpb.KeyValue) {

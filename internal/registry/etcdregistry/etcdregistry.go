@@ -34,18 +34,18 @@ const (
 	DefaultTTL     = 15 * time.Second
 )
 
-// callTimeout bounds each call to etcd, so that an unresponsive member is noticed.
+// callTimeout is the timeout of each call to etcd, so that an unresponsive member is noticed.
 const callTimeout = 3 * time.Second
 
-// Config configures where and for how long instances are registered. Zero fields get defaults.
+// Config says under which keys a Registry stores its data, and for how long. Zero fields get defaults.
 type Config struct {
 	Prefix  string // prefix of instance keys, without a trailing slash
 	Desired string // prefix of desired states, without a trailing slash
-	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about
-	// 2 s, and may keep a lease longer but never shorter.
+	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about 2
+	// s, and may keep a lease longer than its TTL but never shorter.
 	TTL time.Duration
-	// OnDenied, if set, is called when etcd denies this process to register. If it returns nil, registration is
-	// retried at once. It is for development, where a process may provision itself.
+	// OnDenied, if set, is called when etcd does not permit this process to register. If it returns nil, the
+	// registry tries again at once. Only development uses it, where a process may provision itself.
 	OnDenied func(context.Context) error
 }
 
@@ -59,8 +59,8 @@ type Registry struct {
 	refused func(context.Context) error
 }
 
-// New returns a registry that uses the client. The caller closes the client after all registrations and watches
-// have ended.
+// New returns a registry that stores its data in etcd through client. The caller closes client after all
+// registrations and watches have ended.
 func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
@@ -85,14 +85,14 @@ func (r *Registry) path(k registry.Key) string { return pathUnder(r.prefix, k) }
 
 func pathUnder(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
 
-// keyUnder is the inverse of pathUnder.
+// keyFromPath is the inverse of pathFromKey.
 func keyUnder(prefix string, path []byte) registry.Key {
 	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), prefix), "/")
 	return registry.Key{Agent: agent, ID: id}
 }
 
-// instance decodes a stored key. An invalid one is logged and skipped, because any holder of a worker's
-// certificate can write one.
+// decodeInstance decodes a stored instance; ok is false if it is invalid. Any holder of a worker's certificate can
+// write invalid data, so decodeInstance only logs the error.
 func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
 	in, err := marshalInstance(kv, keyUnder(r.prefix, kv.Key))
 	if err != nil {
@@ -101,15 +101,15 @@ func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
 	return in, err == nil
 }
 
-// maxStored limits the size of a stored registration in bytes.
+// maxStoredBytes limits the size of a stored registration.
 const maxStored = 64 << 10
 
 func marshalInstance(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 	switch {
 	case len(kv.Value) > maxStored:
-		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d may be", len(kv.Value), maxStored)
+		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d are allowed", len(kv.Value), maxStored)
 	case kv.Lease == 0:
-		return registry.Instance{}, errors.New("it has no lease, and would stay when its worker is gone")
+		return registry.Instance{}, errors.New("it has no lease, so it would outlive its worker")
 	}
 	in, err := instancewire.UnmarshalInstance(kv.Value)
 	if err != nil {
@@ -124,14 +124,15 @@ func (r *Registry) away(ctx context.Context, op string, err error) error {
 	return away(ctx, r.client, op, err)
 }
 
-// away returns the error of a call that etcd rejected or did not answer. A canceled caller gets its own cause.
+// newCallError returns the error for a failed call to etcd: etcd denied it, or did not answer. If the caller
+// cancelled ctx, it returns the cause of ctx.
 func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
 	}
 	if isDenied(err) {
 		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not let the user of this certificate do that; "+
-			"make users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
+			"create users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
 	}
 	mode := failure.SystemNetwork
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -140,8 +141,8 @@ func away(ctx context.Context, client *clientv3.Client, op string, err error) er
 	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
 }
 
-// newBackoff returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones, with jitter
-// so that a fleet does not reconnect at once.
+// newBackoff returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones. Its jitter
+// keeps the instances from all reconnecting at once.
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// shortTTL is close to the minimum that etcd accepts.
+// shortTTL is about the shortest TTL that etcd accepts.
 var shortTTL = etcdregistry.Config{TTL: 2 * time.Second}
 
 func TestRegistry_Suite(t *testing.T) {
@@ -59,8 +59,8 @@ func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
 	require.EqualValues(t, etcdregistry.DefaultTTL/time.Second, lease.GrantedTTL)
 }
 
-// Any holder of a worker's certificate can write anything into the keys of that agent. Readers ignore an
-// instance that is invalid.
+// Any holder of a worker's certificate can write anything to the keys of its agent. Readers ignore an instance
+// that is invalid.
 // Req: S9
 func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	t.Parallel()
@@ -96,14 +96,14 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	}
 	put("research/stays", good)
 	put("research/a", good, leased)
-	require.Equal(t, "a", o.Put().ID, "nothing was told before")
+	require.Equal(t, "a", o.Put().ID, "the deletion of an unknown instance is not reported")
 	require.Len(t, logs.FilterMessage("a key in the registry holds no instance").All(), len(bad)+8)
 	put("research/a", "{}", leased)
 	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
 	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
 }
 
-// A description is always one line, even if the key was written by hand.
+// A Watcher returns a description as one line, even if the stored one has more.
 func TestWatch_ShowsALineOfADescription(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
@@ -214,7 +214,7 @@ func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first.Key(), o.Delete())
 	again := o.Put()
-	require.Equal(t, lifecycle.Ready, again.State, "with the state asked for last")
+	require.Equal(t, lifecycle.Ready, again.State, "with the state requested last")
 	require.Greater(t, again.Incarnation, first.Incarnation)
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Paused))
 	require.Equal(t, lifecycle.Paused, o.Put().State)
@@ -245,8 +245,8 @@ func TestRegistration_ExpiresWhenItsProcessDies(t *testing.T) {
 	in := registrytest.Instance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
 	o.Put()
-	require.NoError(t, doomed.Close())                // nothing is revoked, but it may still write once
-	o.Until(func() bool { return len(o.Known) == 0 }) // the lease ran out
+	require.NoError(t, doomed.Close())                // the lease is not revoked, but the keeper may still write once
+	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired
 }
 
 func TestRegister_ReplacesACrashedInstance(t *testing.T) {
@@ -268,13 +268,13 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
 
-	// Two instances that die one after the other serve as a clock: both outlive a TTL.
+	// The test measures time by two instances that die one after the other. Both outlive a TTL.
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
 	o.List()
 	for _, id := range []string{"b", "c"} {
 		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.Instance("research", id))
 		o.Put()
-		require.NoError(t, doomed.Close()) // it may still write once
+		require.NoError(t, doomed.Close()) // the keeper may still write once
 		o.Until(func() bool { _, there := o.Known[registry.Key{Agent: "research", ID: id}]; return !there })
 		doomed, err = etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 		require.NoError(t, err)

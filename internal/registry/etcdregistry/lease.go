@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// knownLease is what is known about a lease. It is safe for concurrent use.
+// leaseStatus holds what is known about the lease. It is safe for concurrent use.
 type knownLease struct {
 	mu      sync.Mutex
 	lease   lifecycle.Lease
@@ -31,8 +31,8 @@ func (f *knownLease) set(l lifecycle.Lease) {
 	}
 }
 
-// updateFromAttempt updates the fact from the outcome of ensureRegistered. An unreachable etcd proves nothing: an expired lease stays
-// expired, and a valid one becomes unknown.
+// updateFromResult updates the status from the result of ensureRegistered. An unreachable etcd does not tell
+// whether the lease exists: an expired lease stays expired, and a valid one becomes unknown.
 func (f *knownLease) updateFromAttempt(err error) {
 	known, _ := f.Lease()
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// awaitLease waits until the lease has the state.
+// awaitLease waits until the lease has the given status.
 func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -32,7 +32,7 @@ func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	}
 }
 
-// An unreachable etcd proves nothing about the lease. One that has given the name to another instance does.
+// While etcd is unreachable, the lease is unknown. It is expired when etcd has given the name to another instance.
 func TestRegistration_ReportsItsLease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -50,7 +50,7 @@ func TestRegistration_ReportsItsLease(t *testing.T) {
 
 	l.Cut()
 	awaitLease(t, reg, lifecycle.LeaseUnknown)
-	o.Until(func() bool { return len(o.Known) == 0 }) // it ran out meanwhile
+	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired in the meantime
 	rival := registrytest.Register(t, near, in)
 	l.Mend()
 	awaitLease(t, reg, lifecycle.LeaseExpired)

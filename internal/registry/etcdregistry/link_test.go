@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// cuttableLink is a TCP connection to a server that can be cut and mended.
+// breakableProxy is a TCP proxy to a server that can break its connections and restore them.
 type cuttableLink struct {
 	target   string
 	listener net.Listener
@@ -41,7 +41,7 @@ func newLink(t *testing.T, target string) *cuttableLink {
 	return l
 }
 
-// Cut breaks all connections and refuses new ones.
+// Disconnect breaks all connections and rejects new ones.
 func (l *cuttableLink) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *cuttableLink) Cut() {
 	clear(l.conns)
 }
 
-// Mend lets connections through again.
+// Restore accepts connections again.
 func (l *cuttableLink) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Reach returns once the etcd at one of the addresses accepts calls. It retries until ctx ends. A certificate
-// that either side rejects ends it at once. The error names the flag to check; the etcd client itself would
-// only report a timeout. Modes: system_network, policy_security.
+// AwaitReachable returns nil once the etcd at one of the addresses accepts calls. It retries until ctx ends. It
+// returns at once if either side rejects the other's certificate. The error names the flag to check; the etcd
+// client itself would only report a timeout. Modes: system_network, policy_security.
 func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
 	var last error
 	for pace := retry.NewBackoff(); ; {
@@ -24,7 +24,7 @@ func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoint
 			if err == nil || failure.Is(err, failure.PolicySecurity) {
 				return err
 			}
-			if last == nil || ctx.Err() == nil { // after the deadline the last useful error stays
+			if last == nil || ctx.Err() == nil { // after the deadline, keep the last useful error
 				last = err
 			}
 		}
@@ -34,7 +34,7 @@ func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoint
 	}
 }
 
-// tryConnect makes one connection and one call, which needs no rights.
+// tryConnect opens one connection and makes one call that needs no rights.
 func tryConnect(ctx context.Context, creds credentials.TransportCredentials, at string) error {
 	_, host, named := strings.Cut(at, "://")
 	if !named {
@@ -51,15 +51,15 @@ func tryConnect(ctx context.Context, creds credentials.TransportCredentials, at 
 	}
 	switch missed, why := grpcfailure.ClassifyDial(err); {
 	case missed == grpcfailure.DialUntrusted:
-		return fail(failure.PolicySecurity, "--etcd-ca: the etcd at %s cannot be trusted by it, or speaks plain text: %s", at, why)
+		return fail(failure.PolicySecurity, "--etcd-ca: the etcd at %s is not trusted, or uses plain text: %s", at, why)
 	case missed == grpcfailure.DialRejected && strings.Contains(why, "tls: "):
-		return fail(failure.PolicySecurity, "--etcd-cert: the etcd at %s does not take it: %s", at, why)
+		return fail(failure.PolicySecurity, "--etcd-cert: the etcd at %s rejects the certificate: %s", at, why)
 	case missed == grpcfailure.DialUnreachable:
 		return fail(failure.SystemNetwork, "--etcd: cannot reach an etcd at %s: %s", at, why)
-	case failure.Is(grpcfailure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also if the TLS alert was lost
-		return fail(failure.SystemNetwork, "--etcd: who is at %s ends the connection; an etcd that wants TLS is named with https://", at)
+	case failure.Is(grpcfailure.FromStatus("registry.Reach", err), failure.SystemNetwork): // this includes a lost TLS alert
+		return fail(failure.SystemNetwork, "--etcd: the server at %s closes the connection; if it is an etcd with TLS, write https://", at)
 	case err != nil && ctx.Err() != nil:
 		return fail(failure.SystemNetwork, "--etcd: no answer from %s in time", at)
 	}
-	return nil // any answer will do, even a rejection
+	return nil // any answer shows that etcd is reachable, even a rejection
 }

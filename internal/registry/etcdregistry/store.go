@@ -10,18 +10,18 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// DefaultStores is the prefix of the records of stores.
+// DefaultStorePrefix is the default prefix of the keys with store records.
 const DefaultStores = "/troupe/v1/store"
 
-// Stores implements registry.StoreRecords: a key for each store, without a lease. It is safe
-// for concurrent use.
+// StoreRecords implements registry.StoreRecords. It keeps each store's record under a key without a lease. It is
+// safe for concurrent use.
 type Stores struct {
 	client *clientv3.Client
-	prefix string // with a slash at its end
+	prefix string // with a trailing slash
 }
 
-// NewStores returns the records under the prefix; empty means DefaultStores. The client
-// stays the caller's.
+// NewStoreRecords returns the store records under the prefix (empty means DefaultStorePrefix). The caller still
+// has to close the client.
 func NewStores(client *clientv3.Client, prefix string) *Stores {
 	if prefix == "" {
 		prefix = DefaultStores

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// livenessInterval is the interval of liveness calls to etcd. A watch alone does not notice that etcd is gone: the
-	// client retries forever.
+	// livenessInterval is the interval of calls that check whether etcd answers. A watch alone does not notice an
+	// outage, because the client retries forever.
 	livenessInterval = 2 * time.Second
-	// relistInterval is the interval of listing everything again, in case events were lost (guarantees 5.2.5).
+	// relistInterval is the interval at which all keys are listed again, in case the watch missed events
+	// (guarantees 5.2.5).
 	relistInterval = time.Minute
 )
 
-// errRelist restarts a working watch.
+// errRelist ends a working watch so that it starts again with a new list.
 var errRelist = errors.New("list again")
 
-// feed receives what happens to the keys under a prefix.
+// keyHandler holds the callbacks for the keys under a prefix.
 type feed struct {
 	prefix string
-	list   func([]*mvccpb.KeyValue) // all keys; replaces what was known
-	change func([]*clientv3.Event)  // changes in order
-	away   func(error)              // called once per outage; what was known stays valid
+	list   func([]*mvccpb.KeyValue) // receives all keys, which replace the known ones
+	change func([]*clientv3.Event)  // receives changes in order
+	away   func(error)              // called once per outage; the known keys stay valid
 }
 
-// Watch implements registry.Watcher. The Away update comes within about 5 s of the
-// outage, once per outage.
+// Watch implements registry.Watcher. It reports each outage once, within about 5 s.
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
 	known := map[registry.Key]bool{}
 	return r.watch(ctx, feed{
@@ -61,7 +61,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	})
 }
 
-// watch calls f until ctx ends.
+// watchKeys lists and watches the keys of f until ctx ends, and retries during outages.
 func (r *Registry) watch(ctx context.Context, f feed) error {
 	away := false
 	pauses := newBackoff()
@@ -91,8 +91,8 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 	return nil
 }
 
-// follow lists all keys and then passes on every change, until an error or a relist. It calls heard before
-// each.
+// listAndWatch lists all keys and then passes each change to f, until an error or until it is time to list again.
+// It calls heard whenever etcd has answered.
 func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
@@ -126,8 +126,8 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	}
 }
 
-// awaitOutage returns once etcd does not answer or ctx ends. It reads the watched keys, because the process may have
-// no right to others.
+// awaitOutage returns the error once etcd does not answer, or when ctx ends. It reads the watched keys, because
+// the process may not be permitted to read others.
 func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
 	ticks := time.NewTicker(livenessInterval)
 	defer ticks.Stop()
@@ -146,8 +146,8 @@ func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
 	}
 }
 
-// update returns the update for an event, and keeps track of the known instances. An instance whose key becomes
-// invalid counts as deleted.
+// updateFromEvent returns the update for an event and maintains the set of known instances. An instance whose key
+// becomes invalid counts as deleted. ok is false if there is no update.
 func (r *Registry) update(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
 	if e.Type != clientv3.EventTypeDelete {
 		if in, ok := r.instance(e.Kv); ok {

@@ -21,7 +21,7 @@ func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredSt
 	return nil
 }
 
-// Forget implements registry.DesiredStates. It never blocks.
+// RemoveDesired implements registry.DesiredStates. It never blocks.
 func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
 	return nil
 }
 
-// WatchDesires implements registry.DesiredStates.
+// WatchDesiredStates implements registry.DesiredStates.
 func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()

@@ -1,5 +1,5 @@
-// Package inmem is the registry in RAM, the reference implementation of package registry. It is always
-// reachable, and a registration lives until it is closed.
+// Package inmem implements the registry in memory. It is the reference implementation of package registry. It is
+// always reachable, and a registration lives until it is closed.
 package inmem
 
 import (
@@ -21,7 +21,7 @@ type Registry struct {
 	instances map[registry.Key]registry.Instance
 	watchers  map[*watcher]struct{}
 	desires   map[registry.Key]registry.DesiredState
-	desired   chan struct{} // closed and replaced when desires change
+	desired   chan struct{} // closed and replaced when desired states change
 }
 
 // New returns an empty registry.
@@ -89,8 +89,8 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	}
 }
 
-// watcher queues the updates that its Watch has not applied yet, so a slow watcher delays no other. The
-// registry's mutex guards it.
+// watcher queues the updates that its Watch has not applied yet, so that a slow watcher does not delay the others.
+// The registry's mutex guards it.
 type watcher struct {
 	pending []registry.Update
 	news    chan struct{}

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Stores implements registry.StoreRecords. It is safe for concurrent use.
+// StoreRecords implements registry.StoreRecords. It is safe for concurrent use.
 type Stores struct {
 	mu      sync.Mutex
 	records map[string]storeRecord
@@ -18,7 +18,7 @@ type storeRecord struct {
 	revision int64
 }
 
-// NewStores returns an empty set of records.
+// NewStoreRecords returns an empty set of records.
 func NewStores() *Stores { return &Stores{records: map[string]storeRecord{}} }
 
 // Load implements registry.StoreRecords.

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// DesiredState returns a desired state with every field set.
+// NewDesiredState returns a desired state with every field set.
 func DesiredState(agent, id string, want registry.DesiredKind) registry.DesiredState {
 	return registry.DesiredState{
 		Key: registry.Key{Agent: agent, ID: id}, Kind: want, Reason: "a closer look",
@@ -21,7 +21,7 @@ func DesiredState(agent, id string, want registry.DesiredKind) registry.DesiredS
 	}
 }
 
-// desiredObserver watches the desired states for one test.
+// desiredObserver receives the desired states from a watch that ends with the test.
 type desiredObserver struct {
 	t       *testing.T
 	updates chan map[registry.Key]registry.DesiredState
@@ -44,7 +44,7 @@ func observeDesired(t *testing.T, d registry.DesiredStates) *desiredObserver {
 	return o
 }
 
-// until reads updates until the desired states are exactly the given ones.
+// awaitStates reads updates until the desired states are exactly the wanted ones.
 func (o *desiredObserver) until(want ...registry.DesiredState) {
 	o.t.Helper()
 	all := map[registry.Key]registry.DesiredState{}
@@ -74,7 +74,7 @@ func testDesires(t *testing.T, r registry.Registry) {
 	require.NoError(t, r.SetDesired(t.Context(), a))
 	early.until(a, b)
 	require.NoError(t, r.SetDesired(t.Context(), a), "repeated")
-	observeDesired(t, r).until(a, b) // a late watcher gets all states
+	observeDesired(t, r).until(a, b) // a watch that starts later gets all states
 }
 
 func testManyDesires(t *testing.T, r registry.Registry) {
@@ -114,7 +114,8 @@ func testConcurrentDesires(t *testing.T, r registry.Registry) {
 	}
 }
 
-// A desired state outlives its instance until it is forgotten, and cannot be forgotten before.
+// A desired state outlives its instance until it is removed. While the instance is registered, removing it has no
+// effect.
 func testForget(t *testing.T, r registry.Registry) {
 	o := observeDesired(t, r)
 	reg := Register(t, r, Instance("research", "a"))
@@ -130,7 +131,7 @@ func testForget(t *testing.T, r registry.Registry) {
 	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
 }
 
-// The desired state of an agent as a whole is independent of its instances' and can be forgotten while they are
+// The desired state of a whole agent is independent of its instances' states. It can be removed while they are
 // registered.
 func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
 	o := observeDesired(t, r)
@@ -145,7 +146,7 @@ func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
 	observeDesired(t, r).until(one, other)
 }
 
-// Desired states are no registrations and change none.
+// Desired states do not appear as instances and do not change them.
 func testDesiredStatesAreNotInstances(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
 	require.Empty(t, o.List())

@@ -1,5 +1,5 @@
-// Package registrytest is the suite that every implementation of package registry passes, with an Observer that
-// follows a watch.
+// Package registrytest is the test suite that every implementation of package registry must pass. Other tests use
+// its Observer to follow a watch.
 package registrytest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Run tests a registry. open returns an empty one.
+// Run runs the suite. open returns an empty registry.
 func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	for name, test := range map[string]func(*testing.T, registry.Registry){
 		"WatchListsInstances":             testList,
@@ -45,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	}
 }
 
-// Instance returns an instance with every field set except the incarnation.
+// NewInstance returns an instance with every field set except the incarnation.
 func Instance(agent, id string) registry.Instance {
 	return registry.Instance{
 		ID: id, Agent: agent, Address: "127.0.0.1:7402", Version: "1.2.0", Description: "Finds facts.",
@@ -96,8 +96,8 @@ func testChanges(t *testing.T, r registry.Registry) {
 	require.Equal(t, in.Key(), o.Delete())
 }
 
-// testConcurrentChanges starts watches while others register, change and leave. Once a watch has seen the last
-// registered instance, it must know exactly the remaining instances.
+// testConcurrentChanges starts watches while instances register, change and leave. Once a watch has seen the
+// instance that registers last, it must know exactly the remaining instances.
 func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	const writers, rounds, observers = 8, 4, 4
 	var writing sync.WaitGroup
@@ -132,7 +132,8 @@ func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	}
 }
 
-// churn registers an instance a few times over and leaves the last one READY.
+// registerRepeatedly registers an instance and closes its registration several times. It leaves the last
+// registration READY.
 func churn(t *testing.T, r registry.Registry, id string, rounds int) (registry.Instance, error) {
 	in := Instance("research", id)
 	for round := range rounds {

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// RunStores runs the suite of registry.StoreRecords on an empty store of records.
+// RunStoreRecords runs the suite for registry.StoreRecords on empty records.
 func RunStores(t *testing.T, records registry.StoreRecords) {
 	t.Run("Load_OfNoRecord", func(t *testing.T) {
 		r, revision, err := records.Load(t.Context(), "unknown")

@@ -24,7 +24,7 @@ var owners = convert.Enum[ownership.Owner, troupev1.Owner]{
 	ownership.Shared:       troupev1.Owner_OWNER_SHARED,
 }
 
-// StatusToProto converts a status. The caller adds the name of the instance.
+// StatusToProto converts the status of an instance. The caller adds the name of the instance.
 func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 	return &troupev1.InstanceStatus{
 		State:        StateToProto(s.State),
@@ -39,7 +39,7 @@ func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 	}
 }
 
-// TransitionToProto converts one change of state.
+// TransitionToProto converts one state transition.
 func TransitionToProto(t lifecycle.Transition) *troupev1.Transition {
 	return &troupev1.Transition{
 		From: StateToProto(t.From), To: StateToProto(t.To), Version: t.Version,

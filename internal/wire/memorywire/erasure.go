@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// ErasureToProto converts the report of an erasure, with its kinds by name.
+// ErasureToProto converts the report of an erasure. It keys the counts by the name of the kind.
 func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 	p := &troupev1.ErasureReceipt{
 		SessionId: e.Session, UserId: e.User, By: e.By, Began: convert.TimeToProto(e.Began), Ended: convert.TimeToProto(e.Ended),

@@ -119,7 +119,8 @@ func TestFail_RoundTrip(t *testing.T) {
 	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })
 }
 
-// A value that is added to a .proto must be added to its table.
+// Every value of these protobuf enums is in its conversion table, so a value added to a .proto must be added to
+// the table too.
 func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum

@@ -17,14 +17,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// testAgentName is the name of the agent that conformance.proto describes.
+// testAgentName is the agent name that conformance.proto requires.
 const testAgentName = "conformance"
 
 func newTestAgent(capacity int) (*agent.Agent, error) {
 	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity})
 }
 
-// commandModel is the model of the test agent: it follows the user's last message, as conformance.proto describes.
+// commandModel is the model of the test agent. It executes the command in the user's last message, as
+// conformance.proto describes.
 type commandModel struct{}
 
 // Name implements llm.Model.
@@ -49,7 +50,7 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 		case "fail":
 			yield(llm.Delta{}, failure.New(failure.AgentLogic, "conformance", "it was told to fail"))
 		case "panic":
-			panic("it was told to panic") //nolint:forbidigo // that is what is tested
+			panic("it was told to panic") //nolint:forbidigo // the kit tests panics
 		case "own":
 			answer := "does not own"
 			if owner, _ := ownership.OwnerOf(rest); owner == ownership.Agent {
@@ -62,7 +63,7 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// count streams the numbers up to n. The answer is n; the numbers before it are its deltas.
+// streamNumbers streams the numbers from 1 to n, one in each delta.
 func count(n string, yield func(llm.Delta, error) bool) {
 	last, err := strconv.Atoi(n)
 	if err != nil {

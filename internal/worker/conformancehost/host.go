@@ -1,5 +1,5 @@
-// Package conformancehost serves the conformance kit: a worker under test, which makes instances of a
-// test agent on request.
+// Package conformancehost implements the worker side of the conformance kit: a worker under test that starts
+// instances of a test agent on request.
 package conformancehost
 
 import (
@@ -27,9 +27,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Host is a worker that runs with --conformance: it makes instances of a test agent for the
-// conformance kit, each on a port of its own on the host of its gRPC address, and registers
-// nothing. All of that is plain text, whatever identity the worker has.
+// Host is a worker that runs with --conformance. For the conformance kit it starts instances of a test agent, each
+// on its own port of the host's gRPC address. It registers nothing, and uses plain text whatever identity the
+// worker has.
 type Host struct {
 	cfg       worker.Config
 	telemetry *telemetry.Telemetry
@@ -42,7 +42,7 @@ type Host struct {
 	closed    bool
 }
 
-// Serve makes a host and runs it until ctx ends.
+// Serve creates a host and runs it until ctx ends.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error {
 	h, err := NewHost(t, cfg)
 	if err != nil {
@@ -51,7 +51,7 @@ func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error
 	return h.Run(ctx, func() {})
 }
 
-// NewHost opens the port of a host. Run must follow.
+// NewHost opens the port of a host. The caller must then call Run.
 func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.CheckAddress)
 	if err != nil {
@@ -69,7 +69,7 @@ func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 // Addr returns the address of the host.
 func (h *Host) Addr() string { return h.lis.Addr().String() }
 
-// Run serves until ctx ends, and drops every remaining instance.
+// Run serves until ctx ends, and then closes every remaining instance.
 func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.telemetry.Log.Info("serving the conformance kit; this worker takes no turns", zap.String("grpc", h.Addr()))
 	h.grpc.SetServing(true)
@@ -117,12 +117,12 @@ func (h *Host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// hostedInstance is a running instance of the test agent.
+// hostedInstance is a running instance of the test agent, with its server.
 type hostedInstance struct {
 	address  string
 	instance *lifecycle.Instance
 	memory   *grpc.ClientConn
-	release  chan struct{} // closed by drop: hooks that hang return
+	release  chan struct{} // closed by close, so that hanging hooks return
 	stop     context.CancelFunc
 	served   sync.WaitGroup
 }
@@ -146,7 +146,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstan
 		RetryOnFailure: req.GetMaxRetries() > 0, MaxRetries: int(req.GetMaxRetries()), KeepFailed: req.GetKeepFailed(),
 		Start: in.behave(req.GetStartup()), Stop: in.behave(req.GetShutdown()),
 	})
-	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // most errors are intended
+	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // the kit causes most errors on purpose
 	if in.memory, err = rpc.Dial(req.GetMemoryAddress(), quiet, troupev1.MemoryService_ServiceDesc.ServiceName); err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}
@@ -168,14 +168,14 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstan
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
 	in.served.Go(func() { worker.ShowReadiness(ctx, in.instance, board) })
-	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // fails only when its listener is closed
+	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // it fails only if its listener is closed
 	return in, nil
 }
 
-// slowHook is how long HOOK_BEHAVIOR_SLOW takes.
+// slowHook is how long a hook with HOOK_BEHAVIOR_SLOW takes.
 const slowHook = 300 * time.Millisecond
 
-// behave returns the hook of a behavior. A hanging hook ignores its context.
+// hookFor returns a hook with the given behavior. A hanging hook ignores its context.
 func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) error {
 	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
 	failing := func(yes bool) error {
@@ -195,7 +195,7 @@ func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) 
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_TWICE:
 			return failing(tries <= 2)
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC:
-			panic("the hook was told to panic") //nolint:forbidigo // that is what is tested
+			panic("the hook was told to panic") //nolint:forbidigo // the kit tests panics
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_HANG:
 			<-in.release
 			return nil
@@ -207,7 +207,7 @@ func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) 
 	}
 }
 
-// drop ends the instance and waits for all of its goroutines.
+// close shuts the instance down and waits until all of its goroutines have ended.
 func (in *hostedInstance) drop() {
 	close(in.release)
 	_ = in.instance.Shutdown(context.Background(), 0, "dropped")

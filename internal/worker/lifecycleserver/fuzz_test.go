@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Any calls in any order leave the instance in a valid state, and it can always be shut down.
+// Any sequence of calls leaves the instance in a valid state, from which it can be shut down.
 func FuzzLifecycle(f *testing.F) {
 	methods := troupev1.LifecycleService_ServiceDesc.Methods
 	f.Add([]byte{0, 1, 2, 3}, []byte(nil))
@@ -35,7 +35,7 @@ func FuzzLifecycle(f *testing.F) {
 			m := methods[int(n)%len(methods)]
 			decode := func(req any) error {
 				if shutdown, ok := req.(*troupev1.ShutdownRequest); ok {
-					defer func() { shutdown.Drain = nil }() // which may be 10 minutes
+					defer func() { shutdown.Drain = nil }() // the fuzzed drain may be 10 minutes
 				}
 				if err := proto.Unmarshal(body, req.(proto.Message)); err != nil {
 					return err

@@ -1,4 +1,4 @@
-// Package lifecycleserver serves the lifecycle of one instance over RPC.
+// Package lifecycleserver implements LifecycleService for one instance.
 package lifecycleserver
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Server is the lifecycle over RPC.
+// Server implements LifecycleService for one instance.
 type Server struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	Instance *lifecycle.Instance
 	ID       string
 	Agent    string
 	Version  string
-	Drain    time.Duration // when the caller names none
+	Drain    time.Duration // drain time for requests without one
 	State    *ownership.AgentState
 }
 
@@ -124,8 +124,8 @@ func (s *Server) named(st lifecycle.Status) *troupev1.InstanceStatus {
 	return status
 }
 
-// WithTrace gives the transitions of a call the trace that it belongs to, or one of its own
-// (LC-14).
+// WithTransitionTrace returns a context whose state transitions are recorded with the trace of the call. If the
+// call has no trace, they get a new one (LC-14).
 func WithTrace(ctx context.Context) context.Context {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return lifecycle.ContextWithTrace(ctx, span.TraceID().String())

@@ -26,11 +26,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxRecordedInput limits the input of a step in its recording, in bytes.
+// maxRecordedInput limits the encoded input of a step in its recording, in bytes.
 const maxRecordedInput = 1 << 20
 
-// RecordedInput returns the input of a step for its recording. Messages in the session and results of the turn are only
-// referenced. It contains no secret. It is nil if it is too large.
+// RecordedInput returns the encoded input of a step for its recording. It contains references to the session's
+// messages and the turn's results, and no secret. It returns nil if the input is too large.
 func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
@@ -45,7 +45,7 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 		kept.History = append(kept.History, m)
 	}
 	for _, r := range prior {
-		if r.GetFailure() == nil { // failed results are only in the trace
+		if r.GetFailure() == nil { // failed results are stored only in the trace
 			r = &troupev1.StepResult{Step: r.GetStep()}
 		}
 		kept.Prior = append(kept.Prior, r)
@@ -60,7 +60,7 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	return encoded
 }
 
-// Replay runs a step again with its recording and returns the first difference.
+// Replay runs a step again with the answers of its recording and returns the first difference.
 func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
 	ref := RefOf(asked)
@@ -74,7 +74,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
-	step.Broker = broker.New("replay").For(step.SessionID) // keys of a replay are never published
+	step.Broker = broker.New("replay").For(step.SessionID) // the public keys of a replay are never published
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
 		Store: sealedStore{hookstore.New(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
@@ -92,7 +92,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	return replayToProto(asked, journal, journal.Compare(was, done.Result, err)), nil
 }
 
-// recording returns the recording of the step.
+// loadRecording loads the recording of a step, without the entry for the step's input.
 func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
@@ -113,7 +113,7 @@ func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.
 	return all[1:], nil
 }
 
-// sealedStore is the store of a replayed step: it reads the current state and stores nothing.
+// replayStore is the store of a replayed step. It reads the current state and stores nothing.
 type sealedStore struct {
 	hook.Store
 	turns   Store
@@ -121,7 +121,8 @@ type sealedStore struct {
 	journal *replay.Journal
 }
 
-// SaveArtifact implements hook.Store. An artifact with this name and content must exist already.
+// SaveArtifact implements hook.Store. It stores nothing and returns the version of the existing artifact with this
+// name and content. A missing artifact is a difference.
 func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
 	sum := sha256.Sum256(content)
 	digest := hex.EncodeToString(sum[:])
@@ -152,7 +153,7 @@ var differenceKinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.OtherArtifact:  troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT,
 }
 
-// maxDifferenceSide bounds each side of a difference in a reply, in bytes.
+// maxDifferenceText limits each text of a difference in a response, in bytes.
 const maxDifferenceSide = 64 << 10
 
 // replayToProto converts the outcome of a replay.
@@ -161,7 +162,7 @@ func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d 
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
 	for _, a := range journal.ChangedRequests() {
 		if d != nil && d.Number > 0 && a.Number > d.Number {
-			break // later differences follow from this one
+			break // later differences are consequences of this one
 		}
 		r.ChangedPrompts = append(r.ChangedPrompts, &troupev1.ChangedPrompt{Number: int32(a.Number), Parts: a.Parts})
 	}

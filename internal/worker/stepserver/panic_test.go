@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// panickingMemory is a memory service that panics when a lease is renewed.
+// panickingMemory is a memory service whose RenewTurn panics.
 type panickingMemory struct{ unreachableMemory }
 
 func (panickingMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error { panic("secret") }
 
-// A panic in a goroutine of a step ends the step but not the worker.
+// A panic in a background goroutine of a step ends the step but not the worker.
 func TestRunStep_APanicInABackgroundGoroutineEndsTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"well"}, Wait: make(chan struct{})})})

@@ -1,5 +1,5 @@
-// Package stepserver serves the steps of one agent over RPC: it admits a step, renews the lease of its
-// turn, streams its events, and sends its result. Package steprun runs the step.
+// Package stepserver implements AgentService for one agent. It admits a step, renews the lease of its turn,
+// streams its events, and sends its result. Package steprun runs the step.
 package stepserver
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Server is the AgentService of one agent.
+// Server implements AgentService for one agent.
 type Server struct {
 	troupev1.UnimplementedAgentServiceServer
 	log      *zap.Logger
@@ -47,7 +47,7 @@ type Server struct {
 	panics     *telemetry.Panics
 }
 
-// New returns the server of an agent's steps, on the instance with the id.
+// New returns a server that runs the steps of agent a on an instance. id is the instance id.
 func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*Server, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
@@ -64,23 +64,24 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 // ExecuteStep implements troupev1.AgentServiceServer.
 func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if req.GetAgent() != s.agent {
-		// Not an error of the caller: its view of the registry is old, and another instance may take the step.
+		// The caller is not at fault: it has an outdated view of the registry, and another instance can take the
+		// step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
 	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
-	leave, err := s.running.enter(req, stop)
+	remove, err := s.running.enter(req, stop)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer remove()
 	ctx, end, err := s.instance.Admit(ctx)
 	if err != nil {
 		return err
 	}
 	failed := errUnfinished
 	defer func() { end(failed) }()
-	if err := stream.SendHeader(nil); err != nil { // the headers tell the caller that the step is admitted
+	if err := stream.SendHeader(nil); err != nil { // the headers tell the caller that the step was admitted
 		return err
 	}
 
@@ -117,27 +118,27 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
 }
 
-// withCredential returns the context of a step whose calls to the memory service show its credential. It removes
-// the credential from the request, so that nothing else has it.
+// withCredential returns a context whose calls to the memory service carry the credential of the step. It removes
+// the credential from the request, so that no other code can use it.
 func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
 	return ctx
 }
 
-// errUnfinished is the failure of a step that ends without a result or another failure.
-var errUnfinished = errors.New("the step did not end")
+// errUnfinished is recorded for a step that ends without a result or an error.
+var errUnfinished = errors.New("the step did not finish")
 
-// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns when every goroutine of the
-// step has stopped.
+// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns after all goroutines of the
+// step have ended.
 func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	hold := memory.Lease{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
-	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
-	beside.Go(func() {
+	background.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
+	background.Go(func() {
 		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.turns, hold, turnLease, stop) })
 	})
 
@@ -165,8 +166,8 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 	return result, err
 }
 
-// auditBlockedCall records in the audit log that a tool call was blocked, or waits for an approval, because of content
-// that the turn had read (S14). The record does not contain the content.
+// auditBlockedCall records in the audit log that a tool call was blocked, or needs an approval, because the turn
+// has read untrusted content (S14). The record does not contain that content.
 func (s *Server) auditBlockedCall(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != guard.ReasonUntrustedInput {

@@ -8,13 +8,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Times of a running step (guarantees 2.11).
+// These are the timings of a running step (guarantees 2.11).
 const (
-	heartbeatEvery = 2 * time.Second // longest silence on the stream
+	heartbeatEvery = 2 * time.Second // longest time without a message on the stream
 	turnLease      = 30 * time.Second
 )
 
-// sender serializes the messages on the stream of a step. It is safe for concurrent use.
+// stepStream serializes the messages on the stream of a step. It is safe for concurrent use.
 type sender struct {
 	mu     sync.Mutex
 	stream troupev1.AgentService_ExecuteStepServer
@@ -28,7 +28,7 @@ func (s *sender) send(item *troupev1.ExecuteStepResponse) error {
 	return s.stream.Send(item)
 }
 
-// sendHeartbeat sends a heartbeat unless a message was sent recently.
+// sendHeartbeat sends a heartbeat, unless a message was sent recently.
 func (s *sender) sendHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *sender) sendHeartbeat() {
 	_ = s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 }
 
-// heartbeats sends heartbeats until ctx ends.
+// sendHeartbeats sends heartbeats until ctx ends.
 func (s *sender) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeatEvery / 2)
 	defer tick.Stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// unreachableMemory is a memory service that cannot be reached.
+// unavailableMemory is a memory service that cannot be reached.
 type unreachableMemory struct{ memory.Store }
 
 func (unreachableMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error {
@@ -29,7 +29,7 @@ func (unreachableMemory) CommitStep(context.Context, memory.Commit) (int64, erro
 
 var errAway = failure.New(failure.SystemNetwork, "test", "away")
 
-// timedStream is the stream of a step that records when something was sent.
+// timedStream is the stream of a step. It records when the last message was sent.
 type timedStream struct {
 	troupev1.AgentService_ExecuteStepServer
 	last time.Time
@@ -37,8 +37,8 @@ type timedStream struct {
 
 func (b *timedStream) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
 
-// A step that cannot commit during an outage ends as one that lost its lease. It ends before the orchestrator
-// would consider the worker lost.
+// A step that cannot commit during an outage fails with a lost lease. It fails before the orchestrator would
+// consider the worker lost.
 func TestRunStep_ACommitDuringAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})

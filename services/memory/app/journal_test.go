@@ -31,9 +31,9 @@ func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(write(1)))
-	require.Zero(t, r.logs.FilterMessage("call refused").Len())
+	require.Zero(t, r.logs.FilterMessage("call rejected").Len())
 
 	hold.Epoch++
 	require.Equal(t, failure.Fenced, failure.ModeOf(write(2)))
-	require.Equal(t, 1, r.logs.FilterMessage("call refused").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("call rejected").Len())
 }

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Each identity may do exactly what it needs in the etcd of a mesh. The names of the agents are prefixes of
-// each other.
+// Each user of a mesh may do in etcd exactly what it needs. Some agent names are prefixes of others, which must
+// give no access.
 func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
@@ -59,8 +59,8 @@ func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	}
 }
 
-// Only root can read or change anything outside its own keys: all keys, the history, users, roles, other
-// leases.
+// Only root can access anything besides its own keys: other keys, the history, users, roles and the leases of
+// others.
 func TestProvision_OnlyRootAdministers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "b")
@@ -91,7 +91,7 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 
 func secondAgent[T any](_ T, err error) error { return err }
 
-// etcd rejects a client with a certificate of another CA, or without one, before any request.
+// etcd rejects a client without a certificate, or with a certificate of another CA, before it handles any request.
 func TestProvision_RequiresACertificate(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
@@ -107,7 +107,7 @@ func TestProvision_RequiresACertificate(t *testing.T) {
 	}
 }
 
-// Provision keeps correct users and revokes surplus rights.
+// Provision can run again: it keeps correct users and revokes surplus rights.
 func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
@@ -137,9 +137,9 @@ func TestProvision_IsIdempotent(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 }
 
-// The registry works with provisioned users: a worker registers, the orchestrator sees it and sets a desired
-// state, and the worker receives it. A worker of another agent is rejected with a reason, until it is
-// provisioned.
+// The registry works with provisioned users. A worker registers, the orchestrator sees it and sets a desired
+// state, and the worker receives that state. A worker of an agent that is not provisioned is rejected with a
+// reason until it is provisioned.
 func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")

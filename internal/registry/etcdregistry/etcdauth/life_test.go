@@ -25,7 +25,8 @@ import (
 
 const ttl = 2 * time.Second
 
-// worker returns a registry that reads its certificate from files, and those files.
+// newWorkerRegistry returns a registry for a worker of the agent and the configuration with the certificate files
+// that it reads.
 func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
 	t.Helper()
 	files, err := ca.Files(identity.Worker, agent)
@@ -37,8 +38,8 @@ func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*
 	return etcdregistry.New(etcd.With(creds), zap.NewNop(), etcdregistry.Config{TTL: ttl}), files
 }
 
-// A registration survives the replacement of the certificate and a restart of etcd: there is no token that
-// could expire (guarantees 5.2.6).
+// A registration survives a new certificate and a restart of etcd, because there is no token that could expire
+// (guarantees 5.2.6).
 func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,12 +63,12 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	idle := time.NewTimer(2 * ttl)
 	defer idle.Stop()
 	<-idle.C
-	require.Equal(t, before, createRevision(t, etcd), "it was lost and made anew")
+	require.Equal(t, before, createRevision(t, etcd), "the registration was lost and created again")
 	lease, _ := reg.Lease()
 	require.Equal(t, lifecycle.LeaseOK, lease)
 }
 
-// createRevision returns the create revision of the only registration.
+// createRevision returns the create revision of the registered instance's key.
 func createRevision(t *testing.T, etcd *etcdtest.Etcd) int64 {
 	t.Helper()
 	got, err := etcd.Client().Get(t.Context(), "/troupe/v1/reg/a/1")
@@ -76,7 +77,7 @@ func createRevision(t *testing.T, etcd *etcdtest.Etcd) int64 {
 	return got.Kvs[0].CreateRevision
 }
 
-// The next connection presents the certificate that is in the files by then.
+// After the files are replaced, the next connection presents the new certificate.
 func TestSecurity_ReloadsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,7 +98,7 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 	client := etcd.With(creds)
 	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
 	lay("b")
-	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"), "a connection lasts")
+	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"), "an existing connection is kept")
 	etcd.Stop()
 	etcd.Start()
 	require.Eventually(t, func() bool {
@@ -109,7 +110,7 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 	require.False(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
 }
 
-// A lease that is not renewed still expires: etcd itself may do that.
+// With authentication enabled, a lease that is not renewed still expires, because etcd itself may revoke it.
 func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
@@ -127,7 +128,7 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	require.Equal(t, &registry.Key{Agent: "a", ID: "1"}, gone.Delete)
 }
 
-// Invalid settings fail before any connection.
+// Invalid settings are rejected before any connection is made.
 func TestSecurity_RejectsInvalidSettings(t *testing.T) {
 	t.Parallel()
 	secure, plain := []string{"https://127.0.0.1:1"}, []string{"127.0.0.1:1"}
@@ -146,7 +147,7 @@ func TestSecurity_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// No request goes to an etcd that fails verification, and the log says why.
+// No request is sent to an etcd whose certificate is not trusted, and the log says why.
 func TestSecurity_LogsWhyEtcdIsRejected(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir())
@@ -163,7 +164,7 @@ func TestSecurity_LogsWhyEtcdIsRejected(t *testing.T) {
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "unknown authority")
 }
 
-// While authentication is disabled in etcd, a worker does not register and says why: any holder of a
+// While etcd has authentication disabled, a worker does not register and logs the reason: any holder of a
 // certificate could impersonate any other. It registers once authentication is enabled. A worker that may
 // provision itself enables it.
 func TestRegistration_WaitsForAuthentication(t *testing.T) {

@@ -75,11 +75,11 @@ type sealedJournal struct {
 	sealed stepjournal.Sealed // of the step
 }
 
-// Stray implements stepjournal.Sealed.
+// AddUnexpectedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) Stray(now execution.Entry) error {
 	now.Number = s.number(now.Number)
 	return s.sealed.Stray(now)
 }
 
-// Asked implements stepjournal.Sealed.
+// AddRepeatedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) Asked(own int, digest string) { s.sealed.Asked(s.number(own), digest) }

@@ -104,7 +104,7 @@ func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// unreadRegistry is a registry whose desired state arrives late.
+// lateRegistry is a registry whose desired states arrive late.
 type unreadRegistry struct {
 	*inmem.Registry
 	answer chan struct{}

@@ -169,7 +169,7 @@ func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 	}
 	require.Equal(t, []string{"limits.tokens: 80000 of 100000 are used", "limits.toolCalls: 40 of 50 are used"}, told)
 	require.Equal(t, 2, logs.FilterMessage("a turn has used most of its budget").Len())
-	require.Equal(t, 3, logs.FilterMessage("a turn has used one step more").Len())
+	require.Equal(t, 3, logs.FilterMessage("a turn used another step of its budget").Len())
 	require.Regexp(t, `(?m)^troupe_turn_budget_sum\{.*of="toolCalls".*\} 0.8$`, scrape())
 }
 
@@ -188,7 +188,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	require.EqualValues(t, 50, result.GetUsed().GetToolCalls(), "a step that failed has used it, too")
 	require.Equal(t, []string{"research"}, rig.askedAgents())
 	runner.Close(t.Context())
-	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
+	require.Equal(t, 1, logs.FilterMessage("a turn exhausted its budget").Len())
 }
 
 // childRequest returns a request that an agent makes from a turn.

@@ -96,7 +96,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		require.Regexp(t, "(?m)^"+line+"$", said)
 	}
 
-	decisions := logs.FilterMessage("an agent is chosen").All()
+	decisions := logs.FilterMessage("an agent was selected").All()
 	require.Len(t, decisions, 3, "every decision is logged with its reason")
 	for _, d := range decisions {
 		fields := d.ContextMap()
@@ -105,7 +105,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		require.Equal(t, "default", fields["profile"])
 		require.NotEmpty(t, fields["data"].(map[string]any)["reason"])
 	}
-	require.Equal(t, 1, logs.FilterMessage("a tool gave no result").Len())
+	require.Equal(t, 1, logs.FilterMessage("a tool call failed").Len())
 	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
 }
 

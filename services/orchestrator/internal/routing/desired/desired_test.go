@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// fixedDesires is a registry that delivers the same desires once.
+// fixedDesiredStates is a registry that delivers the same desired states once.
 type fixedDesires struct {
 	registry.DesiredStates
 	all map[registry.Key]registry.DesiredState

@@ -67,7 +67,7 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
 }
 
-// fixedDesires is a registry that delivers desires once.
+// fixedDesiredStates is a registry that delivers desired states once.
 type fixedDesires struct{ registry.DesiredStates }
 
 func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
