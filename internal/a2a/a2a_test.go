@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestToA2A_HidesCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
-		err := toA2A(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
+		err := toA2AError(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
 		told, ok := errors.AsType[*a2a.Error](err)
 		require.True(t, ok, f.Mode)
 		require.Equal(t, "You cannot.", told.Error(), f.Mode)
@@ -36,12 +36,12 @@ func TestToA2A_HidesCauses(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{"mode": f.Mode.Reason(), "retryable": fmt.Sprint(f.Mode.Retryable())}, told.ErrorInfo().Value["metadata"])
 	}
-	unknown := toA2A(errors.New("secret of 10.0.0.1"))
+	unknown := toA2AError(errors.New("secret of 10.0.0.1"))
 	require.ErrorIs(t, unknown, a2a.ErrInternalError)
 	require.NotContains(t, unknown.Error(), "secret")
-	require.NotContains(t, toA2A(context.Canceled).Error(), "context")
-	require.Same(t, errPush, toA2A(errPush))
-	require.NoError(t, toA2A(nil))
+	require.NotContains(t, toA2AError(context.Canceled).Error(), "context")
+	require.Same(t, errPushUnsupported, toA2AError(errPushUnsupported))
+	require.NoError(t, toA2AError(nil))
 }
 
 // A message is accepted if it contains either text and files or answers. Any other message is rejected with the
@@ -103,7 +103,7 @@ func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	require.Equal(t, []byte{1, 2, 3}, turn.GetAnswers().GetAnswers()[0].GetSealed())
 	told := withoutSecrets(said, &turn)
 	require.Equal(t, said.ID, told.ID)
-	require.Equal(t, fields{"answers": []fields{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
+	require.Equal(t, itemData{"answers": []itemData{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
 	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
 }
 
@@ -111,12 +111,12 @@ func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 // none.
 func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
 	for id, want := range map[string]string{
-		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
+		requestIDFromMessage(taskID, "m1"): taskID, requestIDFromMessage("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
 	} {
-		require.Equal(t, want, taskOf(id), id)
+		require.Equal(t, want, taskFromRequestID(id), id)
 	}
-	require.Nil(t, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system"}}))
-	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
+	require.Nil(t, parentFromReferences(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system"}}))
+	require.Equal(t, taskID, parentFromReferences(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
 }
 
 // A web page in a browser on the bridge's machine cannot send requests to the mesh.

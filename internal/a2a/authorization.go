@@ -12,7 +12,7 @@ import (
 // forwardToken returns a handler that adds the token of a request to each call to the mesh. The bridge neither
 // reads nor stores the token.
 func (b *Bridge) forwardToken(next http.Handler) http.Handler {
-	if !b.bearer {
+	if !b.forwardsTokens {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +24,7 @@ func (b *Bridge) forwardToken(next http.Handler) http.Handler {
 }
 
 // addTokenRequirement declares in a card that requests need a token.
-func requireToken(card *a2a.AgentCard) {
+func addTokenRequirement(card *a2a.AgentCard) {
 	const scheme = "bearer"
 	card.SecuritySchemes = a2a.NamedSecuritySchemes{scheme: a2a.HTTPAuthSecurityScheme{Scheme: "Bearer", Description: "A token of the mesh."}}
 	card.SecurityRequirements = a2a.SecurityRequirementsOptions{{scheme: {}}}

@@ -25,17 +25,17 @@ import (
 )
 
 // fakeMesh lists agents for authenticated callers, and records which caller started a turn.
-type mesh struct {
+type fakeMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	asked chan identity.Principal
+	callers chan identity.Principal
 }
 
-func (*mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (*fakeMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research"}}}, nil
 }
 
-func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
-	m.asked <- identity.PrincipalOf(stream.Context())
+func (m *fakeMesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	m.callers <- identity.PrincipalFromContext(stream.Context())
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
@@ -52,18 +52,18 @@ func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan id
 	require.NoError(t, err)
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Authenticate: clients.Authenticate})
 	require.NoError(t, err)
-	m := &mesh{asked: make(chan identity.Principal, 10)}
+	m := &fakeMesh{callers: make(chan identity.Principal, 10)}
 	troupev1.RegisterOrchestratorServiceServer(server, m)
 	lis, err := rpc.Listen("test", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
-	b := httptest.NewServer(New(Config{Client: client.New(conn), URL: "http://127.0.0.1", Bearer: passes}).Handler())
+	b := httptest.NewServer(New(Config{Client: client.New(conn), URL: "http://127.0.0.1", ForwardTokens: passes}).Handler())
 	t.Cleanup(func() { b.Close(); require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
-	return b.URL, value.Reveal(), m.asked
+	return b.URL, value.Reveal(), m.callers
 }
 
 // sendWithToken sends an HTTP request with a bearer token and returns the body of the response.

@@ -37,10 +37,10 @@ var errorCodes = map[failure.Mode]error{
 	failure.UserCancelled:  a2a.ErrServerError,
 }
 
-// toA2AError converts an error for an A2A client. The result contains the message of a failure, its reason, and
+// toA2AErrorError converts an error for an A2A client. The result contains the message of a failure, its reason, and
 // whether a retry may succeed. The text of an error that is not a failure is dropped, because it may reveal
 // internals.
-func toA2A(err error) error {
+func toA2AError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func toA2A(err error) error {
 }
 
 // newNotFoundError returns the error for an id to which no task belongs.
-func notFound(id a2a.TaskID) error {
+func newNotFoundError(id a2a.TaskID) error {
 	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id),
 		64))+"; a task is kept for as long as the mesh keeps its trace")
 }

@@ -14,7 +14,7 @@ func rejectCrossSite(next http.Handler, at string) http.Handler {
 	known, _ := url.Parse(at)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if ok && loopback(local.String()) && !loopback(r.Host) && (known == nil || r.Host != known.Host) {
+		if ok && isLoopback(local.String()) && !isLoopback(r.Host) && (known == nil || r.Host != known.Host) {
 			http.Error(w, "this address is for programs on the same machine; name it as 127.0.0.1 or localhost", http.StatusForbidden)
 			return
 		}
@@ -23,7 +23,7 @@ func rejectCrossSite(next http.Handler, at string) http.Handler {
 }
 
 // isLoopback reports whether the address, with or without a port, is a loopback address.
-func loopback(address string) bool {
+func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address

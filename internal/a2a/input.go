@@ -28,7 +28,7 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 			}
 			answers, err = parseAnswers(c.Value)
 		case a2a.Raw:
-			turn.Parts = append(turn.Parts, filePart(p, c, len(turn.GetParts())+1))
+			turn.Parts = append(turn.Parts, newFilePart(p, c, len(turn.GetParts())+1))
 		default:
 			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: nothing is fetched from a url; send the bytes of the file, at most 1 MiB")
 		}
@@ -49,14 +49,14 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 }
 
 // newFilePart returns the message part for a file. A file without a name is named by its position in the message.
-func filePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
+func newFilePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
 	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}
 }
 
 // parentFromReferences returns the parent of a turn: the first task referenced in the message whose id has the
 // form used by the mesh. It returns nil if there is none.
-func referencedParent(m *a2a.Message) *troupev1.Parent {
+func parentFromReferences(m *a2a.Message) *troupev1.Parent {
 	for _, id := range m.ReferenceTasks {
 		if taskIDPattern.MatchString(string(id)) {
 			return &troupev1.Parent{TraceId: string(id)}
@@ -70,12 +70,12 @@ func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Mess
 	if turn.GetAnswers() == nil {
 		return m
 	}
-	said := []fields{}
+	said := []itemData{}
 	for _, a := range turn.GetAnswers().GetAnswers() {
-		said = append(said, fields{"id": a.GetId(), "verdict": verdict(a), "text": a.GetText()})
+		said = append(said, itemData{"id": a.GetId(), "verdict": verdictName(a), "text": a.GetText()})
 	}
 	own := *m
-	own.Parts = a2a.ContentParts{a2a.NewDataPart(fields{"answers": said})}
+	own.Parts = a2a.ContentParts{a2a.NewDataPart(itemData{"answers": said})}
 	return &own
 }
 

@@ -47,22 +47,22 @@ func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 // starts. If the message names a waiting task, the turn continues that task.
 func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		turn, task, err := b.turnRequest(ctx, req)
+		turn, task, err := b.newTurnRequest(ctx, req)
 		if err != nil {
-			yield(nil, toA2A(err))
+			yield(nil, toA2AError(err))
 			return
 		}
 		var t *taskStream
 		for e, err := range b.client.Turn(ctx, turn) {
 			if t == nil && err == nil {
 				t = newTaskStream(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, withoutSecrets(req.Message, turn))
-				t.parent = b.parentTask(ctx, e.GetTurnStarted().GetParent())
+				t.parent = b.findParentTask(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
 				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // the target does not exist
 			}
 			if err != nil {
-				yield(nil, b.clientError("SendMessage", err))
+				yield(nil, b.toClientError("SendMessage", err))
 				return
 			}
 			for _, told := range t.convert(e) {
@@ -76,28 +76,28 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 
 // newTurnRequest returns the turn request for a message and the id of the task that the turn continues (empty if
 // it starts a new task).
-func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
+func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
 	m := req.Message
 	if m == nil || m.ID == "" {
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message: it needs a messageId, which makes the call repeatable")
 	}
 	if req.Config != nil && req.Config.PushConfig != nil {
-		return nil, "", errPush
+		return nil, "", errPushUnsupported
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID), Parent: referencedParent(m)}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage("", m.ID), Parent: parentFromReferences(m)}
 	if err := addInput(turn, m); err != nil {
 		return nil, "", err
 	}
 	if m.TaskID == "" {
 		b.joinRun(ctx, turn.GetParent())
 		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
-		turn.Target = cmp.Or(target(m.Metadata), target(req.Metadata), b.target)
+		turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
 		if turn.GetAnswers() != nil {
 			return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
 		}
 		return turn, "", nil
 	}
-	turn.RequestId = requestID(m.TaskID, m.ID)
+	turn.RequestId = requestIDFromMessage(m.TaskID, m.ID)
 	trace, err := b.findTrace(ctx, m.TaskID)
 	switch {
 	case err != nil:
@@ -107,7 +107,7 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message gets the same turn
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
-	case askKinds[stateOf(trace.GetResult())] == "":
+	case askKinds[stateFromResult(trace.GetResult())] == "":
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
 			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
@@ -123,23 +123,23 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	return turn, m.TaskID, nil
 }
 
-// targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
+// targetFromMetadataFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
 // none).
-func target(metadata map[string]any) string {
+func targetFromMetadata(metadata map[string]any) string {
 	name, _ := metadata["target"].(string)
 	return name
 }
 
-// requestIDFromMessage derives the request id of a turn from its message, so that a repeated message in the same
+// requestIDFromMessageFromMessage derives the request id of a turn from its message, so that a repeated message in the same
 // context finds the same turn. The id also contains the task that the turn continues, because nothing else in the
 // mesh stores it.
-func requestID(task a2a.TaskID, message string) string {
+func requestIDFromMessage(task a2a.TaskID, message string) string {
 	sum := sha256.Sum256([]byte(message))
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
 // taskFromRequestID returns the task that a turn continues, read from its request id (empty for none).
-func taskOf(requestID string) string {
+func taskFromRequestID(requestID string) string {
 	rest, ours := strings.CutPrefix(requestID, "a2a:")
 	task, _, _ := strings.Cut(rest, ":")
 	if !ours || !taskIDPattern.MatchString(task) {
@@ -149,4 +149,6 @@ func taskOf(requestID string) string {
 }
 
 // continuesTask reports whether the turn with this request id continues the task.
-func continuesTask(requestID string, task a2a.TaskID) bool { return taskOf(requestID) == string(task) }
+func continuesTask(requestID string, task a2a.TaskID) bool {
+	return taskFromRequestID(requestID) == string(task)
+}

@@ -10,7 +10,7 @@ import (
 
 // stateFromResult returns the state of a task whose turn ended with r. A failure takes precedence over a question,
 // and a question over an answer (AD-33).
-func stateOf(r *troupev1.TurnResult) a2a.TaskState {
+func stateFromResult(r *troupev1.TurnResult) a2a.TaskState {
 	switch outcome := r.GetOutcome(); {
 	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED:
 		return a2a.TaskStateCanceled
@@ -43,10 +43,10 @@ var askKinds = map[a2a.TaskState]string{
 	a2a.TaskStateAuthRequired:  "auth-required",
 }
 
-// statusFromResult returns the state of a task with its details. These are a question and the pending calls as a
+// statusFromResultFromResult returns the state of a task with its details. These are a question and the pending calls as a
 // data part, or the reason why there is no answer. The answer itself is an artifact of the task.
-func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
-	s := a2a.TaskStatus{State: stateOf(r), Timestamp: &at}
+func statusFromResult(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
+	s := a2a.TaskStatus{State: stateFromResult(r), Timestamp: &at}
 	var parts []*a2a.Part
 	if text := r.GetFailure().GetMessage(); text != "" {
 		parts = append(parts, a2a.NewTextPart(text))
@@ -56,7 +56,7 @@ func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskSta
 			parts = append(parts, a2a.NewTextPart(r.GetText()))
 		}
 		if len(r.GetPending()) > 0 {
-			parts = append(parts, a2a.NewDataPart(fields{"pending": pendingCalls(r.GetPending())}))
+			parts = append(parts, a2a.NewDataPart(itemData{"pending": pendingCallsData(r.GetPending())}))
 		}
 	}
 	if len(parts) > 0 {

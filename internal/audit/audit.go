@@ -24,7 +24,7 @@ const (
 	Lifecycle  Kind = "lifecycle"  // a worker was started, paused, resumed or shut down
 	Takeover   Kind = "takeover"   // another process took a turn over
 	Credential Kind = "credential" // a credential of a turn was issued
-	Own        Kind = "log"        // an entry about the log itself: begin, resume, rotate, lost entries, end
+	LogItself  Kind = "log"        // an entry about the log itself: begin, resume, rotate, lost entries, end
 )
 
 // Entry is one line of the audit log. It contains no secret and no text of a user. Unprintable characters are
@@ -41,8 +41,8 @@ type Entry struct {
 // Log records entries in one file. Several Logs, each with the name of a component, may share the file. A nil *Log
 // discards entries. Log is safe for concurrent use.
 type Log struct {
-	at    string
-	queue *queue
+	component string
+	queue     *queue
 }
 
 // Named returns a Log that writes to the same file. Its lines contain name as their component.
@@ -50,7 +50,7 @@ func (l *Log) Named(name string) *Log {
 	if l == nil {
 		return nil
 	}
-	return &Log{at: name, queue: l.queue}
+	return &Log{component: name, queue: l.queue}
 }
 
 // Record adds an entry. It never waits for the disk and never fails. If the disk is too slow, entries are dropped,
@@ -60,7 +60,7 @@ func (l *Log) Record(e Entry) {
 		return
 	}
 	e.Facts = maps.Clone(e.Facts)
-	l.queue.add(queuedEntry{e, l.at, time.Now()})
+	l.queue.enqueue(queuedEntry{e, l.component, time.Now()})
 }
 
 // Close writes all recorded entries and closes the file. Entries recorded after Close are lost. Close may be

@@ -50,26 +50,26 @@ func New(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(cfg.Path, cfg.MaxBytes)
+	c, err := openChain(cfg.Path, cfg.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	q := &queue{
-		chain: c, log: cfg.Log, entries: entries, missing: missing,
+		chain: c, log: cfg.Log, entryCounter: entries, lostCounter: missing,
 		waiting: make(chan queuedEntry, queueSize), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	q.log.Info("audit log opened", q.position()...)
+	q.log.Info("audit log opened", q.positionFields()...)
 	go q.run()
-	return &Log{at: cfg.Name, queue: q}, nil
+	return &Log{component: cfg.Name, queue: q}, nil
 }
 
-// openChain finds the end of the chain and writes a line that continues it.
-func open(path string, maxBytes int64) (_ *chain, err error) {
+// openChainChain finds the end of the chain and writes a line that continues it.
+func openChain(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	c := &chain{path: path, maxBytes: maxBytes, head: originHash, torn: sha256.New()}
-	if c.file, err = create(path); err != nil {
+	c := &chain{path: path, maxBytes: maxBytes, lastHash: originHash, tornHash: sha256.New()}
+	if c.file, err = openLockedFile(path); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -82,12 +82,12 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 		return nil, err
 	}
 	c.size = info.Size()
-	aside, _, err := fullFiles(path)
+	aside, _, err := listFullFiles(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case c.size > 0:
-		err = c.find(c.file, c.size)
+		err = c.findLastLine(c.file, c.size)
 	case len(aside) > 0: // the process stopped during a rotation
 		err = c.continueAfter(aside[len(aside)-1])
 	}
@@ -95,15 +95,15 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 		return nil, err
 	}
 	first := logLine(actionResume, nil)
-	if c.n == 0 {
+	if c.lastNumber == 0 {
 		first = logLine(actionBegin, nil)
 	}
-	_, err = c.add(first)
+	_, err = c.appendLines(first)
 	return c, errors.Join(err, c.sync(), syncFolder(path))
 }
 
 // openLockedFile opens a file for appending, creates it if it is missing, and locks it for this process.
-func create(path string) (*os.File, error) {
+func openLockedFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func create(path string) (*os.File, error) {
 // searchWindow is the number of bytes at the end of a file in which the last line is searched.
 const searchWindow = 4 << 20
 
-// findLastLine finds the last valid line of a file. It records the bytes after that line as torn.
-func (c *chain) find(file io.ReaderAt, size int64) error {
+// findLastLineLastLine finds the last valid line of a file. It records the bytes after that line as torn.
+func (c *chain) findLastLine(file io.ReaderAt, size int64) error {
 	from := max(0, size-searchWindow)
 	text := make([]byte, size-from)
 	if _, err := file.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
@@ -127,15 +127,15 @@ func (c *chain) find(file io.ReaderAt, size int64) error {
 	}
 	for end := bytes.LastIndexByte(text, '\n'); end >= 0; {
 		begin := bytes.LastIndexByte(text[:end], '\n') + 1
-		if l, hash, ok := decode(text[begin:end]); ok {
-			c.n, c.head = l.N, hash
-			c.addTorn(text[end+1:])
+		if l, hash, ok := decodeLine(text[begin:end]); ok {
+			c.lastNumber, c.lastHash = l.Number, hash
+			c.addTornBytes(text[end+1:])
 			return nil
 		}
 		end = begin - 1
 	}
 	if from == 0 && !bytes.ContainsRune(text, '\n') { // the first line was torn
-		c.addTorn(text)
+		c.addTornBytes(text)
 		return nil
 	}
 	return fmt.Errorf("%s does not end like an audit log; check it with `troupe audit verify`, and move it away", c.path)
@@ -152,11 +152,11 @@ func (c *chain) continueAfter(path string) error {
 	if err != nil {
 		return err
 	}
-	return c.find(file, info.Size())
+	return c.findLastLine(file, info.Size())
 }
 
 // listFullFiles returns the full files in order, and the number of the last one.
-func fullFiles(path string) (files []string, last int, err error) {
+func listFullFiles(path string) (files []string, last int, err error) {
 	known, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return nil, 0, err

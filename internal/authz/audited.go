@@ -8,13 +8,13 @@ import (
 // AuditKind returns the kind of the audit entry that each call of a method creates (S19). The entry contains the
 // caller and the result. ok is false for methods that create no entry, which includes all methods of an ordinary
 // turn.
-func Audited(method string) (audit.Kind, bool) {
-	kind, ok := audited[method]
+func AuditKind(method string) (audit.Kind, bool) {
+	kind, ok := auditKinds[method]
 	return kind, ok
 }
 
 // auditKinds maps unary methods to the kind of their audit entry.
-var audited = map[string]audit.Kind{
+var auditKinds = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:   audit.Admin,

@@ -14,7 +14,7 @@ import (
 
 // Authorize returns an error if the principal may not call the method, given as /package.Service/Method. Modes:
 // policy_security.
-func Permit(method string, p identity.Principal) error {
+func Authorize(method string, p identity.Principal) error {
 	roles, ok := table[method]
 	if !ok {
 		return failure.Newf(failure.PolicySecurity, "call", "%s may not be called by any client", method).With("method", method)
@@ -22,11 +22,11 @@ func Permit(method string, p identity.Principal) error {
 	if p.Role == identity.Anybody || slices.Contains(roles, p.Role) {
 		return nil
 	}
-	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, sortedMethods(roles)).With("method", method)
+	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, formatRoles(roles)).With("method", method)
 }
 
-// RolesFor returns the roles that may call a method, and whether the method has a row.
-func Roles(method string) ([]identity.Role, bool) {
+// RolesForFor returns the roles that may call a method, and whether the method has a row.
+func RolesFor(method string) ([]identity.Role, bool) {
 	roles, ok := table[method]
 	return slices.Clone(roles), ok
 }
@@ -34,7 +34,7 @@ func Roles(method string) ([]identity.Role, bool) {
 // Methods returns all methods that have a row, sorted by name.
 func Methods() []string { return slices.Sorted(maps.Keys(table)) }
 
-func sortedMethods(roles []identity.Role) string {
+func formatRoles(roles []identity.Role) string {
 	var names []string
 	for _, role := range roles {
 		names = append(names, string(role))

@@ -43,7 +43,7 @@ func TestMatrix(t *testing.T) {
 	for _, method := range authz.Methods() {
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 		fmt.Fprintf(&table, "| %s | %s |", service[strings.LastIndex(service, ".")+1:], name)
-		roles, _ := authz.Roles(method)
+		roles, _ := authz.RolesFor(method)
 		for _, c := range callers {
 			got := c.call(t, method)
 			want := c.refused
@@ -145,7 +145,7 @@ func identities(t *testing.T) []caller {
 		require.NoError(t, err)
 		return source
 	}
-	inner := serve(t, rpc.Config{Inner: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
+	inner := serve(t, rpc.Config{Internal: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
 	tokens, admin, client := writeTokens(t)
 	known, err := bearer.Open(bearer.Config{Tokens: tokens}, zap.NewNop())
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func identities(t *testing.T) []caller {
 		return conn
 	}
 	as := func(dir string, role identity.Role, name string) *grpc.ClientConn {
-		return dial(inner, open(dir, role, name).Client(identity.Memory, ""))
+		return dial(inner, open(dir, role, name).ClientCredentials(identity.Memory, ""))
 	}
 	clients := dial(edge, insecure.NewCredentials())
 	return []caller{
@@ -204,7 +204,7 @@ func serve(t *testing.T, cfg rpc.Config) (address string) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 	return lis.Addr().String()
 }

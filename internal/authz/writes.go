@@ -7,7 +7,7 @@ import (
 
 // writtenKeys maps each method that writes state to its key in the ownership rules. A rejected call of such a
 // method is an attempt to write another owner's state (contract SO-8, SO-12).
-var writes = map[string]string{
+var writtenKeys = map[string]string{
 	troupev1.MemoryService_BeginTurn_FullMethodName:      "history",
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    "history",
 	troupev1.MemoryService_FailTurn_FullMethodName:       "history",
@@ -35,8 +35,8 @@ var writes = map[string]string{
 
 // WrittenState returns the key and the owner of the state that a method writes. ok is false if the method writes
 // no state.
-func Writes(method string) (key string, owner ownership.Owner, ok bool) {
-	key, ok = writes[method]
+func WrittenState(method string) (key string, owner ownership.Owner, ok bool) {
+	key, ok = writtenKeys[method]
 	if !ok {
 		return "", "", false
 	}

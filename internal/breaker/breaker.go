@@ -11,8 +11,8 @@ import (
 
 // These limits apply to every breaker.
 const (
-	MaxFailures = 3                // failures in a row that open a breaker
-	OpenFor     = 10 * time.Second // how long a breaker stays open before it allows a trial
+	MaxFailures  = 3                // failures in a row that open a breaker
+	OpenDuration = 10 * time.Second // how long a breaker stays open before it allows a trial
 )
 
 // Breaker opens after three failures in a row and then rejects every call for 10 seconds. After that it allows one
@@ -39,19 +39,19 @@ var (
 )
 
 // toError returns the result as the error that gobreaker expects.
-func (r Result) err() error { return [...]error{errInconclusive, nil, errFailure}[r] }
+func (r Result) toError() error { return [...]error{errInconclusive, nil, errFailure}[r] }
 
 // New returns a closed breaker. The breaker calls changed, unless it is nil, whenever it opens or closes. changed
 // must return quickly and must not use the breaker.
 func New(changed func(open bool)) *Breaker {
 	b := &Breaker{}
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: 1, Timeout: OpenFor,
+		MaxRequests: 1, Timeout: OpenDuration,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= MaxFailures },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errInconclusive) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
-				b.openUntil.Store(time.Now().Add(OpenFor).UnixNano())
+				b.openUntil.Store(time.Now().Add(OpenDuration).UnixNano())
 			}
 			if changed != nil && to != gobreaker.StateHalfOpen {
 				changed(to == gobreaker.StateOpen)
@@ -68,16 +68,16 @@ func (b *Breaker) Try() (done func(Result), wait time.Duration) {
 	if err != nil {
 		return nil, max(0, time.Until(time.Unix(0, b.openUntil.Load())))
 	}
-	return func(r Result) { report(r.err()) }, 0
+	return func(r Result) { report(r.toError()) }, 0
 }
 
 // IsOpen reports whether Try would reject a call now.
 func (b *Breaker) IsOpen() bool {
-	return b.breaker.State() == gobreaker.StateOpen || b.InTrial()
+	return b.breaker.State() == gobreaker.StateOpen || b.IsTrialRunning()
 }
 
 // IsTrialRunning reports whether a trial call is running.
-func (b *Breaker) InTrial() bool {
+func (b *Breaker) IsTrialRunning() bool {
 	if b.breaker.State() != gobreaker.StateHalfOpen {
 		return false
 	}

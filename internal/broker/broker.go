@@ -41,10 +41,10 @@ type Broker struct {
 
 // pendingKey is a private key whose secret has not been received yet, or may be opened again.
 type pendingKey struct {
-	private hpke.PrivateKey
-	session string
-	name    string
-	end     *time.Timer
+	private    hpke.PrivateKey
+	session    string
+	secretName string
+	expiry     *time.Timer
 }
 
 // Key is the public half of a key. It is sent to the holder of the secret.
@@ -54,25 +54,25 @@ type Key struct {
 	Expires time.Time
 }
 
-// maxInstanceIDBytes limits the length of an instance id.
-const maxInstance = 128
+// maxInstanceIDBytesIDBytes limits the length of an instance id.
+const maxInstanceIDBytes = 128
 
 // New returns the broker of an instance. The instance id becomes a part of each key's id, unless it is invalid.
 func New(instance string) *Broker {
-	if len(instance) > maxInstance || !utf8.ValidString(instance) {
+	if len(instance) > maxInstanceIDBytes || !utf8.ValidString(instance) {
 		instance = ""
 	}
 	return &Broker{instance: instance, keys: map[string]*pendingKey{}}
 }
 
-// InstanceFromKeyID returns the id of the instance that holds the key ("" if the key id contains none).
-func Instance(id string) string {
+// InstanceFromKeyIDFromKeyID returns the id of the instance that holds the key ("" if the key id contains none).
+func InstanceFromKeyID(id string) string {
 	_, instance, _ := strings.Cut(id, "@")
 	return instance
 }
 
 // CreateKey creates a key for the named secret in one session. Modes: resource_quota if too many keys exist.
-func (b *Broker) Ask(session, name string) (Key, error) {
+func (b *Broker) CreateKey(session, name string) (Key, error) {
 	private, err := kem().GenerateKey()
 	if err != nil {
 		return Key{}, err
@@ -84,8 +84,8 @@ func (b *Broker) Ask(session, name string) (Key, error) {
 		return Key{}, failure.Newf(failure.ResourceQuota, "broker.Ask",
 			"%d calls already wait for a credential, the maximum within %s; try again later", maxKeys, Lifetime)
 	}
-	h := &pendingKey{private: private, session: session, name: name}
-	h.end = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
+	h := &pendingKey{private: private, session: session, secretName: name}
+	h.expiry = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
 	b.keys[k.ID] = h
 	return k, nil
 }
@@ -115,7 +115,7 @@ func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.
 	if err != nil {
 		return "", secret.Value{}, wrong(err)
 	}
-	return h.name, secret.New(string(text)), nil
+	return h.secretName, secret.New(string(text)), nil
 }
 
 // Forget deletes a key before it expires. Forgetting an unknown key is not an error.
@@ -123,7 +123,7 @@ func (b *Broker) Forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.keys[id]; h != nil {
-		h.end.Stop()
+		h.expiry.Stop()
 		delete(b.keys, id)
 	}
 }
@@ -163,12 +163,12 @@ type Session struct {
 
 var _ execution.CredentialBroker = (*Session)(nil)
 
-// ForSession returns the broker restricted to one session.
-func (b *Broker) For(session string) *Session { return &Session{b, session} }
+// ForSessionSession returns the broker restricted to one session.
+func (b *Broker) ForSession(session string) *Session { return &Session{b, session} }
 
 // Ask creates a key for the session, as Broker.CreateKey does.
 func (s *Session) Ask(name string) (execution.PendingAuth, error) {
-	key, err := s.broker.Ask(s.id, name)
+	key, err := s.broker.CreateKey(s.id, name)
 	return execution.PendingAuth{Login: execution.Login{Name: name}, ID: key.ID, Key: key.Public, Expires: key.Expires}, err
 }
 

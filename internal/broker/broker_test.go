@@ -16,7 +16,7 @@ import (
 
 func ask(t *testing.T, b *broker.Broker, session string) broker.Key {
 	t.Helper()
-	k, err := b.Ask(session, "mailbox")
+	k, err := b.CreateKey(session, "mailbox")
 	require.NoError(t, err)
 	return k
 }
@@ -39,7 +39,7 @@ func requireRejected(t *testing.T, b *broker.Broker, id, session string, sealed 
 func TestBroker_OpensASealedSecret(t *testing.T) {
 	b := broker.New("clerk-1")
 	k := ask(t, b, "s1")
-	require.Equal(t, "clerk-1", broker.Instance(k.ID))
+	require.Equal(t, "clerk-1", broker.InstanceFromKeyID(k.ID))
 	for _, text := range []string{"hunter2", strings.Repeat("é", broker.MaxSecret/2)} {
 		sealed := seal(t, k, "s1", text)
 		require.LessOrEqual(t, len(sealed), broker.MaxSealed)
@@ -86,7 +86,7 @@ func TestBroker_KeysExpireAfter15Minutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := broker.New("")
 		k := ask(t, b, "s1")
-		require.Empty(t, broker.Instance(k.ID))
+		require.Empty(t, broker.InstanceFromKeyID(k.ID))
 		require.Equal(t, 15*time.Minute, time.Until(k.Expires))
 		sealed := seal(t, k, "s1", "hunter2")
 		time.Sleep(15*time.Minute - time.Nanosecond)
@@ -104,8 +104,8 @@ func TestBroker_LimitsItsKeys(t *testing.T) {
 	for range 1 << 12 {
 		last = ask(t, b, "s1")
 	}
-	require.Empty(t, broker.Instance(last.ID), "it would be no id of a key")
-	_, err := b.Ask("s1", "mailbox")
+	require.Empty(t, broker.InstanceFromKeyID(last.ID), "it would be no id of a key")
+	_, err := b.CreateKey("s1", "mailbox")
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	b.Forget(last.ID)
 	ask(t, b, "s1")

@@ -30,7 +30,7 @@ import (
 
 // maxParallelChecks is how many checks run at the same time. It may exceed the number of processors, because a
 // check waits most of the time.
-const parallel = 8
+const maxParallelChecks = 8
 
 // Check is one rule that a worker must follow.
 type Check struct {
@@ -59,10 +59,10 @@ func Checks() []Check {
 	return all
 }
 
-// SelectChecks returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match
+// SelectChecksChecks returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match
 // pattern for IDs, such as pause/*. Without patterns it returns all checks. It fails with mode user_invalid_input
 // if a pattern matches nothing.
-func Select(patterns ...string) ([]Check, error) {
+func SelectChecks(patterns ...string) ([]Check, error) {
 	all := Checks()
 	if len(patterns) == 0 {
 		return all, nil
@@ -108,7 +108,7 @@ type Config struct {
 // Address. A run against a correct worker takes a few seconds. If ctx ends first, the remaining checks fail and
 // Run returns the error of ctx.
 func Run(ctx context.Context, cfg Config) (Report, error) {
-	checks, err := Select(cfg.Only...)
+	checks, err := SelectChecks(cfg.Only...)
 	if err != nil {
 		return Report{}, err
 	}
@@ -118,7 +118,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	host := troupev1.NewConformanceServiceClient(conn)
-	if err := reachable(ctx, host, cfg.Address); err != nil {
+	if err := checkReachable(ctx, host, cfg.Address); err != nil {
 		return Report{}, err
 	}
 	store, stop, err := check.ServeMemory(ctx)
@@ -142,15 +142,15 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		}
 	}
 	var group errgroup.Group
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelChecks)
 	for i, c := range checks {
-		if !c.check.Alone {
+		if !c.check.Exclusive {
 			group.Go(func() error { one(i); return nil })
 		}
 	}
 	_ = group.Wait()
 	for i, c := range checks {
-		if c.check.Alone {
+		if c.check.Exclusive {
 			one(i)
 		}
 	}
@@ -160,8 +160,8 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 // checkReachable returns an error unless a worker under test serves at the address. The error explains how to
 // start one.
-func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, check.CheckTime)
+func checkReachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, check.CheckTimeout)
 	defer cancel()
 	_, err := host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: "none"})
 	err = grpcfailure.FromStatus("conformance.Run", err)

@@ -21,16 +21,16 @@ func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
 	var told atomic.Int32
 	report, err := Run(t.Context(), Config{Address: serveHost(t, ""), Progress: func(Result) { told.Add(1) }})
 	require.NoError(t, err)
-	if report.Failed() > 0 {
-		require.NoError(t, report.Table(t.Output(), false))
+	if report.FailedCount() > 0 {
+		require.NoError(t, report.WriteTable(t.Output(), false))
 	}
-	require.Zero(t, report.Failed())
+	require.Zero(t, report.FailedCount())
 	require.Len(t, report.Results, len(Checks()))
 	require.EqualValues(t, len(Checks()), told.Load())
 }
 
 func TestRun_WithoutAWorkerReturnsAHelpfulError(t *testing.T) {
-	address, stop, err := serve(func(*grpc.Server) {})
+	address, stop, err := serveGRPC(func(*grpc.Server) {})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), Config{Address: address})
 	require.EqualError(t, err, "the server at "+address+" is not under test; start the worker with --conformance")
@@ -43,7 +43,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	report, err := Run(ctx, Config{Address: serveHost(t, ""), Progress: func(Result) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Positive(t, report.Failed())
+	require.Positive(t, report.FailedCount())
 }
 
 func TestChecks_KeepTheirIDs(t *testing.T) {
@@ -60,7 +60,7 @@ func TestChecks_KeepTheirIDs(t *testing.T) {
 
 func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
 	count := func(patterns ...string) int {
-		checks, err := Select(patterns...)
+		checks, err := SelectChecks(patterns...)
 		require.NoError(t, err)
 		return len(checks)
 	}
@@ -70,7 +70,7 @@ func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
 	require.Equal(t, 1, count("startup/retries"))
 	require.Equal(t, 7, count("verbs/pause-in-busy", "verbs/pause-*"))
 	for _, bad := range []string{"verb", "", "verbs/[a"} {
-		_, err := Select("startup", bad)
+		_, err := SelectChecks("startup", bad)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", bad, err)
 	}
 }

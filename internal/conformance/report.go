@@ -30,8 +30,8 @@ type Report struct {
 	Results []Result
 }
 
-// FailedCount returns the number of failed checks.
-func (r Report) Failed() int {
+// FailedCountCount returns the number of failed checks.
+func (r Report) FailedCount() int {
 	n := 0
 	for _, result := range r.Results {
 		if !result.Passed() {
@@ -42,7 +42,7 @@ func (r Report) Failed() int {
 }
 
 // WriteTable writes the report as a table for people, with terminal colors if color is set.
-func (r Report) Table(w io.Writer, color bool) error {
+func (r Report) WriteTable(w io.Writer, color bool) error {
 	paint := func(style, text string) string {
 		if !color {
 			return text
@@ -71,7 +71,7 @@ func (r Report) Table(w io.Writer, color bool) error {
 		}
 	}
 	verdict := paint(green, fmt.Sprintf("All %d checks passed", len(r.Results)))
-	if failed := r.Failed(); failed > 0 {
+	if failed := r.FailedCount(); failed > 0 {
 		verdict = paint(red, fmt.Sprintf("%d of %d checks failed", failed, len(r.Results)))
 	}
 	out.addf("\n%s in %s at %s.\n", verdict, shorten(r.Duration), r.Address)
@@ -98,7 +98,7 @@ func shorten(d time.Duration) string {
 }
 
 // WriteJSON writes the report as JSON.
-func (r Report) JSON(w io.Writer) error {
+func (r Report) WriteJSON(w io.Writer) error {
 	type check struct {
 		ID          string  `json:"id"`
 		Area        string  `json:"area"`
@@ -114,7 +114,7 @@ func (r Report) JSON(w io.Writer) error {
 		Failed  int     `json:"failed"`
 		Seconds float64 `json:"seconds"`
 		Checks  []check `json:"checks"`
-	}{Address: r.Address, Passed: len(r.Results) - r.Failed(), Failed: r.Failed(), Seconds: r.Duration.Seconds()}
+	}{Address: r.Address, Passed: len(r.Results) - r.FailedCount(), Failed: r.FailedCount(), Seconds: r.Duration.Seconds()}
 	for _, c := range r.Results {
 		document.Checks = append(document.Checks, check{c.ID, c.Area(), c.Requirement, c.Title, c.Passed(), c.Duration.Seconds(), c.Reason})
 	}
@@ -150,7 +150,7 @@ type junitFailure struct {
 }
 
 // WriteJUnit writes the report as JUnit XML for CI systems, with one suite for each area.
-func (r Report) JUnit(w io.Writer) error {
+func (r Report) WriteJUnit(w io.Writer) error {
 	document := junitSuites{Name: "troupe conformance"}
 	for _, c := range r.Results {
 		if n := len(document.Suites); n == 0 || document.Suites[n-1].Name != c.Area() {

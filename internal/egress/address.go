@@ -47,7 +47,7 @@ var blocks = []struct {
 
 // innerAddressKind returns the kind of an inner address ("" for a public one). An IPv4 address embedded in an IPv6
 // address is treated as IPv4.
-func innerKind(a netip.Addr) string {
+func innerAddressKind(a netip.Addr) string {
 	a = a.Unmap()
 	for _, b := range blocks {
 		if b.network.Contains(a) {

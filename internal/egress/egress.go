@@ -24,9 +24,9 @@ const (
 	DefaultMaxBody = 5 << 20 // bytes, after decompression
 	DefaultTimeout = 30 * time.Second
 
-	dialTimeout = 10 * time.Second
-	idleTimeout = 30 * time.Second
-	maxHeader   = 256 << 10 // size limit of the response headers in bytes
+	dialTimeout    = 10 * time.Second
+	idleTimeout    = 30 * time.Second
+	maxHeaderBytes = 256 << 10 // size limit of the response headers in bytes
 )
 
 // Config configures which hosts a client may reach. Hosts is required.
@@ -62,7 +62,7 @@ func New(c Config) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: c.Resolver, ControlContext: g.control}
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: c.Resolver, ControlContext: g.checkConnection}
 	g.transport = &http.Transport{
 		Proxy:                  nil, // a proxy from the environment would make unchecked connections
 		DialContext:            dialer.DialContext,
@@ -71,7 +71,7 @@ func New(c Config) (*http.Client, error) {
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    2,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeader,
+		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	client := &http.Client{Transport: g, CheckRedirect: checkRedirect, Timeout: DefaultTimeout}
 	if c.Timeout != 0 {
@@ -110,7 +110,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 
 // ParseNetworks parses networks such as 10.0.0.0/8 from a configuration. A single address becomes a network that
 // contains only that address. The error has the mode user_invalid_input and quotes the invalid text.
-func Networks(texts []string) ([]netip.Prefix, error) {
+func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)

@@ -13,12 +13,12 @@ func FuzzAddress(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		networks, err := Networks([]string{text})
+		networks, err := ParseNetworks([]string{text})
 		require.Equal(t, err == nil, len(networks) == 1)
 		_ = hostProblem(text)
-		_ = matchesAny([]string{text, "*." + text}, text)
+		_ = matchesAnyPattern([]string{text, "*." + text}, text)
 		a, err := netip.ParseAddr(text)
-		if err != nil || innerKind(a) != "" {
+		if err != nil || innerAddressKind(a) != "" {
 			return
 		}
 		a = a.Unmap()

@@ -7,7 +7,7 @@ import (
 )
 
 // codeByMode maps every failure mode to its gRPC code (contract OC-24, appendix B).
-var codeOf = map[failure.Mode]codes.Code{
+var codeByMode = map[failure.Mode]codes.Code{
 	failure.Unknown: codes.Internal,
 
 	failure.AgentValidation:     codes.FailedPrecondition,
@@ -63,7 +63,7 @@ var codeOf = map[failure.Mode]codes.Code{
 
 // fallbackMessages are the messages for statuses that carry no Failure detail. They replace gRPC's own text,
 // because that text contains addresses, which belong only in the log.
-var foreignMessages = map[failure.Mode]string{
+var fallbackMessages = map[failure.Mode]string{
 	failure.Unknown:          "the call failed; the log has the cause",
 	failure.UserCancelled:    "the call was cancelled",
 	failure.SystemTimeout:    "there was no answer in time; the call may have taken effect",
@@ -81,7 +81,7 @@ var foreignMessages = map[failure.Mode]string{
 }
 
 // modeFromCode returns the nearest failure mode for the gRPC code of a status without a Failure detail.
-func modeOfCode(c codes.Code) failure.Mode {
+func modeFromCode(c codes.Code) failure.Mode {
 	switch c {
 	case codes.Canceled:
 		return failure.UserCancelled

@@ -13,10 +13,10 @@ const (
 	DialRejected                       // the server rejects this kind of connection, or this client
 )
 
-// ClassifyDialError returns the kind and the reason of the connection failure in a gRPC error. The reason is the
+// ClassifyDialErrorError returns the kind and the reason of the connection failure in a gRPC error. The reason is the
 // text from TLS or from the network, without the text that gRPC adds. Unless the kind is DialOK, the call was
 // never sent.
-func ClassifyDial(err error) (DialFailure, string) {
+func ClassifyDialError(err error) (DialFailure, string) {
 	if err == nil {
 		return DialOK, ""
 	}

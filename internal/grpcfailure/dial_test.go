@@ -26,11 +26,11 @@ func TestClassifyDial_ReturnsTheReasonWithoutTheWrappingOfGRPC(t *testing.T) {
 		`connection error: desc = "error reading from server: EOF"`:                                                                                       {grpcfailure.DialOK, ""},
 		`write tcp 127.0.0.1:41898->127.0.0.1:24858: write: broken pipe`:                                                                                  {grpcfailure.DialOK, ""},
 	} {
-		kind, reason := grpcfailure.ClassifyDial(errors.New(unavailable + text))
+		kind, reason := grpcfailure.ClassifyDialError(errors.New(unavailable + text))
 		require.Equal(t, want.kind, kind, text)
 		require.Equal(t, want.reason, reason, text)
 	}
-	kind, reason := grpcfailure.ClassifyDial(nil)
+	kind, reason := grpcfailure.ClassifyDialError(nil)
 	require.Equal(t, grpcfailure.DialOK, kind)
 	require.Empty(t, reason)
 }

@@ -13,12 +13,12 @@ import (
 // failure.proto. The limit for all facts together is lower than the sum of their own limits, because responses
 // contain lists of failures.
 const (
-	maxOp      = 128
-	maxMessage = 4096
-	maxFacts   = 32
-	maxKey     = 64
-	maxValue   = 1024
-	maxAll     = 8 << 10 // limit for all facts together
+	maxOp         = 128
+	maxMessage    = 4096
+	maxFacts      = 32
+	maxKey        = 64
+	maxValue      = 1024
+	maxFactsBytes = 8 << 10 // limit for all facts together
 )
 
 // cutText returns the longest prefix of a text that fits into the given number of bytes, without invalid UTF-8.
@@ -37,7 +37,7 @@ func cutFacts(facts map[string]string) map[string]string {
 		fit = fit && cutText(key, maxKey) == key && cutText(value, maxValue) == value
 		all += len(key) + len(value)
 	}
-	if fit && all <= maxAll {
+	if fit && all <= maxFactsBytes {
 		return facts
 	}
 	keys := []string{failure.FactStage, failure.FactTrace, failure.FactRoot}
@@ -46,7 +46,7 @@ func cutFacts(facts map[string]string) map[string]string {
 			keys = append(keys, key)
 		}
 	}
-	out, left := map[string]string{}, maxAll
+	out, left := map[string]string{}, maxFactsBytes
 	for _, key := range keys {
 		value, ok := facts[key]
 		value = cutText(value, maxValue)

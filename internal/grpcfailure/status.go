@@ -31,7 +31,7 @@ func ToStatus(err error) error {
 	}
 	e := failure.FromError(err)
 	sent := ToProto(e)
-	st := status.New(codeOf[e.Mode], sent.GetMessage())
+	st := status.New(codeByMode[e.Mode], sent.GetMessage())
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: sent.GetFacts()},
 		sent,
@@ -67,8 +67,8 @@ func FromStatus(op string, err error) error {
 			return failure.New(failure.StateViolation, op, st.Message()).WithOwner(v.GetKey(), v.GetOwner(), v.GetActor())
 		}
 	}
-	mode := modeOfCode(st.Code())
-	return failure.New(mode, op, foreignMessages[mode]).Because(err)
+	mode := modeFromCode(st.Code())
+	return failure.New(mode, op, fallbackMessages[mode]).Because(err)
 }
 
 // violationToProto returns the status detail for an ownership violation (nil for all other errors).

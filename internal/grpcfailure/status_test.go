@@ -23,7 +23,7 @@ import (
 // Req: OC-23
 func TestModes_HaveAValueOnTheWireAndACode(t *testing.T) {
 	for _, mode := range failure.Modes() {
-		require.Contains(t, codeOf, mode)
+		require.Contains(t, codeByMode, mode)
 		if mode != failure.Unknown {
 			require.NotZero(t, modeToProto(mode), "mode %q has no value in troupe.v1.FailureMode", mode)
 		}
@@ -89,7 +89,7 @@ func TestToStatus_HasTheRetryDelay(t *testing.T) {
 }
 
 // violationFromStatus returns the StateViolation detail of a status, or nil.
-func violationOf(t *testing.T, err error) *troupev1.StateViolation {
+func violationFromStatus(t *testing.T, err error) *troupev1.StateViolation {
 	t.Helper()
 	require.Equal(t, codes.PermissionDenied, status.Code(err))
 	for _, d := range status.Convert(err).Details() {
@@ -105,13 +105,13 @@ func TestToStatus_HasTheDetailOfAnOwnershipViolation(t *testing.T) {
 	want := &troupev1.StateViolation{Key: "user:name", Owner: "memory", Actor: "worker a"}
 	for _, mode := range []failure.Mode{failure.StateViolation, failure.PolicySecurity} {
 		sent := ToStatus(failure.New(mode, "test", "no").WithOwner("user:name", "memory", "worker a"))
-		require.Empty(t, cmp.Diff(want, violationOf(t, sent), protocmp.Transform()))
+		require.Empty(t, cmp.Diff(want, violationFromStatus(t, sent), protocmp.Transform()))
 		got, ok := errors.AsType[*failure.Error](FromStatus("test", sent))
 		require.True(t, ok)
 		require.Equal(t, map[string]string{"key": "user:name", "owner": "memory", "actor": "worker a"}, got.Facts)
 	}
 	for _, other := range []*failure.Error{failure.New(failure.StateViolation, "test", "no"), failure.New(failure.PolicySecurity, "test", "no").With("key", "k"), failure.New(failure.UserPermission, "test", "no").WithOwner("k", "memory", "a")} {
-		require.Nil(t, violationOf(t, ToStatus(other)))
+		require.Nil(t, violationFromStatus(t, ToStatus(other)))
 	}
 }
 

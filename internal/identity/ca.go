@@ -45,7 +45,7 @@ func OpenCA(dir string) (*CA, error) {
 	file := filepath.Join(dir, devFile)
 	text, err := os.ReadFile(file) //nolint:gosec // the caller names the folder
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeCA(dir, file); err == nil {
+		if err = createCA(dir, file); err == nil {
 			text, err = os.ReadFile(file) //nolint:gosec // as above
 		}
 	}
@@ -66,24 +66,24 @@ func OpenCA(dir string) (*CA, error) {
 // WriteFiles writes the certificate of a process, its key and the CA certificate into the folder of the CA. It
 // returns the settings that name these files. Existing files are overwritten. The certificate is valid for a year,
 // for programs that cannot use the CA themselves.
-func (ca *CA) Files(role Role, agent string) (Config, error) {
+func (ca *CA) WriteFiles(role Role, agent string) (Config, error) {
 	id := ID{ca.domain, role, agent}
-	if err := id.check(); err != nil {
+	if err := id.validate(); err != nil {
 		return Config{}, err
 	}
-	f, err := ca.write(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), processTemplate(id, fileLifetime))
+	f, err := ca.writeFiles(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), processTemplate(id, fileLifetime))
 	return Config{Cert: f.Cert, Key: f.Key, CA: f.CA}, err
 }
 
 // WriteServerFiles writes the certificate files of a server outside the mesh, such as etcd, into a folder. The
 // certificate is valid for the host name of this machine. It contains no URI, so it proves no identity inside the
 // mesh.
-func (ca *CA) ServerFiles(dir, name string) (Files, error) {
-	return ca.write(dir, name, certificateTemplate(name, fileLifetime))
+func (ca *CA) WriteServerFiles(dir, name string) (Files, error) {
+	return ca.writeFiles(dir, name, certificateTemplate(name, fileLifetime))
 }
 
-// writeFiles issues a certificate and writes it with its key and the CA certificate.
-func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error) {
+// writeFilesFiles issues a certificate and writes it with its key and the CA certificate.
+func (ca *CA) writeFiles(dir, name string, template *x509.Certificate) (Files, error) {
 	pair, err := ca.issue(template)
 	if err != nil {
 		return Files{}, err
@@ -101,7 +101,7 @@ func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error)
 }
 
 // createCA creates a CA, unless another process has just created it.
-func makeCA(dir, file string) error {
+func createCA(dir, file string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 
 // processTemplate returns the certificate template for a process with the given id.
 func processTemplate(id ID, life time.Duration) *x509.Certificate {
-	cert := certificateTemplate(id.User(), life)
-	cert.URIs = []*url.URL{id.url()}
+	cert := certificateTemplate(id.EtcdUser(), life)
+	cert.URIs = []*url.URL{id.toURL()}
 	return cert
 }
 

@@ -75,10 +75,10 @@ func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 		return s
 	}
 	var caller ID
-	address := serveWith(t, open(Worker, "a").Server(), func(who ID, _ bool) { caller = who })
-	require.NoError(t, callOnce(t, open(Orchestrator, "").Client(Worker, "a"), address))
+	address := serveWith(t, open(Worker, "a").ServerCredentials(), func(who ID, _ bool) { caller = who })
+	require.NoError(t, callOnce(t, open(Orchestrator, "").ClientCredentials(Worker, "a"), address))
 	require.Equal(t, Orchestrator, caller.Role)
-	require.Error(t, callOnce(t, open(Orchestrator, "").Client(Worker, "b"), address))
+	require.Error(t, callOnce(t, open(Orchestrator, "").ClientCredentials(Worker, "b"), address))
 }
 
 // Files written by the CA prove the identity of a program that cannot use the CA itself.
@@ -86,17 +86,17 @@ func TestCA_FilesProveAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := OpenCA(dir)
 	require.NoError(t, err)
-	cfg, err := ca.Files(Worker, "a")
+	cfg, err := ca.WriteFiles(Worker, "a")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "worker-a.crt"), cfg.Cert)
 	foreign, err := Open(cfg, Worker, "a", zap.NewNop())
 	require.NoError(t, err)
 	other, err := Open(Config{DevCA: dir}, Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
-	require.NoError(t, callOnce(t, other.Client(Worker, "a"), serveWith(t, foreign.Server(), func(ID, bool) {})))
-	_, err = ca.Files(Worker, "../a")
+	require.NoError(t, callOnce(t, other.ClientCredentials(Worker, "a"), serveWith(t, foreign.ServerCredentials(), func(ID, bool) {})))
+	_, err = ca.WriteFiles(Worker, "../a")
 	require.Error(t, err)
-	cfg, err = ca.Files(Memory, "")
+	cfg, err = ca.WriteFiles(Memory, "")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "memory.key"), cfg.Key)
 }

@@ -95,13 +95,13 @@ func newWarningLog(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 }
 
 // fakeHealth is a health service that returns the identity of its caller.
-type health struct {
+type fakeHealth struct {
 	healthpb.UnimplementedHealthServer
 	called func(ID, bool)
 }
 
-func (h *health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	h.called(Caller(ctx))
+func (h *fakeHealth) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	h.called(CallerFromContext(ctx))
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
@@ -111,7 +111,7 @@ func serveWith(t testing.TB, creds credentials.TransportCredentials, called func
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(grpc.Creds(creds))
-	healthpb.RegisterHealthServer(server, &health{called: called})
+	healthpb.RegisterHealthServer(server, &fakeHealth{called: called})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })

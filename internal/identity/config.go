@@ -39,7 +39,7 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	case cfg.Cert == "" || cfg.Key == "" || cfg.CA == "":
 		return nil, errors.New("--tls-cert, --tls-key and --tls-ca belong together; give all three, or none")
 	default:
-		read = keyFiles{cfg.Cert, cfg.Key, cfg.CA}.read
+		read = keyFiles{cfg.Cert, cfg.Key, cfg.CA}.readKeys
 	}
 	first, err := read(nil)
 	if err != nil {
@@ -51,7 +51,7 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	if want := (ID{first.id.TrustDomain, role, agent}); first.id != want {
 		return nil, fmt.Errorf("--tls-cert: the certificate belongs to %s; this process needs one for %s", first.id, want)
 	}
-	log.Info("identity", zap.Stringer("id", first.id), untilField(first.leaf()))
+	log.Info("identity", zap.Stringer("id", first.id), expiryField(first.leaf()))
 	return &Source{id: first.id, reloader: reloader[*keys]{
 		log: log, read: requireSameID(first.id, read), last: first, label: zap.Stringer("id", first.id),
 		failedMessage: "the new keys are invalid; the previous ones stay in use", reloadedMessage: "new keys",

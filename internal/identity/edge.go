@@ -31,12 +31,12 @@ func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 	if e.Cert == "" || e.Key == "" {
 		return nil, errors.New("--client-tls-cert and --client-tls-key belong together, and --client-tls-ca needs both")
 	}
-	first, err := e.read(nil)
+	first, err := e.readKeys(nil)
 	if err != nil {
 		return nil, err
 	}
 	return &EdgeSource{reloader[*edgeKeys]{
-		log: log, read: e.read, last: first, label: zap.String("flag", "--client-tls-cert"),
+		log: log, read: e.readKeys, last: first, label: zap.String("flag", "--client-tls-cert"),
 		failedMessage: "the new certificate for clients is invalid; the previous one stays in use", reloadedMessage: "new certificate for clients",
 	}}, nil
 }

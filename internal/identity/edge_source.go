@@ -17,8 +17,8 @@ type EdgeSource struct{ reloader[*edgeKeys] }
 
 // edgeKeys are the TLS settings of the client port, with the contents of the files that they were read from.
 type edgeKeys struct {
-	tls  *tls.Config
-	from keyContents // contents of the files
+	tls      *tls.Config
+	contents keyContents // contents of the files
 }
 
 func (k *edgeKeys) leaf() *x509.Certificate { return k.tls.Certificates[0].Leaf }
@@ -35,11 +35,11 @@ func (s *EdgeSource) Credentials() credentials.TransportCredentials {
 }
 
 // RegisterMetrics registers the gauge of the certificate's remaining validity, as Source.RegisterMetrics does.
-func (s *EdgeSource) Measure(meter metric.Meter) error {
+func (s *EdgeSource) RegisterMetrics(meter metric.Meter) error {
 	if s == nil {
 		return nil
 	}
-	return registerRemaining(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
+	return registerValidityGauge(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
 }
 
 // refresh implements Refreshable.
@@ -49,13 +49,13 @@ func (s *EdgeSource) refresh() {
 	}
 }
 
-// readKeys reads the keys from the files. It returns last if the files have not changed.
-func (e Edge) read(last *edgeKeys) (*edgeKeys, error) {
+// readKeysKeys reads the keys from the files. It returns last if the files have not changed.
+func (e Edge) readKeys(last *edgeKeys) (*edgeKeys, error) {
 	from, err := readKeyFiles("--client-tls", e.Cert, e.Key, e.CA)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && from == last.from {
+	if last != nil && from == last.contents {
 		return last, nil
 	}
 	pair, err := tls.X509KeyPair([]byte(from.cert), []byte(from.key))

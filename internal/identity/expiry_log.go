@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	refreshEvery = 10 * time.Second // interval of reading the files without any connection
-	warnEvery    = 24 * time.Hour   // interval of warnings while a certificate is about to expire
-	errorEvery   = time.Hour        // interval of errors after it expired
+	refreshInterval = 10 * time.Second // interval of reading the files without any connection
+	warnInterval    = 24 * time.Hour   // interval of warnings while a certificate is about to expire
+	errorInterval   = time.Hour        // interval of errors after it expired
 )
 
 // Refreshable is a source of certificates that WatchCertificates refreshes: a *Source or an *EdgeSource.
 type Refreshable interface{ refresh() }
 
-// WatchCertificates rereads certificate files every 10 seconds until ctx ends. A certificate that has expired or
+// WatchCertificatesCertificates rereads certificate files every 10 seconds until ctx ends. A certificate that has expired or
 // is about to expire is therefore logged even if no connection is made.
-func Watch(ctx context.Context, all ...Refreshable) {
-	ticker := time.NewTicker(refreshEvery)
+func WatchCertificates(ctx context.Context, all ...Refreshable) {
+	ticker := time.NewTicker(refreshInterval)
 	defer ticker.Stop()
 	for {
 		for _, w := range all {
@@ -51,11 +51,11 @@ func (e *expiryLog) logExpiry(log *zap.Logger, leaf *x509.Certificate, of ...zap
 	}
 	left, since := time.Until(leaf.NotAfter), time.Since(e.lastLogged)
 	switch {
-	case left <= 0 && (!e.expiredLogged || since >= errorEvery):
-		log.Error("the certificate has expired and every peer rejects it; replace it", append(of, untilField(leaf))...)
+	case left <= 0 && (!e.expiredLogged || since >= errorInterval):
+		log.Error("the certificate has expired and every peer rejects it; replace it", append(of, expiryField(leaf))...)
 		e.expiredLogged = true
-	case left > 0 && left < leaf.NotAfter.Sub(leaf.NotBefore)/10 && since >= warnEvery:
-		log.Warn("the certificate expires soon and was not replaced; renew it", append(of, untilField(leaf))...)
+	case left > 0 && left < leaf.NotAfter.Sub(leaf.NotBefore)/10 && since >= warnInterval:
+		log.Warn("the certificate expires soon and was not replaced; renew it", append(of, expiryField(leaf))...)
 	default:
 		return
 	}
@@ -64,13 +64,13 @@ func (e *expiryLog) logExpiry(log *zap.Logger, leaf *x509.Certificate, of ...zap
 
 // expiryField returns the log field with the expiry of a certificate. It formats the time as text, because a
 // console log prints times without the date.
-func untilField(leaf *x509.Certificate) zap.Field {
+func expiryField(leaf *x509.Certificate) zap.Field {
 	return zap.String("until", leaf.NotAfter.Format(time.RFC3339))
 }
 
 // registerValidityGauge registers the gauge of the remaining validity of a certificate. All certificates of a
 // process share the gauge and differ in its attributes.
-func registerRemaining(meter metric.Meter, current func() *x509.Certificate, of ...attribute.KeyValue) error {
+func registerValidityGauge(meter metric.Meter, current func() *x509.Certificate, of ...attribute.KeyValue) error {
 	gauge, err := meter.Float64ObservableGauge("troupe.certificate.remaining",
 		metric.WithUnit("s"), metric.WithDescription("For how long a certificate of this process is still valid."))
 	if err != nil {

@@ -29,7 +29,7 @@ func TestWatch_LogsExpiry(t *testing.T) {
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
-		watching.Go(func() { Watch(ctx, self, shown, (*Source)(nil), (*EdgeSource)(nil)) })
+		watching.Go(func() { WatchCertificates(ctx, self, shown, (*Source)(nil), (*EdgeSource)(nil)) })
 		in := func(d time.Duration) (said []string) {
 			time.Sleep(d)
 			synctest.Wait()
@@ -89,8 +89,8 @@ func TestEdge_RejectsCertificatesNotValidNow(t *testing.T) {
 		require.Same(t, first, shown.current())
 		require.Same(t, first, shown.current())
 		require.Contains(t, next()["error"], "and not now")
-		require.NoError(t, os.WriteFile(cfg.Cert, []byte(first.from.cert), 0o600))
-		require.NoError(t, os.WriteFile(cfg.Key, []byte(first.from.key), 0o600))
+		require.NoError(t, os.WriteFile(cfg.Cert, []byte(first.contents.cert), 0o600))
+		require.NoError(t, os.WriteFile(cfg.Key, []byte(first.contents.key), 0o600))
 		require.Same(t, first, shown.current())
 	}
 	writeFiles(t, dir, ca, ca.certify(t, certTemplate(t)))
@@ -104,10 +104,10 @@ func TestMeasure_LabelsTheCertificatesOfAProcess(t *testing.T) {
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
 	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
-	require.NoError(t, self.Measure(meter))
-	require.NoError(t, shown.Measure(meter))
-	require.NoError(t, (*Source)(nil).Measure(meter))
-	require.NoError(t, (*EdgeSource)(nil).Measure(meter))
+	require.NoError(t, self.RegisterMetrics(meter))
+	require.NoError(t, shown.RegisterMetrics(meter))
+	require.NoError(t, (*Source)(nil).RegisterMetrics(meter))
+	require.NoError(t, (*EdgeSource)(nil).RegisterMetrics(meter))
 	var seen metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &seen))
 	require.Len(t, seen.ScopeMetrics[0].Metrics, 1)

@@ -24,7 +24,7 @@ type Files struct{ CA, Cert, Key string }
 func ExternalCredentials(server string, files Files, self *Source, log *zap.Logger) (credentials.TransportCredentials, error) {
 	o := &externalTLS{server: server, files: files, self: self, log: log}
 	var err error
-	if o.last, err = o.config(); err != nil {
+	if o.last, err = o.loadConfig(); err != nil {
 		return nil, err
 	}
 	return &externalCredentials{credentials.NewTLS(o.last), o}, nil
@@ -32,7 +32,7 @@ func ExternalCredentials(server string, files Files, self *Source, log *zap.Logg
 
 // ExternalUserCredentials returns the credentials of a user of a server outside the mesh, identified by a common
 // name. The user has no identity inside the mesh. Anyone who can read the development CA can act as any such user.
-func (ca *CA) CredentialsFor(name string) (credentials.TransportCredentials, error) {
+func (ca *CA) ExternalUserCredentials(name string) (credentials.TransportCredentials, error) {
 	pair, err := ca.issue(certificateTemplate(name, devLifetime))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ type externalTLS struct {
 func (o *externalTLS) current() *tls.Config {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next, err := o.config()
+	next, err := o.loadConfig()
 	if err != nil {
 		o.logErrorLocked("the new keys are invalid; the previous ones stay in use", err)
 		return o.last
@@ -83,7 +83,7 @@ func (o *externalTLS) logErrorLocked(message string, err error) {
 	}
 }
 
-func (o *externalTLS) config() (*tls.Config, error) {
+func (o *externalTLS) loadConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
 	if (o.files.Cert == "") != (o.files.Key == "") {
 		return nil, fmt.Errorf("--%[1]s-cert and --%[1]s-key belong together; give both, or none", o.server)
@@ -121,19 +121,19 @@ func presentCertificate(cfg *tls.Config, pair tls.Certificate) {
 // externalCredentials uses the current keys for each handshake.
 type externalCredentials struct {
 	credentials.TransportCredentials
-	outside *externalTLS
+	settings *externalTLS
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (r *externalCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := credentials.NewTLS(r.outside.current()).ClientHandshake(ctx, authority, raw)
+	conn, info, err := credentials.NewTLS(r.settings.current()).ClientHandshake(ctx, authority, raw)
 	if err != nil && !isConnectionLoss(err) {
-		r.outside.logError("the server failed verification; the connection is closed", err)
+		r.settings.logError("the server failed verification; the connection is closed", err)
 	}
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
 func (r *externalCredentials) Clone() credentials.TransportCredentials {
-	return &externalCredentials{r.TransportCredentials.Clone(), r.outside}
+	return &externalCredentials{r.TransportCredentials.Clone(), r.settings}
 }

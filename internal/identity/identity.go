@@ -43,15 +43,15 @@ type ID struct {
 }
 
 // String returns the SPIFFE id.
-func (id ID) String() string { return id.url().String() }
+func (id ID) String() string { return id.toURL().String() }
 
-func (id ID) url() *url.URL {
+func (id ID) toURL() *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: id.TrustDomain, Path: path.Join("/", string(id.Role), id.Name)}
 }
 
 // EtcdUser returns the user name of the process in etcd. It is the path of the id, such as memory or
 // worker/research. The certificate contains it as the common name, which X.520 limits to 64 characters.
-func (id ID) User() string { return path.Join(string(id.Role), id.Name) }
+func (id ID) EtcdUser() string { return path.Join(string(id.Role), id.Name) }
 
 // Parse parses a SPIFFE id. It fails if the path does not belong to a process of the mesh.
 func Parse(text string) (ID, error) {
@@ -75,7 +75,7 @@ func idFromSPIFFE(id spiffeid.ID) (ID, error) {
 }
 
 // validate returns an error if the ID is invalid.
-func (id ID) check() error {
+func (id ID) validate() error {
 	again, err := Parse(id.String())
 	if err == nil && again != id {
 		err = fmt.Errorf("%s is not a valid id for the role %s", id, id.Role)

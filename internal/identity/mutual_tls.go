@@ -16,24 +16,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// ServerCredentials returns the credentials for a port inside the mesh. They require TLS 1.3 and a client
+// ServerCredentialsCredentials returns the credentials for a port inside the mesh. They require TLS 1.3 and a client
 // certificate of a process in the mesh. The server itself decides who may call which method. Rejected connections
 // are logged. A nil Source yields plain text.
-func (s *Source) Server() credentials.TransportCredentials {
+func (s *Source) ServerCredentials() credentials.TransportCredentials {
 	if s == nil {
 		return insecure.NewCredentials()
 	}
-	return &mutualTLS{TransportCredentials: credentials.NewTLS(s.config(nil)), source: s, handshakeErr: &atomic.Pointer[error]{}}
+	return &mutualTLS{TransportCredentials: credentials.NewTLS(s.tlsConfig(nil)), source: s, handshakeErr: &atomic.Pointer[error]{}}
 }
 
-// ClientCredentials returns the credentials for a connection to one process. They require TLS 1.3 and a peer of
+// ClientCredentialsCredentials returns the credentials for a connection to one process. They require TLS 1.3 and a peer of
 // the same mesh with the given role and agent. agent is empty for roles other than worker. A nil Source yields
 // plain text.
-func (s *Source) Client(role Role, agent string) *Credentials {
+func (s *Source) ClientCredentials(role Role, agent string) *Credentials {
 	c := &Credentials{mutualTLS{TransportCredentials: insecure.NewCredentials(), source: s, handshakeErr: &atomic.Pointer[error]{}}}
 	if s != nil {
 		want := ID{s.id.TrustDomain, role, agent}
-		c.TransportCredentials = credentials.NewTLS(s.config(func(id ID) error {
+		c.TransportCredentials = credentials.NewTLS(s.tlsConfig(func(id ID) error {
 			if id != want {
 				return fmt.Errorf("the peer is %s, not %s", id, want)
 			}
@@ -56,7 +56,7 @@ func (c *Credentials) HandshakeError() error {
 }
 
 // tlsConfig returns the TLS settings of a server or a client. The certificates are looked up for each handshake.
-func (s *Source) config(admit func(ID) error) *tls.Config {
+func (s *Source) tlsConfig(admit func(ID) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		ClientAuth:             tls.RequireAnyClientCert, // verified below, as server certificates are
@@ -110,7 +110,7 @@ func (m *mutualTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	conn, info, err := m.TransportCredentials.ServerHandshake(raw)
 	if err == nil {
 		var caller ID
-		if caller, err = peerID(info); err == nil {
+		if caller, err = peerIDFromHandshake(info); err == nil {
 			return conn, peerAuth{info.(credentials.TLSInfo), caller}, nil
 		}
 		_ = conn.Close()
@@ -121,8 +121,8 @@ func (m *mutualTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return nil, nil, err
 }
 
-// peerIDFromHandshake returns the peer id that a handshake has verified.
-func peerID(info credentials.AuthInfo) (ID, error) {
+// peerIDFromHandshakeFromHandshake returns the peer id that a handshake has verified.
+func peerIDFromHandshake(info credentials.AuthInfo) (ID, error) {
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if !ok || len(tlsInfo.State.PeerCertificates) == 0 || len(tlsInfo.State.PeerCertificates[0].URIs) != 1 {
 		return ID{}, errors.New("the handshake proved no identity; the certificate must have exactly one URI")
@@ -136,9 +136,9 @@ type peerAuth struct {
 	caller ID
 }
 
-// CallerFromContext returns the id of the caller, proven by its certificate. It returns false if the connection
+// CallerFromContextFromContext returns the id of the caller, proven by its certificate. It returns false if the connection
 // has no mesh certificate, as with plain text or the client port of the orchestrator.
-func Caller(ctx context.Context) (ID, bool) {
+func CallerFromContext(ctx context.Context) (ID, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ID{}, false

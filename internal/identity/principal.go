@@ -33,7 +33,7 @@ func WithPrincipal(ctx context.Context, p Principal) context.Context {
 
 // PrincipalFromContext returns the principal of the current call. On a port without authentication it returns
 // Anybody in the default tenant.
-func PrincipalOf(ctx context.Context) Principal {
+func PrincipalFromContext(ctx context.Context) Principal {
 	if p, ok := ctx.Value(principalKey{}).(Principal); ok {
 		return p
 	}

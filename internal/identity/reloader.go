@@ -39,10 +39,10 @@ func (r *reloader[K]) current() K {
 	switch {
 	case err != nil && err.Error() != r.lastError:
 		r.lastError = err.Error()
-		r.log.Warn(r.failedMessage, zap.Error(err), untilField(r.last.leaf()))
+		r.log.Warn(r.failedMessage, zap.Error(err), expiryField(r.last.leaf()))
 	case err == nil && next != r.last:
 		r.last = next
-		r.log.Info(r.reloadedMessage, untilField(next.leaf()))
+		r.log.Info(r.reloadedMessage, expiryField(next.leaf()))
 	}
 	r.expiry.logExpiry(r.log, r.last.leaf(), r.label)
 	return r.last

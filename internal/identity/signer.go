@@ -17,7 +17,7 @@ func (s *Source) ID() ID { return s.id }
 
 // KeyPair returns the current certificate chain of the process with its key, for signing. Peers verify the
 // signature with Signer.
-func (s *Source) Pair() tls.Certificate { return s.current().pair }
+func (s *Source) KeyPair() tls.Certificate { return s.current().pair }
 
 // Signer verifies the certificate chain of a signature and returns the signer's id and public key. The chain must
 // have been valid at the time of signing rather than now, because certificates are replaced often and signatures

@@ -28,27 +28,27 @@ type Source struct {
 
 // keys are the certificate of a process and the CAs that it trusts.
 type keys struct {
-	id   ID
-	pair tls.Certificate
-	cas  *x509bundle.Bundle
-	from keyContents // contents of the files
+	id       ID
+	pair     tls.Certificate
+	cas      *x509bundle.Bundle
+	contents keyContents // contents of the files
 }
 
 func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
 
 // ValidityPeriod returns the total validity of the certificate, from NotBefore to NotAfter.
-func (s *Source) Life() time.Duration {
+func (s *Source) ValidityPeriod() time.Duration {
 	leaf := s.current().leaf()
 	return leaf.NotAfter.Sub(leaf.NotBefore)
 }
 
 // RegisterMetrics registers the gauge of the certificate's remaining validity in seconds. It does nothing for a
 // process without an identity.
-func (s *Source) Measure(meter metric.Meter) error {
+func (s *Source) RegisterMetrics(meter metric.Meter) error {
 	if s == nil {
 		return nil
 	}
-	return registerRemaining(meter, func() *x509.Certificate { return s.current().leaf() },
+	return registerValidityGauge(meter, func() *x509.Certificate { return s.current().leaf() },
 		attribute.String("of", "mesh"), attribute.Stringer("id", s.id))
 }
 
@@ -74,15 +74,15 @@ func requireSameID(id ID, read func(last *keys) (*keys, error)) func(last *keys)
 // match is not used.
 type keyFiles struct{ cert, key, ca string }
 
-func (f keyFiles) read(last *keys) (*keys, error) {
+func (f keyFiles) readKeys(last *keys) (*keys, error) {
 	from, err := readKeyFiles("--tls", f.cert, f.key, f.ca)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && from == last.from {
+	if last != nil && from == last.contents {
 		return last, nil
 	}
-	k := &keys{from: from}
+	k := &keys{contents: from}
 	if k.pair, err = tls.X509KeyPair([]byte(from.cert), []byte(from.key)); err != nil {
 		return nil, fmt.Errorf("--tls-cert: %s and the key in %s are not a PEM certificate and key pair: %w", f.cert, f.key, err)
 	}
@@ -95,7 +95,7 @@ func (f keyFiles) read(last *keys) (*keys, error) {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)
 	}
 	if k.cas, err = x509bundle.Parse(id.TrustDomain(), []byte(from.ca)); err != nil || k.cas.Empty() {
-		return nil, fmt.Errorf("--tls-ca: %s contains no PEM certificates: %w", f.ca, errorOr(err, "it is empty"))
+		return nil, fmt.Errorf("--tls-ca: %s contains no PEM certificates: %w", f.ca, orErrorText(err, "it is empty"))
 	}
 	if _, err := k.verify(k.pair.Certificate); err != nil {
 		return nil, fmt.Errorf("--tls-cert: with --tls-ca %s peers would reject %s: %w", f.ca, f.cert, err)
@@ -124,7 +124,7 @@ func readKeyFiles(flag, cert, key, ca string) (t keyContents, err error) {
 	return t, nil
 }
 
-func errorOr(err error, text string) error {
+func orErrorText(err error, text string) error {
 	if err == nil {
 		err = errors.New(text)
 	}
@@ -153,7 +153,7 @@ func (ca *CA) certificateReader(id ID) func(*keys) (*keys, error) {
 		if last != nil && time.Until(last.leaf().NotAfter) > devLifetime/2 {
 			return last, nil
 		}
-		if err := id.check(); err != nil {
+		if err := id.validate(); err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}
 		pair, err := ca.issue(processTemplate(id, devLifetime))

@@ -107,9 +107,9 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	}
 	server, client := source(Memory, ""), source(Worker, "a")
 	var served atomic.Int64
-	address := serveWith(t, server.Server(), func(ID, bool) { served.Add(1) })
+	address := serveWith(t, server.ServerCredentials(), func(ID, bool) { served.Add(1) })
 
-	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.Client(Memory, "")))
+	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.ClientCredentials(Memory, "")))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, lasting.Close()) }()
 	var failed atomic.Pointer[error]
@@ -133,10 +133,10 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 		_, err := healthpb.NewHealthClient(lasting).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err
 	})
-	again(func() error { return callOnce(t, client.Client(Memory, ""), address) })
+	again(func() error { return callOnce(t, client.ClientCredentials(Memory, ""), address) })
 	more := func() { // waits for further calls
 		for until := served.Load() + 40; served.Load() < until && failed.Load() == nil; {
-			require.NoError(t, callOnce(t, client.Client(Memory, ""), address))
+			require.NoError(t, callOnce(t, client.ClientCredentials(Memory, ""), address))
 		}
 	}
 	more()
@@ -155,7 +155,7 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
 	}
 	old := openSource(t, before, Worker, "a", zap.NewNop())
-	require.Error(t, callOnce(t, old.Client(Memory, ""), address), "the old CA is no longer trusted")
+	require.Error(t, callOnce(t, old.ClientCredentials(Memory, ""), address), "the old CA is no longer trusted")
 }
 
 // An invalid file is logged once, and the last valid keys stay in use.
@@ -186,7 +186,7 @@ func TestSource_MeasuresRemainingValidity(t *testing.T) {
 	s, err := Open(Config{DevCA: t.TempDir()}, Memory, "", zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
-	require.NoError(t, s.Measure(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")))
+	require.NoError(t, s.RegisterMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")))
 	var seen metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &seen))
 	point := seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[float64]).DataPoints[0]

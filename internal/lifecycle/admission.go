@@ -29,7 +29,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, err
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &runningStep{traceID(ctx), cancel}
+	admitted := &runningStep{traceFromContext(ctx), cancel}
 	i.steps[admitted] = struct{}{}
 	i.record.InFlight++
 	i.record.metrics.TotalRequests++
@@ -45,7 +45,7 @@ func checkAdmission(s Status) error {
 	const op = "lifecycle.Admit"
 	switch {
 	case s.State == Uninitialized || s.State == Initializing:
-		return wrongState("ExecuteStep", s.State, Ready, Busy)
+		return newWrongStateError("ExecuteStep", s.State, Ready, Busy)
 	case s.State == Paused || s.Pausing:
 		return failure.New(failure.InstancePaused, op, "the instance is paused; another may take the step")
 	case s.State == ShuttingDown || s.State == Terminated:
@@ -72,12 +72,12 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	}
 	ctx := ContextWithTrace(context.Background(), s.traceID)
 	if isFatal(err) { // under the same lock, so that no other step is admitted in between
-		i.beginShutdownLocked(ctx, i.cfg.Drain, "a step failed fatally")
+		i.beginShutdownLocked(ctx, i.cfg.DrainTimeout, "a step failed fatally")
 	}
 	i.record.Draining = i.record.Draining && i.record.InFlight > 0
 	switch {
 	case i.record.InFlight > 0 || i.record.State != Busy:
-		i.record.notify()
+		i.record.notifyWatchers()
 	case i.pause != nil:
 		i.endPause(nil)
 		i.record.transition(ctx, Paused, i.record.Reason)

@@ -13,7 +13,7 @@ import (
 // reverse order. If one fails to start, Stop ends the earlier ones and the next try creates new ones, because a
 // TERMINATED instance never starts again. The instances drain one second less than their coordinator, because a
 // shutdown may exceed its drain by a second.
-func Cascade(create func() []*Instance) (start, stop func(context.Context) error) {
+func CoordinatorHooks(create func() []*Instance) (start, stop func(context.Context) error) {
 	var mu sync.Mutex // an abandoned Start may still run concurrently with Stop
 	var managed []*Instance
 	start = func(ctx context.Context) error {
@@ -49,7 +49,7 @@ func Cascade(create func() []*Instance) (start, stop func(context.Context) error
 // early if ctx is cancelled.
 func (i *Instance) shutdownWithin(ctx context.Context) error {
 	const reason = "its coordinator ended"
-	drain := i.cfg.Drain
+	drain := i.cfg.DrainTimeout
 	if end, ok := ctx.Deadline(); ok {
 		drain = max(0, time.Until(end)-time.Second)
 	}

@@ -20,17 +20,17 @@ func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
 	} {
 		stopped := 0
 		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("the shutdown failed too") }})
-		err := i.Use(t.Context(), body)
+		err := i.RunWith(t.Context(), body)
 		require.Equal(t, name == "error", errors.Is(err, broken))
 		require.ErrorContains(t, err, "the shutdown failed too")
 		require.Equal(t, Terminated, i.Status().State)
 		require.Equal(t, 1, stopped)
 	}
 	i := New(Config{})
-	require.PanicsWithValue(t, "oh", func() { _ = i.Use(t.Context(), func(context.Context) error { panic("oh") }) })
+	require.PanicsWithValue(t, "oh", func() { _ = i.RunWith(t.Context(), func(context.Context) error { panic("oh") }) })
 	require.Equal(t, Terminated, i.Status().State)
 	i = New(Config{Start: func(context.Context) error { return broken }})
-	require.ErrorIs(t, i.Use(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
+	require.ErrorIs(t, i.RunWith(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
 	require.Equal(t, Terminated, i.Status().State)
 	for name, cfg := range map[string]Config{
 		"a failed start is kept": {KeepFailed: true, Start: func(context.Context) error { return broken }},
@@ -38,7 +38,7 @@ func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		i, used := New(cfg), make(chan error)
-		go func() { used <- i.Use(ctx, func(context.Context) error { return nil }) }()
+		go func() { used <- i.RunWith(ctx, func(context.Context) error { return nil }) }()
 		leave()
 		require.Error(t, <-used)
 		require.Equal(t, Terminated, i.Status().State, "%s", name)
@@ -50,7 +50,7 @@ func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
 	for failing := range 4 {
 		var order []string
 		var managed []*Instance
-		start, stop := Cascade(func() []*Instance {
+		start, stop := CoordinatorHooks(func() []*Instance {
 			for n := range 3 {
 				managed = append(managed, New(Config{
 					Start: func(context.Context) error {
@@ -85,7 +85,7 @@ func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
 func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*Instance
-		start, stop := Cascade(func() []*Instance {
+		start, stop := CoordinatorHooks(func() []*Instance {
 			fine, failing := New(Config{}), New(Config{Start: func(context.Context) error {
 				if len(all) < 4 {
 					return errors.New("not yet")
@@ -113,8 +113,8 @@ func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for drain, least := range map[time.Duration]time.Duration{20 * time.Second: 19 * time.Second, 0: 0} {
 			var managed *Instance
-			start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
-			coordinator := newReady(t, Config{Start: start, Stop: stop})
+			start, stop := CoordinatorHooks(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
+			coordinator := newReadyInstance(t, Config{Start: start, Stop: stop})
 			ctx, end, err := managed.Admit(t.Context())
 			require.NoError(t, err)
 			context.AfterFunc(ctx, func() { end(ctx.Err()) })
@@ -125,8 +125,8 @@ func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
 			require.Equal(t, Terminated, managed.Status().State)
 		}
 		var managed *Instance
-		start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
-		coordinator := newReady(t, Config{Start: start, Stop: stop})
+		start, stop := CoordinatorHooks(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
+		coordinator := newReadyInstance(t, Config{Start: start, Stop: stop})
 		ctx, end, err := managed.Admit(t.Context())
 		require.NoError(t, err)
 		context.AfterFunc(ctx, func() { end(ctx.Err()) })

@@ -11,7 +11,7 @@ const (
 	DefaultCapacity       = 16
 	DefaultStartupTimeout = 30 * time.Second
 	DefaultMaxRetries     = 3
-	DefaultDrain          = 30 * time.Second
+	DefaultDrainTimeout   = 30 * time.Second
 )
 
 // Config configures an instance. Each hook may be nil. A hook that panics counts as failed. A hook is abandoned if
@@ -23,8 +23,8 @@ type Config struct {
 	MaxRetries     int           // retries of a failed start (0 means DefaultMaxRetries)
 	// KeepFailed keeps an instance whose start failed in INITIALIZING until Shutdown, with the resources that it
 	// acquired (LC-11, cleanup_on_error = false: so that an operator can inspect it).
-	KeepFailed bool
-	Drain      time.Duration // drain of the shutdown after a fatal step (0 means DefaultDrainTimeout)
+	KeepFailed   bool
+	DrainTimeout time.Duration // drain of the shutdown after a fatal step (0 means DefaultDrainTimeout)
 
 	// Start acquires the resources of the instance. Stop runs after a failed Start, so Stop must handle a Start
 	// that was only partly done.
@@ -35,18 +35,18 @@ type Config struct {
 	// Stop frees the resources that Start acquired. It runs after each failed start, and at the end of a shutdown,
 	// when no step is running. Its context ends at the deadline of the shutdown.
 	Stop func(ctx context.Context) error
-	// LogError is called with each error of a start or a shutdown, and with its phase: start, leave, drain or stop
+	// LogErrorError is called with each error of a start or a shutdown, and with its phase: start, leave, drain or stop
 	// (LC-17: no error is lost if the caller has disconnected). It may be called from any goroutine.
-	Log func(phase string, err error)
+	LogError func(phase string, err error)
 }
 
 func (c Config) withDefaults() Config {
 	c.Capacity = cmp.Or(max(0, c.Capacity), DefaultCapacity)
 	c.StartupTimeout = cmp.Or(max(0, c.StartupTimeout), DefaultStartupTimeout)
 	c.MaxRetries = cmp.Or(max(0, c.MaxRetries), DefaultMaxRetries)
-	c.Drain = cmp.Or(max(0, c.Drain), DefaultDrain)
-	if c.Log == nil {
-		c.Log = func(string, error) {}
+	c.DrainTimeout = cmp.Or(max(0, c.DrainTimeout), DefaultDrainTimeout)
+	if c.LogError == nil {
+		c.LogError = func(string, error) {}
 	}
 	return c
 }

@@ -29,7 +29,7 @@ func (d *deadline) shorten(to time.Time) {
 }
 
 // current returns the deadline, and a channel that is closed when the deadline is shortened.
-func (d *deadline) load() (time.Time, <-chan struct{}) {
+func (d *deadline) current() (time.Time, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.at, d.shortened
@@ -38,12 +38,12 @@ func (d *deadline) load() (time.Time, <-chan struct{}) {
 // context returns a context that ends the given time after the deadline. It follows the deadline when that is
 // shortened.
 func (d *deadline) context(after time.Duration) (context.Context, context.CancelFunc) {
-	at, _ := d.load()
+	at, _ := d.current()
 	ctx, cancel := context.WithDeadline(context.Background(), at.Add(after))
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {
 		for ctx.Err() == nil {
-			at, shortened := d.load()
+			at, shortened := d.current()
 			timer := time.NewTimer(time.Until(at) + after)
 			select {
 			case <-timer.C:

@@ -25,18 +25,18 @@ type hooks struct{ cfg Config }
 
 // runStart runs the Start hook, with retries if they are configured. Before each retry, Stop frees the resources
 // of the failed try. After the last try, the caller must free them.
-func (h hooks) start(ctx context.Context) error {
+func (h hooks) runStart(ctx context.Context) error {
 	retries := 0
 	if h.cfg.RetryOnFailure {
 		retries = h.cfg.MaxRetries
 	}
 	backoff := retry.NewBackoff()
 	for try := 0; ; try++ {
-		err := h.log("start", h.run(ctx, "start", h.cfg.Start))
+		err := h.logError("start", h.runHook(ctx, "start", h.cfg.Start))
 		if err == nil || try == retries || ctx.Err() != nil {
 			return err
 		}
-		if stopErr := h.log("stop", h.run(ctx, "stop", h.cfg.Stop)); stopErr != nil {
+		if stopErr := h.logError("stop", h.runHook(ctx, "stop", h.cfg.Stop)); stopErr != nil {
 			return errors.Join(err, stopErr) // a new try must not use partly freed resources
 		}
 		if backoff.Wait(ctx) != nil {
@@ -48,7 +48,7 @@ func (h hooks) start(ctx context.Context) error {
 // runAtShutdown runs a hook of the shutdown. The message of the returned error is for the caller of Shutdown, and
 // its cause is for the log.
 func (h hooks) runAtShutdown(ctx context.Context, name string, hook func(context.Context) error) error {
-	err := h.log(name, h.run(ctx, name, hook))
+	err := h.logError(name, h.runHook(ctx, name, hook))
 	if err == nil {
 		return nil
 	}
@@ -64,9 +64,9 @@ func (h hooks) runAtShutdown(ctx context.Context, name string, hook func(context
 	return failure.Newf(failure.AgentLogic, "lifecycle.Shutdown", "the %s hook %s", name, why).Because(err)
 }
 
-// runHook runs a hook, unless it is nil. A panic becomes an error. A hook that is still running hookGrace after
+// runHookHook runs a hook, unless it is nil. A panic becomes an error. A hook that is still running hookGrace after
 // ctx has ended is abandoned.
-func (h hooks) run(ctx context.Context, name string, hook func(context.Context) error) error {
+func (h hooks) runHook(ctx context.Context, name string, hook func(context.Context) error) error {
 	if hook == nil {
 		return nil
 	}
@@ -94,10 +94,10 @@ func (h hooks) run(ctx context.Context, name string, hook func(context.Context) 
 	}
 }
 
-// logError logs an error, unless it is nil, and returns it.
-func (h hooks) log(phase string, err error) error {
+// logErrorError logs an error, unless it is nil, and returns it.
+func (h hooks) logError(phase string, err error) error {
 	if err != nil {
-		h.cfg.Log(phase, err)
+		h.cfg.LogError(phase, err)
 	}
 	return err
 }

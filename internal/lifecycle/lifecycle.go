@@ -51,14 +51,14 @@ type Instance struct {
 	hooks hooks
 
 	mu     sync.Mutex
-	record record
+	record statusRecord
 	steps  map[*runningStep]struct{} // that run
 	pause  *pendingPause             // the Pause that waits for steps (nil for none)
 
-	startup   *operation    // the first Startup (nil before it)
-	startDone chan struct{} // closed when the Start hook will not run again
-	shutdown  *operation    // the first Shutdown (nil before it)
-	drainEnd  *deadline     // deadline for draining steps in the shutdown
+	startup       *operation    // the first Startup (nil before it)
+	startHookDone chan struct{} // closed when the Start hook will not run again
+	shutdown      *operation    // the first Shutdown (nil before it)
+	drainDeadline *deadline     // deadline for draining steps in the shutdown
 }
 
 // operation is a running or finished Startup or Shutdown, which concurrent callers join.
@@ -72,11 +72,11 @@ type operation struct {
 func New(cfg Config) *Instance {
 	cfg = cfg.withDefaults()
 	return &Instance{
-		cfg:       cfg,
-		hooks:     hooks{cfg},
-		record:    newRecord(cfg.Capacity),
-		steps:     map[*runningStep]struct{}{},
-		startDone: make(chan struct{}),
+		cfg:           cfg,
+		hooks:         hooks{cfg},
+		record:        newStatusRecord(cfg.Capacity),
+		steps:         map[*runningStep]struct{}{},
+		startHookDone: make(chan struct{}),
 	}
 }
 
@@ -122,12 +122,12 @@ func (i *Instance) SetLease(l Lease) {
 	defer i.mu.Unlock()
 	if i.record.Lease != l {
 		i.record.Lease = l
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 }
 
-// awaitStatus blocks until the status satisfies the predicate, or ctx ends.
-func (i *Instance) await(ctx context.Context, satisfies func(Status) bool) error {
+// awaitStatusStatus blocks until the status satisfies the predicate, or ctx ends.
+func (i *Instance) awaitStatus(ctx context.Context, satisfies func(Status) bool) error {
 	for {
 		status, changed := i.Watch()
 		if satisfies(status) {
@@ -144,8 +144,10 @@ func (i *Instance) await(ctx context.Context, satisfies func(Status) bool) error
 // RunWith starts the instance, runs body, and shuts the instance down. It shuts down even if the start fails or
 // body panics (LC-31: no caller can forget the shutdown). It returns the error of the start or of body, joined
 // with the error of the shutdown.
-func (i *Instance) Use(ctx context.Context, body func(context.Context) error) (err error) {
-	defer func() { err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), i.cfg.Drain, "the use ended")) }()
+func (i *Instance) RunWith(ctx context.Context, body func(context.Context) error) (err error) {
+	defer func() {
+		err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), i.cfg.DrainTimeout, "the use ended"))
+	}()
 	if err := i.Startup(ctx); err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (i *Instance) Use(ctx context.Context, body func(context.Context) error) (e
 }
 
 // newWrongStateError returns the error for a verb that is not allowed in the actual state.
-func wrongState(verb string, actual State, required ...State) error {
+func newWrongStateError(verb string, actual State, required ...State) error {
 	return failure.Newf(failure.AgentState, "lifecycle."+verb, "the instance is %s; %s needs %v", actual, verb, required).
 		With("actual_state", string(actual)).With("required_state", fmt.Sprint(required))
 }
@@ -165,7 +167,7 @@ func ContextWithTrace(ctx context.Context, traceID string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceID)
 }
 
-func traceID(ctx context.Context) string {
+func traceFromContext(ctx context.Context) string {
 	id, _ := ctx.Value(traceKey{}).(string)
 	return id
 }

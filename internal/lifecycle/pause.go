@@ -9,9 +9,9 @@ import (
 // pendingPause is a Pause that waits for the running steps. Every Pause call that arrives while steps run joins
 // it.
 type pendingPause struct {
-	callers int // number of waiting Pause calls
-	done    chan struct{}
-	err     error // valid once done is closed (nil means that PAUSED was reached)
+	waitingCallers int // number of waiting Pause calls
+	done           chan struct{}
+	err            error // valid once done is closed (nil means that PAUSED was reached)
 }
 
 // endPause ends the pending pause, if there is one. The caller must hold the lock and notify the watchers.
@@ -41,16 +41,16 @@ func (i *Instance) Pause(ctx context.Context, reason string) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	p.callers--
+	p.waitingCallers--
 	message := "running steps did not end within the caller's deadline; another Pause still waits for them"
 	switch {
 	case i.pause != p: // the pause ended at the same moment
 		return p.err
-	case p.callers == 0:
+	case p.waitingCallers == 0:
 		message = "running steps did not end within the caller's deadline; admission is open again"
 		i.endPause(nil)
 		i.record.Reason = ""
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 	return failure.New(failure.AgentTimeout, "lifecycle.Pause", message).Because(ctx.Err())
 }
@@ -61,7 +61,7 @@ func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause
 	defer i.mu.Unlock()
 	switch i.record.State {
 	case ShuttingDown, Terminated:
-		return nil, wrongState("Pause", i.record.State, Ready, Busy)
+		return nil, newWrongStateError("Pause", i.record.State, Ready, Busy)
 	case Ready:
 		i.record.transition(ctx, Paused, reason)
 		return nil, nil //nolint:nilnil // it is done
@@ -69,9 +69,9 @@ func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause
 		if i.pause == nil {
 			i.pause = &pendingPause{done: make(chan struct{})}
 			i.record.Pausing, i.record.Reason = true, reason
-			i.record.notify()
+			i.record.notifyWatchers()
 		}
-		i.pause.callers++
+		i.pause.waitingCallers++
 		return i.pause, nil
 	default:
 		return nil, nil //nolint:nilnil // there is nothing to do
@@ -85,13 +85,13 @@ func (i *Instance) Resume(ctx context.Context, reason string) error {
 	defer i.mu.Unlock()
 	switch {
 	case i.record.State == ShuttingDown || i.record.State == Terminated:
-		return wrongState("Resume", i.record.State, Paused)
+		return newWrongStateError("Resume", i.record.State, Paused)
 	case i.record.State == Paused:
 		i.record.transition(ctx, Ready, reason)
 	case i.pause != nil:
 		i.endPause(failure.New(failure.AgentState, "lifecycle.Pause", "a Resume withdrew the pause"))
 		i.record.Reason = reason
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 	return nil
 }

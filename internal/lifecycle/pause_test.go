@@ -14,7 +14,7 @@ import (
 // Req: LC-4
 func TestPause_WaitsForStepsAndResumeReopensAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		paused := make(chan error)
@@ -35,7 +35,7 @@ func TestPause_WaitsForStepsAndResumeReopensAdmission(t *testing.T) {
 
 func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -51,7 +51,7 @@ func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 // Admission reopens only after the last waiting Pause has reached its deadline.
 func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		patient := make(chan error)
@@ -76,7 +76,7 @@ func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
-			i := newReady(t, Config{})
+			i := newReadyInstance(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			paused := make(chan error)
@@ -92,7 +92,7 @@ func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 // A Pause that a Resume withdrew stays withdrawn after the next Pause.
 func TestPause_StaysWithdrawnAfterTheNextPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		first, second := make(chan error, 1), make(chan error, 1)

@@ -23,7 +23,7 @@ const MaxHistory = 1024
 
 // statusRecord holds the status of an instance with its metrics, its history and its watchers. The lock of the
 // instance guards it. It only records transitions; the instance decides which ones are allowed.
-type record struct {
+type statusRecord struct {
 	Status
 	metrics   Metrics
 	busySince time.Time     // time of the last change to BUSY
@@ -31,15 +31,15 @@ type record struct {
 	changed   chan struct{} // closed and replaced at each change of the status
 }
 
-func newRecord(capacity int) record {
-	return record{
+func newStatusRecord(capacity int) statusRecord {
+	return statusRecord{
 		Status:  Status{State: Uninitialized, Capacity: capacity, Since: time.Now()},
 		changed: make(chan struct{}),
 	}
 }
 
 // transition changes the state and records the trace of ctx as the cause.
-func (r *record) transition(ctx context.Context, to State, reason string) {
+func (r *statusRecord) transition(ctx context.Context, to State, reason string) {
 	now := time.Now()
 	switch {
 	case to == Busy:
@@ -51,22 +51,22 @@ func (r *record) transition(ctx context.Context, to State, reason string) {
 		r.history = slices.Clone(r.history[MaxHistory:])
 	}
 	r.history = append(r.history, Transition{
-		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, TraceID: traceID(ctx),
+		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, TraceID: traceFromContext(ctx),
 	})
 	r.State, r.Since, r.Reason = to, now, reason
 	r.Version++
 	r.metrics.StateTransitions++
-	r.notify()
+	r.notifyWatchers()
 }
 
-// notifyWatchers wakes everyone who waits for a change of the status.
-func (r *record) notify() {
+// notifyWatchersWatchers wakes everyone who waits for a change of the status.
+func (r *statusRecord) notifyWatchers() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // currentMetrics returns the metrics with the active time up to now.
-func (r *record) currentMetrics() Metrics {
+func (r *statusRecord) currentMetrics() Metrics {
 	m := r.metrics
 	if r.State == Busy {
 		m.ActiveTime += time.Since(r.busySince)
@@ -75,7 +75,7 @@ func (r *record) currentMetrics() Metrics {
 }
 
 // transitionsAfter returns the transitions after a version. It fails as Instance.Transitions does.
-func (r *record) transitionsAfter(version uint64) ([]Transition, error) {
+func (r *statusRecord) transitionsAfter(version uint64) ([]Transition, error) {
 	if version > r.Version {
 		return nil, failure.Newf(failure.UserInvalidInput, "lifecycle.Transitions",
 			"after_version: the instance is at version %d, and %d was asked for; use a version that it has reached", r.Version, version)

@@ -52,15 +52,15 @@ func (i *Instance) beginShutdown(ctx context.Context, drain time.Duration, reaso
 func (i *Instance) beginShutdownLocked(ctx context.Context, drain time.Duration, reason string) *operation {
 	end := time.Now().Add(drain)
 	if i.shutdown != nil {
-		i.drainEnd.shorten(end)
+		i.drainDeadline.shorten(end)
 		return i.shutdown
 	}
-	i.shutdown, i.drainEnd = &operation{done: make(chan struct{})}, newDeadline(end)
+	i.shutdown, i.drainDeadline = &operation{done: make(chan struct{})}, newDeadline(end)
 	started := i.startup != nil
 	if started && i.record.State == Initializing {
 		i.startup.cancel()
 	}
-	i.endPause(wrongState("Pause", ShuttingDown, Ready, Busy))
+	i.endPause(newWrongStateError("Pause", ShuttingDown, Ready, Busy))
 	i.record.Draining = i.record.InFlight > 0
 	i.record.transition(ctx, ShuttingDown, reason)
 	go i.runShutdown(context.WithoutCancel(ctx), i.shutdown, started, reason)
@@ -73,7 +73,7 @@ func (i *Instance) runShutdown(ctx context.Context, o *operation, started bool, 
 	defer close(o.done)
 	began := time.Now()
 	if started {
-		o.err = i.release()
+		o.err = i.leaveDrainAndStop()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,26 +83,26 @@ func (i *Instance) runShutdown(ctx context.Context, o *operation, started bool, 
 }
 
 // leaveDrainAndStop runs the Leave hook, drains the steps and runs the Stop hook.
-func (i *Instance) release() error {
-	<-i.startDone // Leave and Stop must not overlap Start
-	leave, cancelLeave := i.drainEnd.context(leaveExtra)
+func (i *Instance) leaveDrainAndStop() error {
+	<-i.startHookDone // Leave and Stop must not overlap Start
+	leave, cancelLeave := i.drainDeadline.context(leaveExtra)
 	defer cancelLeave()
 	leave, cancelHook := context.WithTimeout(leave, leaveTimeout)
 	defer cancelHook()
 	leaveErr := i.hooks.runAtShutdown(leave, "leave", i.cfg.Leave)
-	drainErr := i.hooks.log("drain", i.drain())
-	stop, cancelStop := i.drainEnd.context(stopExtra)
+	drainErr := i.hooks.logError("drain", i.drainSteps())
+	stop, cancelStop := i.drainDeadline.context(stopExtra)
 	defer cancelStop()
 	return errors.Join(leaveErr, drainErr, i.hooks.runAtShutdown(stop, "stop", i.cfg.Stop))
 }
 
-// drainSteps waits for the running steps until the deadline. Then it cancels the remaining ones and waits a little
+// drainStepsSteps waits for the running steps until the deadline. Then it cancels the remaining ones and waits a little
 // longer for them.
-func (i *Instance) drain() error {
+func (i *Instance) drainSteps() error {
 	idle := func(s Status) bool { return s.InFlight == 0 }
-	ctx, cancel := i.drainEnd.context(0)
+	ctx, cancel := i.drainDeadline.context(0)
 	defer cancel()
-	if i.await(ctx, idle) == nil {
+	if i.awaitStatus(ctx, idle) == nil {
 		return nil
 	}
 	i.mu.Lock()
@@ -111,11 +111,11 @@ func (i *Instance) drain() error {
 		s.cancel(errStopped)
 	}
 	i.record.Draining = false
-	i.record.notify()
+	i.record.notifyWatchers()
 	i.mu.Unlock()
-	ctx, cancelWait := i.drainEnd.context(cancelExtra)
+	ctx, cancelWait := i.drainDeadline.context(cancelExtra)
 	defer cancelWait()
-	if err := i.await(ctx, idle); err != nil {
+	if err := i.awaitStatus(ctx, idle); err != nil {
 		return failure.Newf(failure.AgentTimeout, "lifecycle.Shutdown",
 			"%d steps were cancelled at the deadline, and some of them did not end and were abandoned", left)
 	}

@@ -32,7 +32,7 @@ func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Unlock()
 
 	if startup == nil || state == ShuttingDown || state == Terminated {
-		return wrongState("Startup", state, Uninitialized)
+		return newWrongStateError("Startup", state, Uninitialized)
 	}
 	select {
 	case <-startup.done:
@@ -46,8 +46,8 @@ func (i *Instance) runStartup(ctx context.Context, o *operation) {
 	defer close(o.done)
 	defer o.cancel()
 	began := time.Now()
-	err := i.hooks.start(ctx)
-	close(i.startDone)
+	err := i.hooks.runStart(ctx)
+	close(i.startHookDone)
 
 	i.mu.Lock()
 	i.record.metrics.StartupTime = max(time.Since(began), 1)
@@ -60,14 +60,14 @@ func (i *Instance) runStartup(ctx context.Context, o *operation) {
 	if err == nil {
 		err = errors.New("the instance was shut down while it started")
 	}
-	o.err = startupError(err)
+	o.err = toStartupError(err)
 	if !i.cfg.KeepFailed {
 		<-i.beginShutdown(context.WithoutCancel(ctx), leaveTimeout, "the start failed").done
 	}
 }
 
 // toStartupError converts the error of a start to a failure. It keeps the failure mode of the hook's error.
-func startupError(err error) error {
+func toStartupError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return failure.New(failure.AgentTimeout, "lifecycle.Startup",
 			"the start did not end in time; raise lifecycle.timeout, or find out which resource hangs").Because(err)

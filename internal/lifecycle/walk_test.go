@@ -17,8 +17,8 @@ import (
 // guarantees 2.10.
 
 const (
-	walkCapacity = 2
-	walkWait     = time.Second // timeout of the verbs in this test
+	testCapacity = 2
+	verbTimeout  = time.Second // timeout of the verbs in this test
 )
 
 // situation is the part of a status that determines what a verb does.
@@ -29,21 +29,21 @@ type situation struct {
 	lease    Lease
 }
 
-func situations() (all []situation) {
+func allSituations() (all []situation) {
 	for _, lease := range []Lease{LeaseNone, LeaseOK, LeaseUnknown, LeaseExpired} {
 		for _, s := range []State{Uninitialized, Initializing, Ready, Paused, ShuttingDown, Terminated} {
 			all = append(all, situation{s, 0, false, lease})
 		}
-		for flight := 1; flight <= walkCapacity; flight++ {
+		for flight := 1; flight <= testCapacity; flight++ {
 			all = append(all, situation{Busy, flight, false, lease}, situation{Busy, flight, true, lease}, situation{ShuttingDown, flight, false, lease})
 		}
 	}
 	return all
 }
 
-// expectedAfter returns the situation after a verb and the expected failure mode. It implements the table of
+// expectedAfterAfter returns the situation after a verb and the expected failure mode. It implements the table of
 // guarantees 2.10.
-func (p situation) expected(verb string) (situation, failure.Mode) {
+func (p situation) expectedAfter(verb string) (situation, failure.Mode) {
 	ended := p.state == ShuttingDown || p.state == Terminated
 	switch verb {
 	case "startup":
@@ -65,7 +65,7 @@ func (p situation) expected(verb string) (situation, failure.Mode) {
 			return p, failure.InstanceDraining
 		case p.lease == LeaseExpired:
 			return p, failure.InstancePaused
-		case p.inFlight == walkCapacity:
+		case p.inFlight == testCapacity:
 			return p, failure.InstanceFull
 		}
 		p.state, p.inFlight = Busy, p.inFlight+1
@@ -114,25 +114,25 @@ func (p situation) maxDuration(verb string) time.Duration {
 	case verb == "shutdown":
 		return time.Second
 	case verb == "startup" && p.state == Initializing, verb == "pause" && p.state == Busy:
-		return walkWait
+		return verbTimeout
 	default:
 		return 0
 	}
 }
 
 // testInstance is an instance in a known situation, with the functions that end its steps.
-type walker struct {
+type testInstance struct {
 	*Instance
-	free chan struct{} // hooks return once it is closed
-	ends []func(error)
+	hookRelease chan struct{} // hooks return once it is closed
+	endFuncs    []func(error)
 }
 
 // newInstanceIn returns a new instance in the given situation.
-func walkTo(t *testing.T, p situation) *walker {
+func newInstanceIn(t *testing.T, p situation) *testInstance {
 	t.Helper()
-	w := &walker{free: make(chan struct{})}
-	cfg := Config{Capacity: walkCapacity}
-	hang := func(context.Context) error { <-w.free; return nil }
+	w := &testInstance{hookRelease: make(chan struct{})}
+	cfg := Config{Capacity: testCapacity}
+	hang := func(context.Context) error { <-w.hookRelease; return nil }
 	switch {
 	case p.state == Initializing:
 		cfg.Start = hang
@@ -147,7 +147,7 @@ func walkTo(t *testing.T, p situation) *walker {
 	for range p.inFlight {
 		ctx, end, err := w.Admit(t.Context())
 		require.NoError(t, err)
-		w.ends = append(w.ends, end)
+		w.endFuncs = append(w.endFuncs, end)
 		context.AfterFunc(ctx, func() { end(nil) }) // a step ends when it is cancelled
 	}
 	switch {
@@ -162,29 +162,29 @@ func walkTo(t *testing.T, p situation) *walker {
 	}
 	synctest.Wait()
 	w.SetLease(p.lease)
-	require.Equal(t, p, w.situation())
+	require.Equal(t, p, w.currentSituation())
 	return w
 }
 
-func (w *walker) situation() situation {
+func (w *testInstance) currentSituation() situation {
 	s := w.Status()
 	return situation{s.State, s.InFlight, s.Pausing, s.Lease}
 }
 
-// callVerb calls a verb and returns its error.
-func (w *walker) call(ctx context.Context, verb string) (err error) {
+// callVerbVerb calls a verb and returns its error.
+func (w *testInstance) callVerb(ctx context.Context, verb string) (err error) {
 	switch verb {
 	case "startup":
 		return w.Startup(ctx)
 	case "step":
 		var end func(error)
 		if _, end, err = w.Admit(context.WithoutCancel(ctx)); err == nil {
-			w.ends = append(w.ends, end)
+			w.endFuncs = append(w.endFuncs, end)
 		}
 		return err
 	case "end":
-		if len(w.ends) > 0 {
-			w.ends[0](nil)
+		if len(w.endFuncs) > 0 {
+			w.endFuncs[0](nil)
 		}
 		return nil
 	case "pause":
@@ -199,32 +199,32 @@ func (w *walker) call(ctx context.Context, verb string) (err error) {
 // Req: LC-1, LC-2, LC-3, LC-4, LC-5, LC-8, LC-20, LC-26, LC-29b
 func TestInstance_VerbsMatchTheTable(t *testing.T) {
 	walked := 0
-	for _, from := range situations() {
+	for _, from := range allSituations() {
 		for _, verb := range []string{"startup", "step", "end", "pause", "resume", "shutdown"} {
 			walked++
 			t.Run(fmt.Sprintf("%+v %s", from, verb), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := walkTo(t, from)
-					defer close(w.free)
-					want, mode := from.expected(verb)
+					w := newInstanceIn(t, from)
+					defer close(w.hookRelease)
+					want, mode := from.expectedAfter(verb)
 					before := w.Status().Version
-					ctx, cancel := context.WithTimeout(t.Context(), walkWait)
+					ctx, cancel := context.WithTimeout(t.Context(), verbTimeout)
 					defer cancel()
 					began := time.Now()
-					err := w.call(ctx, verb)
+					err := w.callVerb(ctx, verb)
 					took := time.Since(began)
 					synctest.Wait()
 					if verb != "shutdown" { // Shutdown succeeds but may return errors of its parts
 						require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 					}
 					require.LessOrEqual(t, took, from.maxDuration(verb))
-					require.Equal(t, want, w.situation())
+					require.Equal(t, want, w.currentSituation())
 					require.Equal(t, want.state == from.state, w.Status().Version == before, "the version grows with each transition only")
-					checkHistory(t, w.Instance)
+					requireValidHistory(t, w.Instance)
 					_ = w.Shutdown(context.WithoutCancel(ctx), 0, "")
 				})
 			})
 		}
 	}
-	require.Equal(t, 4*(6+3*walkCapacity)*6, walked)
+	require.Equal(t, 4*(6+3*testCapacity)*6, walked)
 }

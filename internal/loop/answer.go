@@ -9,13 +9,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// answer ends the run.
-func (r *run) answer(ctx context.Context, a *event.Answer) error {
+// endWithAnswer ends the run.
+func (r *run) endWithAnswer(ctx context.Context, a *event.Answer) error {
 	if err := r.budget.Rejection(); err != nil { // a handler continued after the budget was exceeded
 		return err
 	}
 	if a.Reason == event.Stopped {
-		r.stop.Disable()
+		r.stop.IgnoreCaller()
 		if err := r.Handlers.OnStopSignal(ctx); err != nil {
 			return err
 		}
@@ -26,7 +26,7 @@ func (r *run) answer(ctx context.Context, a *event.Answer) error {
 
 // endAtLimit ends the run at its limit of iterations. It emits a warning that the answer is incomplete, and then
 // the answer (CO-26, C-8, LP-15).
-func (r *run) answerIncomplete() error {
+func (r *run) endAtLimit() error {
 	incomplete := fmt.Sprintf("Task incomplete: Maximum iterations (%d) reached.", r.maxIterations)
 	if err := r.Events.Emit(event.Warning{Reason: ReasonMaxIterations, Message: incomplete}); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (r *run) answerIncomplete() error {
 
 // handlerEndAnswer returns the answer of a turn that a handler ended, which is the last text of the model. It
 // returns nil while the turn continues.
-func (r *run) endedAnswer() *event.Answer {
+func (r *run) handlerEndAnswer() *event.Answer {
 	if !r.Progress.Ended() {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (r *run) endedAnswer() *event.Answer {
 }
 
 // stopAnswer returns the answer of a stopped run. It contains the stop reason, if there is one.
-func (r *run) stoppedAnswer() *event.Answer {
+func (r *run) stopAnswer() *event.Answer {
 	text := "The turn was stopped."
 	if why := r.Progress.StopReason(); why != "" {
 		text = "The turn was stopped: " + why

@@ -67,7 +67,7 @@ func TestGuard_ConsidersReadSources(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := input("Send, and read.")
-	in.Only = mail
+	in.AllowedTools = mail
 	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "it asked for these before it had read anything")
@@ -103,7 +103,7 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	asked := func(replies ...scripted.Reply) (outcome, *recorder) {
 		emitted := &recorder{}
 		in := input("Read and send.")
-		in.Only, in.Journal = mail, j
+		in.AllowedTools, in.Journal = mail, j
 		out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
 		return out, emitted
@@ -123,7 +123,7 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	require.Equal(t, map[string]int{"inbox": 1}, ran)
 
 	in := input("Read and send.")
-	in.Only, in.Journal = mail, j
+	in.AllowedTools, in.Journal = mail, j
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
@@ -142,7 +142,7 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 		return nil
 	})
 	in := input("Read and send.", allow)
-	in.Only = mail
+	in.AllowedTools = mail
 	_, err := runToEnd(t.Context(), loop.Loop{
 		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),
 	}, in, ignoreEvents)

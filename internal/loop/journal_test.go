@@ -116,7 +116,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 	var whole []conversation.Message
 	for after := 0; ; after++ {
 		j, w := &fakeJournal{}, &toolRuns{}
-		in := loop.Input{Journal: j, Key: key}
+		in := loop.Input{Journal: j, IdempotencyKey: key}
 		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
 		d := &killedConsumer{after: after}
 		out, err := runToEnd(t.Context(), l, in, d.emit)
@@ -157,7 +157,7 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
-	in := loop.Input{Journal: j, Key: key}
+	in := loop.Input{Journal: j, IdempotencyKey: key}
 	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit) // lost after the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
@@ -171,7 +171,7 @@ func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	j, w := &fakeJournal{lazy: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
-	in := loop.Input{Journal: j, Key: key}
+	in := loop.Input{Journal: j, IdempotencyKey: key}
 	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil

@@ -67,10 +67,10 @@ func (h *loginScenario) turn(answers ...execution.Answer) outcome {
 	ctx, end := context.WithCancel(h.t.Context())
 	defer end()
 	in := input("go", h.handlers...)
-	in.Journal, in.Key, in.Answers = h.journal, key, answers
+	in.Journal, in.IdempotencyKey, in.Answers = h.journal, key, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	if h.broker != nil {
-		in.Broker = h.broker.For("s1")
+		in.Broker = h.broker.ForSession("s1")
 	}
 	var got recorder
 	out, err := runToEnd(execution.WithAuth(ctx, h.brings), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)

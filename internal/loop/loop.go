@@ -61,16 +61,16 @@ type Input struct {
 	Choices []string      // choices for the model, which then gets no tools (empty for none)
 	// AllowedTools lists the tools that the run may use, in the order in which the model gets them (nil allows
 	// all). A call of any other tool does not run, and its result is an error of mode policy_allowlist.
-	Only *execution.Tools
+	AllowedTools *execution.Tools
 
-	Journal   execution.Journal       // journal of the step (nil records nothing)
-	Key       func(number int) string // idempotency key for the tool call with this number (nil for none)
-	KeepReply bool                    // record the final reply too, because the step continues after the run
-	SideCalls bool                    // record all model calls of the run as side calls
+	Journal          execution.Journal       // journal of the step (nil records nothing)
+	IdempotencyKey   func(number int) string // idempotency key for the tool call with this number (nil for none)
+	RecordFinalReply bool                    // record the final reply too, because the step continues after the run
+	AllSideCalls     bool                    // record all model calls of the run as side calls
 	// RecordForReplay makes the journal also record what only a replay needs: the final reply, the arguments of
 	// tools, and digests of model requests. A run whose Journal is a stepjournal.SealedJournal is a replay. It calls no
 	// model and no tool, except agents used as tools, whose inner calls are in the journal.
-	Recorded bool
+	RecordForReplay bool
 
 	ID      func(number int) string // id of the waiting tool call with this number (nil means pendingcall.ID)
 	Agent   string                  // agent of the step, which receives answers to waiting calls
@@ -107,13 +107,13 @@ type Input struct {
 // reply is emitted again, but not the events of a recorded tool call. An error of the journal ends the run. The
 // mode nondeterminism means that this run differs from the lost one.
 func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
-	return l.drive(in, in.Journal != nil, func(r *run) error { return r.all(ctx) })
+	return l.streamRun(in, in.Journal != nil, func(r *run) error { return r.runTurn(ctx) })
 }
 
 // RunTools runs the given tool calls as one round with its handlers, without asking a model (CO-38). It yields no
 // Answer. Otherwise it behaves as Run does.
-func (l Loop) Call(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
-	return l.drive(in, false, func(r *run) error {
+func (l Loop) RunTools(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
+	return l.streamRun(in, false, func(r *run) error {
 		calls := new(modelcall.CallIDs).Assign(calls, r.turn.Messages())
 		if err := r.addReply("", calls); err != nil {
 			return err

@@ -27,7 +27,7 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 	} {
 		model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "nothing", "b")), scripted.Say("done"))
 		in := input("go")
-		in.Only = c.only
+		in.AllowedTools = c.only
 		out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 		require.NoError(t, err, name)
 		require.Equal(t, "done", out.Text)

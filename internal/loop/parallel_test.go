@@ -171,7 +171,7 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 							handlers = modelAskingHandlers()
 						}
 						in, model := input("go", handlers...), &steadyModel{}
-						in.Journal, in.Key = j, key
+						in.Journal, in.IdempotencyKey = j, key
 						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
 						return model, finalState{out, in.Turn.ChangesToStore()}, err
 					}

@@ -34,7 +34,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 				}
 			})
 			in := input("go")
-			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
+			in.IdempotencyKey = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
 			var emitted []string
 			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
 				switch p := p.(type) {

@@ -84,7 +84,7 @@ func (o *scenario) tryTurn(answers ...execution.Answer) (outcome, error) {
 		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
 	}
 	in := input("go", handlers...)
-	in.Journal, in.Key, in.Answers = o.journal, key, answers
+	in.Journal, in.IdempotencyKey, in.Answers = o.journal, key, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got recorder
 	out, err := runToEnd(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
@@ -279,7 +279,7 @@ func TestLoop_NoCallWaitsWithoutAJournal(t *testing.T) {
 
 	in := input("go", askApproval)
 	in.Journal = o.journal
-	for e, err := range call.Call(t.Context(), in, toolCall("1", "send", "1")) {
+	for e, err := range call.RunTools(t.Context(), in, toolCall("1", "send", "1")) {
 		require.NoError(t, err)
 		require.NotEqual(t, event.ToolPending{}.Kind(), e.Kind(), "no turn could continue it")
 	}

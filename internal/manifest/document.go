@@ -81,16 +81,16 @@ func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 		wrong = append(wrong, at("apiVersion").Errorf("apiVersion is %q; want %q", env.APIVersion, APIVersion))
 	}
 	if !slices.Contains(kinds, env.Kind) {
-		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggest(env.Kind, kinds)))
+		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggestion(env.Kind, kinds)))
 	}
 	if err := CheckName(env.Metadata.Name); err != nil {
 		wrong = append(wrong, at("metadata", "name").Errorf("metadata.name is %v", err))
 	}
-	switch spec := resolve(&env.Spec); {
+	switch spec := resolveAlias(&env.Spec); {
 	case spec.IsZero() || spec.ShortTag() == "!!null":
 		wrong = append(wrong, at().Errorf("spec is missing"))
 	case spec.Kind != yaml.MappingNode:
-		wrong = append(wrong, at("spec").Errorf("spec: want fields, got %s", describe(spec)))
+		wrong = append(wrong, at("spec").Errorf("spec: want fields, got %s", describeNode(spec)))
 	default:
 		doc.spec = spec
 	}
@@ -101,7 +101,7 @@ func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 // a string selects a field and an int selects an item. This serves fields of type yaml.Node whose real type
 // depends on other fields. A missing part leaves v unchanged. The error joins all mismatches, each of type *Error.
 func (d Document) Decode(v any, keys ...any) error {
-	node, ok := find(d.spec, keys)
+	node, ok := findNode(d.spec, keys)
 	if !ok {
 		return nil
 	}
@@ -125,12 +125,12 @@ func (d Document) Digest() string {
 }
 
 // FieldTexts returns every text inside the fields with the given name, at any depth of the spec.
-func (d Document) Texts(field string) []string {
+func (d Document) FieldTexts(field string) []string {
 	return collectTexts(d.spec, field, false, nil)
 }
 
 func collectTexts(node *yaml.Node, field string, below bool, all []string) []string {
-	switch node = resolve(node); {
+	switch node = resolveAlias(node); {
 	case node == nil:
 	case node.Kind == yaml.ScalarNode && below:
 		all = append(all, node.Value)
@@ -148,15 +148,15 @@ func collectTexts(node *yaml.Node, field string, below bool, all []string) []str
 
 // PlaceOf returns the place of the part of the spec that the keys select. If the part is missing, it returns the
 // place of the nearest enclosing part.
-func (d Document) At(keys ...any) Place {
+func (d Document) PlaceOf(keys ...any) Place {
 	if d.spec == nil || len(keys) == 0 {
 		return d.place()
 	}
 	return Place{d.File, lineOf(d.spec, keys)}
 }
 
-// findNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
-func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
+// findNodeNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
+func findNode(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	found, _, ok = followKeys(node, keys)
 	return found, ok
 }
@@ -169,23 +169,23 @@ func lineOf(node *yaml.Node, keys []any) int {
 }
 
 func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
-	node = resolve(node)
+	node = resolveAlias(node)
 	if node == nil {
 		return nil, 0, false
 	}
 	line = node.Line
 	for _, key := range keys {
-		next, at := child(node, key)
+		next, at := childNode(node, key)
 		if next == nil {
 			return node, line, false
 		}
-		node, line = resolve(next), at
+		node, line = resolveAlias(next), at
 	}
 	return node, line, true
 }
 
-// childNode returns the value under a key of a mapping or sequence, and the line where it begins.
-func child(node *yaml.Node, key any) (*yaml.Node, int) {
+// childNodeNode returns the value under a key of a mapping or sequence, and the line where it begins.
+func childNode(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:
 		if node.Kind != yaml.MappingNode {
@@ -204,8 +204,8 @@ func child(node *yaml.Node, key any) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// resolveAlias returns the node that an alias stands for, and any other node unchanged.
-func resolve(node *yaml.Node) *yaml.Node {
+// resolveAliasAlias returns the node that an alias stands for, and any other node unchanged.
+func resolveAlias(node *yaml.Node) *yaml.Node {
 	for node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}

@@ -37,7 +37,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			_ = d.Decode(&into) // an error is as good as success
 			_ = d.Digest()
-			_ = d.Texts("with")
+			_ = d.FieldTexts("with")
 		}
 	})
 }

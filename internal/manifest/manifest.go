@@ -84,7 +84,7 @@ func Load(fsys fs.FS) ([]Document, error) {
 		docs, errs := loadFile(fsys, entry.Name())
 		all, wrong = append(all, docs...), append(wrong, errs...)
 	}
-	wrong = append(wrong, duplicates(all)...)
+	wrong = append(wrong, duplicateErrors(all)...)
 	if len(all) == 0 && len(wrong) == 0 {
 		return nil, fmt.Errorf("manifest: the folder has no document; put a *.yaml file with apiVersion: %s and kind: %s into it",
 			APIVersion, KindAgent+" or "+KindWorkflow)
@@ -97,7 +97,7 @@ func Select(docs []Document, kind string) []Document {
 	return slices.DeleteFunc(slices.Clone(docs), func(d Document) bool { return d.Kind != kind })
 }
 
-func duplicates(docs []Document) []error {
+func duplicateErrors(docs []Document) []error {
 	var wrong []error
 	first := map[[2]string]Place{}
 	for _, d := range docs {

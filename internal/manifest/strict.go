@@ -19,27 +19,27 @@ import (
 func decode(file string, node *yaml.Node, v any) []error {
 	c := checker{file: file}
 	c.check(node, reflect.TypeOf(v), "")
-	if len(c.wrong) > 0 {
-		return c.wrong
+	if len(c.errs) > 0 {
+		return c.errs
 	}
 	if err := node.Decode(v); err != nil {
-		return []error{c.translate(node, err)}
+		return []error{c.convertYAMLError(node, err)}
 	}
 	return nil
 }
 
 // checker collects the errors of a node that does not fit a Go type.
 type checker struct {
-	file  string
-	wrong []error
+	file string
+	errs []error
 }
 
 func (c *checker) errorf(node *yaml.Node, format string, args ...any) {
-	c.wrong = append(c.wrong, Place{c.file, node.Line}.Errorf(format, args...))
+	c.errs = append(c.errs, Place{c.file, node.Line}.Errorf(format, args...))
 }
 
 // convertYAMLError adds the place to an error that only the YAML library finds, in types with their own decoding.
-func (c *checker) translate(node *yaml.Node, err error) error {
+func (c *checker) convertYAMLError(node *yaml.Node, err error) error {
 	place := Place{c.file, node.Line}
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
 		return place.Errorf("%s", strings.Join(t.Errors, "; "))
@@ -55,7 +55,7 @@ var (
 
 // check checks that node fits type t, and records each mismatch. name is the field's name in the errors.
 func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
-	node = resolve(node)
+	node = resolveAlias(node)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -66,7 +66,7 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 		return // null keeps the default
 	case t == durationType:
 		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
-			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describe(node))
+			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describeNode(node))
 		}
 		return
 	}
@@ -77,60 +77,60 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 		c.checkMap(node, t, name)
 	case reflect.Slice, reflect.Array:
 		if node.Kind != yaml.SequenceNode {
-			c.errorf(node, "%s: want a list, got %s", name, describe(node))
+			c.errorf(node, "%s: want a list, got %s", name, describeNode(node))
 			return
 		}
 		for i, item := range node.Content {
 			c.check(item, t.Elem(), fmt.Sprintf("%s[%d]", name, i))
 		}
 	default:
-		if want := wantScalar(node, t); want != "" {
-			c.errorf(node, "%s: want %s, got %s", name, want, describe(node))
+		if want := wantedScalar(node, t); want != "" {
+			c.errorf(node, "%s: want %s, got %s", name, want, describeNode(node))
 		}
 	}
 }
 
 func (c *checker) checkStruct(node *yaml.Node, t reflect.Type, name string) {
-	fields := fieldsOf(t)
+	fields := yamlFields(t)
 	names := slices.Sorted(maps.Keys(fields))
-	if !c.mapping(node, name, "fields", "; there are "+strings.Join(names, ", ")) {
+	if !c.checkMapping(node, name, "fields", "; there are "+strings.Join(names, ", ")) {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		field, ok := fields[key.Value]
 		if !ok {
-			c.errorf(key, "unknown field %q; %s", join(name, key.Value), suggest(key.Value, names))
+			c.errorf(key, "unknown field %q; %s", joinPath(name, key.Value), suggestion(key.Value, names))
 			continue
 		}
-		c.check(node.Content[i+1], field, join(name, key.Value))
+		c.check(node.Content[i+1], field, joinPath(name, key.Value))
 	}
 }
 
 func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
-	if !c.mapping(node, name, "a mapping", "") {
+	if !c.checkMapping(node, name, "a mapping", "") {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		c.check(node.Content[i+1], t.Elem(), join(name, node.Content[i].Value))
+		c.check(node.Content[i+1], t.Elem(), joinPath(name, node.Content[i].Value))
 	}
 }
 
 // checkMapping reports whether node is a mapping, and records an error otherwise. It also records duplicate keys.
 // want and more describe in the error what is expected.
-func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
+func (c *checker) checkMapping(node *yaml.Node, name, want, more string) bool {
 	if node.Kind != yaml.MappingNode {
 		if name == "" {
 			name = "document"
 		}
-		c.errorf(node, "%s: want %s, got %s%s", name, want, describe(node), more)
+		c.errorf(node, "%s: want %s, got %s%s", name, want, describeNode(node), more)
 		return false
 	}
 	first := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		if line, ok := first[key.Value]; ok {
-			c.errorf(key, "%q occurs twice; first in line %d", join(name, key.Value), line)
+			c.errorf(key, "%q occurs twice; first in line %d", joinPath(name, key.Value), line)
 		}
 		first[key.Value] = key.Line
 	}
@@ -138,14 +138,14 @@ func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 }
 
 // yamlFields returns the types of a struct's fields by their YAML names.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
+func yamlFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range t.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
 		case tag == "-" || !f.IsExported():
 		case strings.Contains(options, "inline"):
-			maps.Copy(fields, fieldsOf(f.Type))
+			maps.Copy(fields, yamlFields(f.Type))
 		default:
 			fields[cmp.Or(tag, strings.ToLower(f.Name))] = f.Type
 		}
@@ -154,7 +154,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 }
 
 // wantedScalar describes the value that type t expects, or returns "" if node fits t.
-func wantScalar(node *yaml.Node, t reflect.Type) string {
+func wantedScalar(node *yaml.Node, t reflect.Type) string {
 	tag := ""
 	if node.Kind == yaml.ScalarNode {
 		tag = node.ShortTag()
@@ -181,7 +181,7 @@ func wantScalar(node *yaml.Node, t reflect.Type) string {
 	return ""
 }
 
-func describe(node *yaml.Node) string {
+func describeNode(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.SequenceNode:
 		return "a list"
@@ -192,16 +192,16 @@ func describe(node *yaml.Node) string {
 	}
 }
 
-func join(path, name string) string {
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
 
-// suggestion returns a hint for an unknown word: the most similar known word, or all known words if none is
+// suggestionion returns a hint for an unknown word: the most similar known word, or all known words if none is
 // similar.
-func suggest(word string, known []string) string {
+func suggestion(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}

@@ -52,10 +52,10 @@ type credentialConn struct{ conn grpc.ClientConnInterface }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.conn.Invoke(turnctx.Outgoing(ctx), method, args, reply, opts...)
+	return c.conn.Invoke(turnctx.WithOutgoingCredential(ctx), method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.conn.NewStream(turnctx.Outgoing(ctx), desc, method, opts...)
+	return c.conn.NewStream(turnctx.WithOutgoingCredential(ctx), desc, method, opts...)
 }

@@ -19,7 +19,7 @@ func (c *content) UnmarshalJSON(b []byte) error {
 }
 
 // textAndFiles returns the text and the files of the content.
-func (c content) read() (text string, files []conversation.Attachment, err error) {
+func (c content) textAndFiles() (text string, files []conversation.Attachment, err error) {
 	if len(c) == 0 || string(c) == "null" {
 		return "", nil, nil
 	}

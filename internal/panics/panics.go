@@ -11,22 +11,22 @@ import (
 )
 
 // panicError is the cause of an error that NewError made from a panic.
-type recovered struct {
+type panicError struct {
 	value any
 	stack []byte
 }
 
-func (r *recovered) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
+func (r *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
 
 // NewError returns the error for a recovered panic. Its message does not disclose the panic; its cause holds the
 // panic value and the stack. Call it in the function that called recover, so that the stack is the right one.
 func NewError(op string, value any) *failure.Error {
-	return failure.New(failure.Unknown, op, "internal error; the server's log has the cause").Because(&recovered{value, debug.Stack()})
+	return failure.New(failure.Unknown, op, "internal error; the server's log has the cause").Because(&panicError{value, debug.Stack()})
 }
 
 // Is reports whether err was made from a panic.
 func Is(err error) bool {
-	_, ok := errors.AsType[*recovered](err)
+	_, ok := errors.AsType[*panicError](err)
 	return ok
 }
 

@@ -23,7 +23,7 @@ func NeedsAuth(waiting []execution.Pending) bool {
 }
 
 // allowedVerdicts lists, for each need, the verdicts that an answer may have.
-var verdicts = map[execution.Need][]execution.Verdict{
+var allowedVerdicts = map[execution.Need][]execution.Verdict{
 	execution.NeedApproval: {execution.Approve, execution.Deny, execution.Stop},
 	execution.NeedResult:   {execution.Succeed, execution.Fail},
 	execution.NeedAuth:     {execution.Approve, execution.Deny, execution.Stop},
@@ -35,19 +35,19 @@ var verdicts = map[execution.Need][]execution.Verdict{
 func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now time.Time) ([]execution.Answer, error) {
 	const op = "pendingcall.CheckAnswers"
 	if len(answers) == 0 {
-		return nil, failure.Newf(failure.UserInvalidInput, op, "answers: there is none; waiting: %s", ids(waiting))
+		return nil, failure.Newf(failure.UserInvalidInput, op, "answers: there is none; waiting: %s", joinIDs(waiting))
 	}
 	checked := slices.Clone(answers)
 	for i, a := range checked {
 		at := slices.IndexFunc(waiting, func(p execution.Pending) bool { return p.ID == a.ID })
 		if at < 0 {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: no call %q waits here; waiting: %s", i, a.ID, ids(waiting))
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: no call %q waits here; waiting: %s", i, a.ID, joinIDs(waiting))
 		}
 		if slices.ContainsFunc(checked[:i], func(earlier execution.Answer) bool { return earlier.ID == a.ID }) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: %q is answered twice; answer it once", i, a.ID)
 		}
 		p := waiting[at]
-		if allowed := verdicts[p.Needs]; !slices.Contains(allowed, a.Verdict) {
+		if allowed := allowedVerdicts[p.Needs]; !slices.Contains(allowed, a.Verdict) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].verdict: %q does not answer a call of %s that waits for its %s; say one of %v",
 				i, a.Verdict, p.Tool, p.Needs, allowed)
 		}
@@ -74,7 +74,7 @@ func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now t
 	return checked, nil
 }
 
-func ids(waiting []execution.Pending) string {
+func joinIDs(waiting []execution.Pending) string {
 	all := make([]string, len(waiting))
 	for i, p := range waiting {
 		all[i] = p.ID

@@ -9,7 +9,7 @@ import (
 )
 
 // needDescriptions describes for a person what waiting calls need, in the order of the summary.
-var needs = []struct {
+var needDescriptions = []struct {
 	need execution.Need
 	text string
 }{
@@ -21,7 +21,7 @@ var needs = []struct {
 // Summary describes waiting calls for a person in one sentence.
 func Summary(calls []execution.Pending) string {
 	var parts []string
-	for _, n := range needs {
+	for _, n := range needDescriptions {
 		var names []string
 		for _, p := range calls {
 			if p.Needs == n.need && !slices.Contains(names, p.Tool) {
@@ -40,7 +40,7 @@ func Summary(calls []execution.Pending) string {
 }
 
 // NewTooManyError returns the error for a turn that leaves more calls waiting than one turn may.
-func TooManyError(calls int) error {
+func NewTooManyError(calls int) error {
 	return failure.Newf(failure.ResourceQuota, "loop.Run",
 		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work in parallel, or guard fewer tools",
 		calls, execution.MaxPending)

@@ -23,7 +23,7 @@ import (
 type Board struct {
 	mu         sync.Mutex
 	conditions map[string]error
-	started    bool // whether the board was ever ready
+	wasReady   bool // whether the board was ever ready
 	watchers   []func(ready bool)
 }
 
@@ -45,8 +45,8 @@ func (b *Board) Set(condition string, err error) (changed bool) {
 	defer b.mu.Unlock()
 	was, known := b.conditions[condition]
 	b.conditions[condition] = err
-	ready := b.unmetConditions() == nil
-	b.started = b.started || ready
+	ready := b.unmetError() == nil
+	b.wasReady = b.wasReady || ready
 	for _, w := range b.watchers {
 		w(ready)
 	}
@@ -59,17 +59,17 @@ func (b *Board) OnChange(watch func(ready bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watchers = append(b.watchers, watch)
-	watch(b.unmetConditions() == nil)
+	watch(b.unmetError() == nil)
 }
 
 // Ready returns nil, or an error that names each condition that does not hold.
 func (b *Board) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.unmetConditions()
+	return b.unmetError()
 }
 
-func (b *Board) unmetConditions() error {
+func (b *Board) unmetError() error {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(b.conditions)) {
 		if err := b.conditions[name]; err != nil {
@@ -82,27 +82,27 @@ func (b *Board) unmetConditions() error {
 	return errors.New(strings.Join(all, "\n"))
 }
 
-func (b *Board) startedOnce() error {
+func (b *Board) checkStarted() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.started {
+	if b.wasReady {
 		return nil
 	}
-	return b.unmetConditions()
+	return b.unmetError()
 }
 
 // Handler serves the probes and the metrics. A probe replies 200 "ok", or 503 with one line for each condition
 // that does not hold.
 func (b *Board) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", serveCheck(func() error { return nil }))
-	mux.HandleFunc("GET /readyz", serveCheck(b.Ready))
-	mux.HandleFunc("GET /startupz", serveCheck(b.startedOnce))
+	mux.HandleFunc("GET /livez", checkHandler(func() error { return nil }))
+	mux.HandleFunc("GET /readyz", checkHandler(b.Ready))
+	mux.HandleFunc("GET /startupz", checkHandler(b.checkStarted))
 	mux.Handle("GET /metrics", metrics)
 	return mux
 }
 
-func serveCheck(check func() error) http.HandlerFunc {
+func checkHandler(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := check(); err != nil {
@@ -115,11 +115,11 @@ func serveCheck(check func() error) http.HandlerFunc {
 }
 
 // shutdownTimeout is how long the server may take to finish requests when it stops.
-const grace = time.Second
+const shutdownTimeout = time.Second
 
 // ServerPart returns a part that serves the handler on the listener.
-func Part(lis net.Listener, handler http.Handler) process.Part {
-	return process.Part{Name: "http " + lis.Addr().String(), Grace: 2 * grace, Run: func(ctx context.Context, ready func()) error {
+func ServerPart(lis net.Listener, handler http.Handler) process.Part {
+	return process.Part{Name: "http " + lis.Addr().String(), Grace: 2 * shutdownTimeout, Run: func(ctx context.Context, ready func()) error {
 		srv := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(lis) }()
@@ -129,7 +129,7 @@ func Part(lis net.Listener, handler http.Handler) process.Part {
 			return err
 		case <-ctx.Done():
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		err := errors.Join(srv.Shutdown(ctx), srv.Close())
 		if served := <-served; !errors.Is(served, http.ErrServerClosed) {

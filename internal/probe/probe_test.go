@@ -60,7 +60,7 @@ func TestPart_ServesUntilItIsStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Part(lis, NewBoard().Handler(http.NotFoundHandler())).Run(ctx, func() {})
+		done <- ServerPart(lis, NewBoard().Handler(http.NotFoundHandler())).Run(ctx, func() {})
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + lis.Addr().String() + "/livez")

@@ -18,7 +18,7 @@ const inChild = "TROUPE_TEST_CHILD"
 func TestMain_LeavesNoCore(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))
-		require.NoError(t, noCore())
+		require.NoError(t, disableCoreDumps())
 		var left unix.Rlimit
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_CORE, &left))
 		require.Zero(t, left)

@@ -27,7 +27,7 @@ const (
 //
 // The struct tags of cfg are kong's. Its Validate method is called if it has one. tel points into cfg.
 func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
-	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
+	if code, ok := parseFlags(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
 		return code
 	}
 	ctx, stop := Signals(context.Background())
@@ -42,7 +42,7 @@ func Serve(ctx context.Context, name string, tel telemetry.Config, stderr io.Wri
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return code
 	}
-	if err := noCore(); err != nil {
+	if err := disableCoreDumps(); err != nil {
 		return failed(err, ExitError)
 	}
 	t, err := telemetry.New(ctx, name, tel)
@@ -80,9 +80,9 @@ func Version() string {
 	return "unknown"
 }
 
-// parseFlags fills cfg from the flags and the environment. ok reports whether the program should run; if not, code
+// parseFlagsFlags fills cfg from the flags and the environment. ok reports whether the program should run; if not, code
 // is its exit code.
-func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
+func parseFlags(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	helped := false
 	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),
 		kong.Embed(&struct {

@@ -29,7 +29,7 @@ type Part struct {
 // context.Canceled.
 func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) error {
 	exited := make(chan struct{}, len(parts))
-	var started []*running
+	var started []*runningPart
 	for _, p := range parts {
 		r := launch(ctx, p, exited)
 		started = append(started, r)
@@ -53,7 +53,7 @@ func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) erro
 	return errors.Join(errs...)
 }
 
-type running struct {
+type runningPart struct {
 	Part
 	cancel context.CancelFunc
 	ready  chan struct{}
@@ -63,9 +63,9 @@ type running struct {
 
 // launch starts a part under a context of its own, which only stop cancels. So ctx does not stop all parts at
 // once, and Run can stop them in order.
-func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
+func launch(ctx context.Context, p Part, exited chan<- struct{}) *runningPart {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &running{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
+	r := &runningPart{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer func() { close(r.done); exited <- struct{}{} }()
 		err := p.Run(ctx, sync.OnceFunc(func() { close(r.ready) }))
@@ -78,7 +78,7 @@ func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
 
 // awaitReady waits until the part is ready and returns true. It returns false if the part or an earlier one ends
 // first, or if ctx ends.
-func (r *running) awaitReady(ctx context.Context, exited chan struct{}) bool {
+func (r *runningPart) awaitReady(ctx context.Context, exited chan struct{}) bool {
 	select {
 	case <-r.ready:
 		return true
@@ -90,7 +90,7 @@ func (r *running) awaitReady(ctx context.Context, exited chan struct{}) bool {
 	}
 }
 
-func (r *running) stop(log *zap.Logger) error {
+func (r *runningPart) stop(log *zap.Logger) error {
 	r.cancel()
 	timer := time.NewTimer(r.Grace)
 	defer timer.Stop()

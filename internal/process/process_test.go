@@ -114,7 +114,7 @@ func TestParse_DistinguishesUsageFromHelp(t *testing.T) {
 		{[]string{"--prot=1"}, ExitUsage, false, "", `did you mean "--port"?`},
 	} {
 		var out, errs bytes.Buffer
-		code, ok := parse("p", "Does things.", &config{}, c.args, &out, &errs)
+		code, ok := parseFlags("p", "Does things.", &config{}, c.args, &out, &errs)
 		require.Equal(t, c.code, code, "%v", c.args)
 		require.Equal(t, c.ok, ok, "%v", c.args)
 		require.Contains(t, out.String(), c.out)

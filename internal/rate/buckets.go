@@ -61,11 +61,11 @@ func (b *buckets[K]) limiter(key K, limit Limit) *rate.Limiter {
 	}
 	if len(b.limiters) >= maxBuckets {
 		if b.shared[limit] == nil {
-			b.shared[limit] = limit.bucket()
+			b.shared[limit] = limit.newBucket()
 		}
 		return b.shared[limit]
 	}
-	made := limit.bucket()
+	made := limit.newBucket()
 	b.limiters[key] = made
 	return made
 }

@@ -16,20 +16,20 @@ func (l *Limiter) CheckFailures(from net.Addr) error {
 	if !ok {
 		return nil
 	}
-	bucket := l.failed.limiter(at, limit)
+	bucket := l.failures.limiter(at, limit)
 	if bucket.Tokens() >= 1 {
 		return nil
 	}
 	token := bucket.Reserve()
 	wait := token.Delay()
 	token.Cancel()
-	return limit.refusal(Failures, netip.Prefix(at).String(), wait)
+	return limit.exceededError(Failures, netip.Prefix(at).String(), wait)
 }
 
 // CountFailure counts a failed authentication from the address.
 func (l *Limiter) CountFailure(from net.Addr) {
 	if limit, at, ok := l.limitFor(Failures, from); ok {
-		l.failed.take(at, limit)
+		l.failures.take(at, limit)
 	}
 }
 
@@ -40,8 +40,8 @@ func (l *Limiter) CountCall(from net.Addr) error {
 	if !ok {
 		return nil
 	}
-	if wait := l.opened.take(at, limit); wait > 0 {
-		return limit.refusal(Streams, netip.Prefix(at).String(), wait)
+	if wait := l.streams.take(at, limit); wait > 0 {
+		return limit.exceededError(Streams, netip.Prefix(at).String(), wait)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (l *Limiter) CountCall(from net.Addr) error {
 // limit.
 func (l *Limiter) CountReset(from net.Addr) bool {
 	limit, at, ok := l.limitFor(Resets, from)
-	return !ok || l.reset.take(at, limit) == 0
+	return !ok || l.resets.take(at, limit) == 0
 }
 
 // limitFor returns the limit of a class and the key of an address. ok is false if the class has no limit or the
@@ -60,13 +60,13 @@ func (l *Limiter) limitFor(class Class, from net.Addr) (Limit, address, bool) {
 	if !ok || limit.Rate == 0 {
 		return Limit{}, address{}, false
 	}
-	at, ok := Peer(from)
+	at, ok := PeerPrefix(from)
 	return limit, address(at), ok
 }
 
-// PeerPrefix returns the prefix that identifies a peer: its IPv4 address as a /32, or the /64 of its IPv6 address.
+// PeerPrefixPrefix returns the prefix that identifies a peer: its IPv4 address as a /32, or the /64 of its IPv6 address.
 // ok is false for other kinds of addresses.
-func Peer(at net.Addr) (netip.Prefix, bool) {
+func PeerPrefix(at net.Addr) (netip.Prefix, bool) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}, false

@@ -68,7 +68,7 @@ func Defaults() Table {
 // callers without a pause to reach them. So a worker with 16 concurrent steps is not slowed down, and a
 // compromised worker leaves room for others. Failed authentications have no limit: workers may share an address,
 // and one of them could lock out the others.
-func InnerDefaults() Table { return Table{Mesh: {10_000, 20_000}} }
+func InternalDefaults() Table { return Table{Mesh: {10_000, 20_000}} }
 
 // Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that the file omits keep
 // their default. The file may contain only classes that have a default. Without a file Load returns the defaults.
@@ -100,7 +100,7 @@ func parse(text []byte, defaults Table) (Table, error) {
 		if _, ok := table[class]; !ok {
 			return nil, fmt.Errorf("%q is no class; there are %s", class, strings.Join(classNames(table), ", "))
 		}
-		if err := limits[class].check(); err != nil {
+		if err := limits[class].validate(); err != nil {
 			return nil, fmt.Errorf("%s: %w", class, err)
 		}
 		table[class] = limits[class]

@@ -16,35 +16,35 @@ import (
 
 // These constants limit one write to a journal, besides memory.MaxWindowBytes.
 const (
-	maxEntries = 256
-	entryBytes = 256 // estimated size of an entry without its texts
+	maxEntries    = 256
+	entryOverhead = 256 // estimated size of an entry without its texts
 )
 
 // Recorder is the execution.Journal of one running step. It writes the entries to a memory.Journal in the
 // background, one write at a time. Entries recorded during a write go into the next one. So a step whose tools
 // only read never waits for a write.
 type Recorder struct {
-	put   func([]execution.Entry) error               // stores entries and retries until the step ends
-	known map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
+	store          func([]execution.Entry) error               // stores entries and retries until the step ends
+	earlierEntries map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
 
-	end    context.CancelCauseFunc
-	writer sync.WaitGroup
+	endStep context.CancelCauseFunc
+	writer  sync.WaitGroup
 
-	mu      sync.Mutex
-	pending []execution.Entry
-	due     int // number of pending entries to write now; the others are late entries
-	writing bool
-	closed  bool
-	err     error
-	changed chan struct{} // closed and replaced when a write ends
+	mu        sync.Mutex
+	pending   []execution.Entry
+	dueCount  int // number of pending entries to write now; the others are late entries
+	isWriting bool
+	closed    bool
+	err       error
+	changed   chan struct{} // closed and replaced when a write ends
 }
 
 // New returns the journal of a step. If the step was tried before, New first reads the entries of earlier
 // attempts. The recorder retries a failed write until ctx, the context of the step, ends. A rejected write ends
 // the step: the recorder calls end with the error. To finish, Close the recorder, cancel ctx, and then call Wait.
 func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Lease, step int, triedBefore bool) (*Recorder, error) {
-	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
-	j.put = func(entries []execution.Entry) (err error) {
+	j := &Recorder{endStep: end, changed: make(chan struct{}), earlierEntries: map[int]map[execution.Phase]execution.Entry{}}
+	j.store = func(entries []execution.Entry) (err error) {
 		defer panics.Recover("memory.Record", &err)
 		_, err = retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, store.Record(ctx, hold, step, entries)
@@ -62,10 +62,10 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 			break
 		}
 		for _, e := range page {
-			if j.known[e.Number] == nil {
-				j.known[e.Number] = map[execution.Phase]execution.Entry{}
+			if j.earlierEntries[e.Number] == nil {
+				j.earlierEntries[e.Number] = map[execution.Phase]execution.Entry{}
 			}
-			j.known[e.Number][e.Phase] = e
+			j.earlierEntries[e.Number][e.Phase] = e
 			after = e.Number
 		}
 	}
@@ -74,7 +74,7 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 
 // Replay implements execution.Journal.
 func (j *Recorder) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
-	e, ok := j.known[number][phase]
+	e, ok := j.earlierEntries[number][phase]
 	return e, ok
 }
 
@@ -89,58 +89,58 @@ func (j *Recorder) Record(e execution.Entry) {
 	e.Late = false
 	j.pending = append(j.pending, e)
 	if !late {
-		j.due = len(j.pending)
-		j.begin()
+		j.dueCount = len(j.pending)
+		j.startWriter()
 	}
 }
 
 // startWriter starts writing the due entries, unless a write is already running. The caller holds the lock.
-func (j *Recorder) begin() {
-	if !j.writing && j.due > 0 && j.err == nil && !j.closed {
-		j.writing = true
-		j.writer.Go(j.write)
+func (j *Recorder) startWriter() {
+	if !j.isWriting && j.dueCount > 0 && j.err == nil && !j.closed {
+		j.isWriting = true
+		j.writer.Go(j.writeDue)
 	}
 }
 
-// writeDue writes batches of due entries until none are left.
-func (j *Recorder) write() {
+// writeDueDue writes batches of due entries until none are left.
+func (j *Recorder) writeDue() {
 	for {
 		j.mu.Lock()
-		batch := j.batch()
+		batch := j.nextBatch()
 		if len(batch) == 0 || j.err != nil || j.closed {
-			j.writing = false
+			j.isWriting = false
 			j.notify()
 			j.mu.Unlock()
 			return
 		}
 		j.mu.Unlock()
-		err := j.put(batch)
+		err := j.store(batch)
 		j.mu.Lock()
-		j.pending, j.due = j.pending[len(batch):], j.due-len(batch)
+		j.pending, j.dueCount = j.pending[len(batch):], j.dueCount-len(batch)
 		j.err = err
 		rejected := err != nil && !j.closed
 		j.notify()
 		j.mu.Unlock()
 		if rejected {
-			j.end(err)
+			j.endStep(err)
 		}
 	}
 }
 
 // nextBatch returns the entries of the next write. The caller holds the lock.
-func (j *Recorder) batch() []execution.Entry {
+func (j *Recorder) nextBatch() []execution.Entry {
 	size := 0
-	for i, e := range j.pending[:j.due] {
+	for i, e := range j.pending[:j.dueCount] {
 		size += sizeOf(e)
 		if i == maxEntries || i > 0 && size > memory.MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
-	return j.pending[:j.due:j.due]
+	return j.pending[:j.dueCount:j.dueCount]
 }
 
 func sizeOf(e execution.Entry) int {
-	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryBytes
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryOverhead
 }
 
 // Unwritten returns the entries that may not be stored yet, so that the commit of the step can carry them. If they
@@ -167,8 +167,8 @@ func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 func (j *Recorder) DropLate() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	late := slices.DeleteFunc(slices.Clone(j.pending[j.due:]), func(e execution.Entry) bool { return e.Number > 0 })
-	j.pending = append(j.pending[:j.due:j.due], late...)
+	late := slices.DeleteFunc(slices.Clone(j.pending[j.dueCount:]), func(e execution.Entry) bool { return e.Number > 0 })
+	j.pending = append(j.pending[:j.dueCount:j.dueCount], late...)
 }
 
 func (j *Recorder) notify() {
@@ -183,8 +183,8 @@ var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "th
 func (j *Recorder) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
-		j.due = len(j.pending)
-		j.begin()
+		j.dueCount = len(j.pending)
+		j.startWriter()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
 		if err == nil && j.closed {
 			err = errRecorderClosed

@@ -99,7 +99,7 @@ func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 					"pipeline": pipelined(t, conn, share.Key+"pipeline"),
 				} {
 					require.Error(t, err)
-					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Fault("test", err)))
+					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Failure("test", err)))
 					made, err := sound.Get(t.Context(), share.Key+do).Int()
 					require.NoError(t, err)
 					require.Equal(t, 1, made, do)

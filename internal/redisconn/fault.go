@@ -22,7 +22,7 @@ var unavailableReplies = []string{
 var credentialReplies = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
 
 // hasErrorPrefix reports whether err is an error reply of Redis that starts with one of the prefixes.
-func hasPrefix(err error, prefixes []string) bool {
+func hasErrorPrefix(err error, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
@@ -33,7 +33,7 @@ func (u unsentError) Unwrap() error { return u.error }
 
 // isUnsent reports whether err means that no command was sent. It includes TLS alerts, because Redis rejects a
 // client certificate only after the handshake.
-func notConnected(err error) bool {
+func isUnsent(err error) bool {
 	if _, ok := errors.AsType[unsentError](err); ok {
 		return true
 	}
@@ -43,7 +43,7 @@ func notConnected(err error) bool {
 
 // Failure converts an error of the client into a failure that a caller can act on. Redis's reply is only its
 // cause, which goes to the log. Errors of the context are kept (guarantees F6, F8).
-func (c *Conn) Fault(op string, err error) error {
+func (c *Conn) Failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -51,7 +51,7 @@ func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, errNotReplicated) {
 		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
 	}
-	if notConnected(err) { // but an earlier command of the call may have written
+	if isUnsent(err) { // but an earlier command of the call may have written
 		return failure.New(failure.SystemNetwork, op, "no connection to the store can be made; try again").Because(cause)
 	}
 	if redis.IsOOMError(err) {
@@ -62,7 +62,7 @@ func (c *Conn) Fault(op string, err error) error {
 		return failure.New(failure.SystemDisk, op,
 			"the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
 	}
-	if hasPrefix(err, unavailableReplies) {
+	if hasErrorPrefix(err, unavailableReplies) {
 		return failure.New(failure.SystemNetwork, op,
 			"the store does not serve at the moment and nothing was written; try again").Because(cause)
 	}
@@ -70,7 +70,7 @@ func (c *Conn) Fault(op string, err error) error {
 		return failure.New(failure.SystemNetwork, op,
 			"all connections to the store are in use and nothing was written; try again").Because(cause)
 	}
-	if hasPrefix(err, credentialReplies) {
+	if hasErrorPrefix(err, credentialReplies) {
 		return failure.New(failure.Unknown, op,
 			"the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
 	}

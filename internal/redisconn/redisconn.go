@@ -61,20 +61,20 @@ func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // it logs in another format, and every error is returned anyway
 	u, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, invalidURLError(err)
 	}
 	if u.Query().Has("addr") {
 		return newCluster(cfg)
 	}
 	o, err := redis.ParseURL(cfg.URL)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, invalidURLError(err)
 	}
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
-	if o.Dialer, err = cfg.dialer(o.DialTimeout, o.TLSConfig); err != nil {
+	if o.Dialer, err = cfg.newDialer(o.DialTimeout, o.TLSConfig); err != nil {
 		return nil, err
 	}
-	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
+	o.CredentialsProviderContext = cfg.Security.credentialsProvider(o.Username)
 	o.OnConnect = cfg.OnConnect
 	o.MaxRetries = -1
 	o.DialerRetries = 1
@@ -85,20 +85,20 @@ func New(cfg Config) (*Conn, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Conn{cfg.node(o), o.Addr}, nil
+	return &Conn{cfg.newNodeClient(o), o.Addr}, nil
 }
 
 func newCluster(cfg Config) (*Conn, error) {
 	o, err := redis.ParseClusterURL(cfg.URL)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, invalidURLError(err)
 	}
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	cfg.Dial = nil
-	if o.Dialer, err = cfg.dialer(o.DialTimeout, o.TLSConfig); err != nil {
+	if o.Dialer, err = cfg.newDialer(o.DialTimeout, o.TLSConfig); err != nil {
 		return nil, err
 	}
-	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
+	o.CredentialsProviderContext = cfg.Security.credentialsProvider(o.Username)
 	o.OnConnect = cfg.OnConnect
 	o.MaxRetries = -1
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
@@ -108,7 +108,7 @@ func newCluster(cfg Config) (*Conn, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.NewClient = cfg.clusterNode
+	o.NewClient = cfg.newClusterNodeClient
 	client := redis.NewClusterClient(o)
 	client.AddHook(noRetryHook{})
 	return &Conn{client, strings.Join(o.Addrs, ",")}, nil
@@ -116,8 +116,8 @@ func newCluster(cfg Config) (*Conn, error) {
 
 // newDialer returns a dialer that reads the certificate files for each connection. It fails if the files are
 // invalid now.
-func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error) {
-	if _, err := cfg.Security.tls(from); err != nil {
+func (cfg Config) newDialer(timeout time.Duration, from *tls.Config) (dialer, error) {
+	if _, err := cfg.Security.tlsConfig(from); err != nil {
 		return nil, err
 	}
 	if _, err := cfg.Security.password(); err != nil {
@@ -131,8 +131,8 @@ func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error
 }
 
 // newClusterNodeClient returns a client of one node of a Cluster.
-func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
-	client := cfg.node(o)
+func (cfg Config) newClusterNodeClient(o *redis.Options) *redis.Client {
+	client := cfg.newNodeClient(o)
 	if cfg.OnConnect != nil {
 		client.AddHook(masterHook{client, cfg.OnConnect, new(atomic.Bool)})
 	}
@@ -140,10 +140,10 @@ func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
 }
 
 // newNodeClient returns a client of one node.
-func (cfg Config) node(o *redis.Options) *redis.Client {
+func (cfg Config) newNodeClient(o *redis.Options) *redis.Client {
 	client := redis.NewClient(o)
 	if cfg.Replicas > 0 {
-		client.AddHook(replicationHook{client, cfg.Replicas, cmp.Or(cfg.ReplicaTime, replicaTime)})
+		client.AddHook(replicationHook{client, cfg.Replicas, cmp.Or(cfg.ReplicaTime, defaultReplicaTime)})
 	}
 	return client
 }
@@ -157,7 +157,7 @@ func (c *Conn) EachMaster(ctx context.Context, do func(context.Context, redis.Cm
 }
 
 // invalidURLError returns the error for an invalid URL. It leaves out the URL, which may hold a password.
-func badURL(err error) error {
+func invalidURLError(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}

@@ -101,7 +101,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 		conn, err := New(Config{URL: url, Security: s})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
 	require.NoError(t, ask(good))
 
@@ -130,20 +130,20 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	server, err := ca.ServerFiles(t.TempDir(), "redis")
+	server, err := ca.WriteServerFiles(t.TempDir(), "redis")
 	require.NoError(t, err)
 	port := loopback.Address(t)[len("127.0.0.1:"):]
 	redistest.Guarded(t, "--tls-port", port, "--tls-cert-file", server.Cert, "--tls-key-file", server.Key,
 		"--tls-ca-cert-file", server.CA, "--tls-auth-clients", "yes")
 	ask := func(user string, role identity.Role, agent string) error {
-		files, err := ca.Files(role, agent)
+		files, err := ca.WriteFiles(role, agent)
 		require.NoError(t, err)
 		conn, err := New(Config{
 			URL: "rediss://" + user + "127.0.0.1:" + port + "/0", Security: Security{CA: files.CA, Cert: files.Cert, Key: files.Key},
 		})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
 	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
 	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
@@ -163,10 +163,10 @@ func TestConn_RereadsCertificateAndPassword(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, failure.Unknown, failure.ModeOf(conn.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
 	a.leaf(t, "client")
-	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Permissions{Prefix: "m:"}))
 }
 
 // While the CA is replaced as docs/operate.md describes, every new connection succeeds.
@@ -194,9 +194,9 @@ func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 		held := conn.UniversalClient.(*redis.Client).Conn()
 		require.NoError(t, held.Ping(t.Context()).Err())
 		t.Cleanup(func() { require.NoError(t, held.Close()) })
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
-	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Permissions{Prefix: "m:"}))
 	require.NoError(t, anew())
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), slices.Concat(oldCA, newCA), 0o600))
@@ -239,7 +239,7 @@ func TestConn_ReportsUnsentCommands(t *testing.T) {
 		require.NoError(t, os.WriteFile(gone.PasswordFile, []byte("hunter2"), 0o600))
 		conn := connect(t, cfg)
 		require.NoError(t, os.Remove(gone.PasswordFile))
-		err := conn.Fault("test", conn.Set(t.Context(), "k", "v", 0).Err())
+		err := conn.Failure("test", conn.Set(t.Context(), "k", "v", 0).Err())
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%s: %v", name, err)
 		require.Equal(t, "no connection to the store can be made; try again", failure.Plain(err), "%s: %v", name, err)
 	}

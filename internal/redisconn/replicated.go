@@ -10,7 +10,7 @@ import (
 )
 
 // defaultReplicaTime is the default value of Config.ReplicaTime.
-const replicaTime = 200 * time.Millisecond
+const defaultReplicaTime = 200 * time.Millisecond
 
 // errNotReplicated reports a write that took effect but that too few replicas confirmed.
 var errNotReplicated = errors.New("too few replicas have the write")

@@ -21,8 +21,8 @@ type Security struct {
 	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// tlsConfig returns the TLS configuration made from the URL and the files (nil if the URL does not ask for TLS).
-func (s Security) tls(from *tls.Config) (*tls.Config, error) {
+// tlsConfigConfig returns the TLS configuration made from the URL and the files (nil if the URL does not ask for TLS).
+func (s Security) tlsConfig(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {
 			return nil, errors.New("--redis: certificates are given, and the URL does not ask for TLS; begin it with rediss://")
@@ -61,7 +61,7 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // type unsentError.
 func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		cfg, err := s.tls(from)
+		cfg, err := s.tlsConfig(from)
 		if err != nil {
 			return nil, unsentError{err}
 		}
@@ -81,9 +81,9 @@ func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	}
 }
 
-// credentialsProvider returns a function that reads the password file for each connection. It returns nil if there
+// credentialsProviderProvider returns a function that reads the password file for each connection. It returns nil if there
 // is no file; then the password in the URL applies.
-func (s Security) credentials(user string) func(context.Context) (string, string, error) {
+func (s Security) credentialsProvider(user string) func(context.Context) (string, string, error) {
 	if s.PasswordFile == "" {
 		return nil
 	}

@@ -27,7 +27,7 @@ return denied
 `)
 
 // Permissions lists what a service must be permitted to do in Redis.
-type Needs struct {
+type Permissions struct {
 	// Prefix is the prefix of the service's keys. Commands are the commands that it uses on them, besides those
 	// for connecting. They must include UNLINK.
 	Prefix   string
@@ -37,21 +37,21 @@ type Needs struct {
 // CheckServing returns nil if each node that should take writes is reachable, accepts writes now, and grants the
 // user the permissions. It changes no data and needs one round trip to each node. An error reply of Redis becomes
 // a *probe.NotServingError, which contains no secret.
-func (c *Conn) CheckServing(ctx context.Context, needs Needs) error {
+func (c *Conn) CheckServing(ctx context.Context, needs Permissions) error {
 	const op = "redis.Serves"
 	ctx = context.WithValue(ctx, readOnlyKey{}, true)
 	shares, err := c.Shards(ctx, needs.Prefix+"probe")
 	if err != nil {
-		return c.refusal(op, needs, err)
+		return c.servingError(op, needs, err)
 	}
 	for _, share := range shares {
 		denied, err := permissionScript.Run(ctx, share.Node, []string{share.Key}, toAny(needs.Commands)...).StringSlice()
 		if err != nil {
-			return c.refusal(op, needs, err)
+			return c.servingError(op, needs, err)
 		}
 		if len(denied) > 0 {
 			slices.Sort(denied)
-			return unpermitted(needs, strings.Join(denied, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
+			return newNotPermittedError(needs, strings.Join(denied, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
 		}
 	}
 	return nil
@@ -70,22 +70,22 @@ func toAny(all []string) []any {
 
 // servingError converts an error as Failure does. If Redis replied with an error, the result is a
 // *probe.NotServingError with a reason that the readiness probe may show.
-func (c *Conn) refusal(op string, needs Needs, err error) error {
-	fault := c.Fault(op, err)
+func (c *Conn) servingError(op string, needs Permissions, err error) error {
+	fault := c.Failure(op, err)
 	if _, replied := errors.AsType[redis.Error](err); !replied {
 		return fault
 	}
 	switch code, _, _ := strings.Cut(err.Error(), " "); {
 	case code == "NOPERM":
-		return unpermitted(needs, "scripts", fault)
-	case hasPrefix(err, credentialReplies):
+		return newNotPermittedError(needs, "scripts", fault)
+	case hasErrorPrefix(err, credentialReplies):
 		return &probe.NotServingError{Reason: "does not accept the user and password of the service", Cause: fault}
 	default:
 		return &probe.NotServingError{Reason: "does not serve: " + code, Cause: fault}
 	}
 }
 
-func unpermitted(needs Needs, what string, cause error) error {
+func newNotPermittedError(needs Permissions, what string, cause error) error {
 	return &probe.NotServingError{
 		Reason: fmt.Sprintf("does not permit the user of the service to use %s on keys %s*; grant what users.acl says", what, needs.Prefix),
 		Cause:  cause,

@@ -37,7 +37,7 @@ func allowCommands(t *testing.T, client *redis.Client, rule ...any) {
 
 func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 	server := redistest.Guarded(t)
-	needs := Needs{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
+	needs := Permissions{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
 	at := func(url string) *Conn { return connect(t, Config{URL: url}) }
 	conn, can := at(redistest.URL("memory", server.Addr)), adminClient(t, server.Addr)
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
@@ -57,7 +57,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 		require.NoError(t, conn.CheckServing(t.Context(), needs))
 	}
 
-	long := Needs{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
+	long := Permissions{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
 	require.NoError(t, conn.CheckServing(t.Context(), long))
 	err := at(redistest.URL("orchestrator", server.Addr)).CheckServing(t.Context(), needs)
 	require.Contains(t, boardReason(t, err), "use scripts on keys m:*")
@@ -77,7 +77,7 @@ func TestConn_CheckServingWritesNothing(t *testing.T) {
 		return info["Persistence"]["rdb_changes_since_last_save"] + " " + info["Persistence"]["aof_current_size"]
 	}
 	before := changes()
-	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:", Commands: []string{"set"}}))
+	require.NoError(t, conn.CheckServing(t.Context(), Permissions{Prefix: "m:", Commands: []string{"set"}}))
 	require.Equal(t, before, changes())
 }
 
@@ -86,16 +86,16 @@ func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	replica := connect(t, Config{URL: "redis://" + redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
-	require.Equal(t, "does not serve: READONLY", boardReason(t, replica.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: READONLY", boardReason(t, replica.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
 	lonely := connect(t, Config{URL: "redis://" + redistest.New(t, "--min-replicas-to-write", "1").Addr})
-	require.Equal(t, "does not serve: NOREPLICAS", boardReason(t, lonely.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, "does not serve: NOREPLICAS", boardReason(t, lonely.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
 }
 
 // Redis is serving only when every master permits what is needed, because each node of a Cluster has its own
 // users.
 func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	conn := connect(t, Config{URL: redistest.Cluster(t)})
-	needs := Needs{Prefix: "m:", Commands: []string{"hset"}}
+	needs := Permissions{Prefix: "m:", Commands: []string{"hset"}}
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
 	shares, err := conn.Shards(t.Context(), "m:probe")
 	require.NoError(t, err)

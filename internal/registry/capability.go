@@ -9,15 +9,15 @@ import (
 // MaxCapabilities limits the capabilities that an instance has, and the ones that a step may require.
 const MaxCapabilities = 16
 
-var capability = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+var capabilityPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
 // IsCapability reports whether word is a valid capability: 1 to 63 characters of a-z, 0-9, dot and hyphen, with a
 // letter or digit at both ends.
-func IsCapability(word string) bool { return capability.MatchString(word) }
+func IsCapability(word string) bool { return capabilityPattern.MatchString(word) }
 
 // MergeCapabilities merges lists of capabilities into one list, sorted and without duplicates. It returns an error
 // for an invalid capability and for too many.
-func Capabilities(lists ...[]string) ([]string, error) {
+func MergeCapabilities(lists ...[]string) ([]string, error) {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
 	all = slices.Compact(all)

@@ -68,9 +68,9 @@ type DesiredStates interface {
 	SetDesired(ctx context.Context, desires ...DesiredState) error
 	// RemoveDesired removes the desired state of a whole agent, or of an instance that is not registered. It is
 	// idempotent. Its modes are the ones of SetDesired.
-	Forget(ctx context.Context, key Key) error
+	RemoveDesired(ctx context.Context, key Key) error
 	// WatchDesiredStates calls apply with all desired states, and again after each change, until ctx ends; then it
 	// returns nil. It may combine changes in quick succession. While the registry is unreachable, the last states
 	// stay valid and WatchDesiredStates retries. Calls of apply do not overlap, and apply may keep the map.
-	WatchDesires(ctx context.Context, apply func(map[Key]DesiredState)) error
+	WatchDesiredStates(ctx context.Context, apply func(map[Key]DesiredState)) error
 }

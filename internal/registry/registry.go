@@ -31,14 +31,14 @@ type Instance struct {
 	Capabilities []string
 	// Tools are the tools of the agent, in order.
 	Tools []Tool
-	// ConfigProtocol says how the agent resolves concurrent changes of its configuration (empty if it owns no
+	// ConfigProtocolProtocol says how the agent resolves concurrent changes of its configuration (empty if it owns no
 	// configuration, C-25).
-	Config ownership.Protocol
+	ConfigProtocol ownership.Protocol
 }
 
 // SingleLine converts a text from a worker's registration to one line of at most MaxText bytes. It drops invisible
 // and control characters.
-func Line(text string) string {
+func SingleLine(text string) string {
 	shown := strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -102,10 +102,10 @@ type Registry interface {
 
 // Update is one step of a watch. Exactly one of its fields is set.
 type Update struct {
-	List   *[]Instance // all instances, which replace the known ones
-	Put    *Instance   // a new or changed instance
-	Delete *Key        // a removed instance
-	Away   error       // why the registry is unreachable; the known instances stay valid
+	List        *[]Instance // all instances, which replace the known ones
+	Put         *Instance   // a new or changed instance
+	Delete      *Key        // a removed instance
+	Unreachable error       // why the registry is unreachable; the known instances stay valid
 }
 
 // Key identifies a registration by its agent and instance id.
@@ -118,5 +118,5 @@ func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
 func (in Instance) Equal(other Instance) bool {
 	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
 		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&
-		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal) && in.Config == other.Config
+		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal) && in.ConfigProtocol == other.ConfigProtocol
 }

@@ -17,9 +17,9 @@ func TestLine_DropsInvisibleCharacters(t *testing.T) {
 		"a\x1b[31mb\x00\u202ec\U000e0041":     "a[31mbc",
 		"":                                    "",
 	} {
-		require.Equal(t, want, registry.Line(text))
+		require.Equal(t, want, registry.SingleLine(text))
 	}
-	long := registry.Line(strings.Repeat("ä", 1<<20))
+	long := registry.SingleLine(strings.Repeat("ä", 1<<20))
 	require.LessOrEqual(t, len(long), registry.MaxText)
 	require.True(t, utf8.ValidString(long))
 }

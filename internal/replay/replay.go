@@ -14,16 +14,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-var _ stepjournal.Sealed = (*Journal)(nil)
+var _ stepjournal.SealedJournal = (*Journal)(nil)
 
 // Journal is a stepjournal.SealedJournal that answers from the recording of a step. It stores nothing. It is safe
 // for concurrent use.
 type Journal struct {
-	recorded map[int]map[execution.Phase]execution.Entry
-	failed   bool // whether the recorded step failed; the recording ends there
+	recorded   map[int]map[execution.Phase]execution.Entry
+	stepFailed bool // whether the recorded step failed; the recording ends there
 
 	mu              sync.Mutex
-	used            map[int]bool // numbers of the calls that the replay repeated
+	repeatedCalls   map[int]bool // numbers of the calls that the replay repeated
 	firstDifference *Difference
 	changedRequests []ChangedRequest
 	reachedEnd      bool // whether the replay reached the point where the recorded step failed
@@ -37,7 +37,7 @@ type ChangedRequest struct {
 
 // New returns a journal that answers from the entries of a recording. was is the recorded result of the step.
 func New(entries []execution.Entry, was execution.Result) *Journal {
-	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, failed: was.Failure != nil, used: map[int]bool{}}
+	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, stepFailed: was.Failure != nil, repeatedCalls: map[int]bool{}}
 	for _, e := range entries {
 		if j.recorded[e.Number] == nil {
 			j.recorded[e.Number] = map[execution.Phase]execution.Entry{}
@@ -64,42 +64,42 @@ func (j *Journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	switch {
 	case !ok && !begun:
-		j.note(callDifference(was, false, e))
+		j.addDifference(callDifference(was, false, e))
 	case ok && e.Tool != "" && (was.Status != e.Status || was.Text != e.Text):
-		j.note(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: formatOutcome(was), Now: formatOutcome(e)})
+		j.addDifference(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: formatOutcome(was), Now: formatOutcome(e)})
 	}
-	j.used[e.Number] = true
+	j.repeatedCalls[e.Number] = true
 }
 
 // Sync implements execution.Journal. It does nothing, because nothing is stored.
 func (j *Journal) Sync(context.Context) error { return nil }
 
 // AddUnexpectedCall implements stepjournal.SealedJournal.
-func (j *Journal) Stray(now execution.Entry) error {
+func (j *Journal) AddUnexpectedCall(now execution.Entry) error {
 	was, ok := j.recorded[now.Number][execution.Done]
 	if !ok {
 		was, ok = j.recorded[now.Number][execution.Intent]
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !ok && j.failed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
+	if !ok && j.stepFailed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
 		j.reachedEnd = true
 		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, because the step failed")
 	}
 	d := callDifference(was, ok, now)
-	j.note(d)
+	j.addDifference(d)
 	return failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
 // AddRepeatedCall implements stepjournal.SealedJournal.
-func (j *Journal) Asked(number int, digest string) {
+func (j *Journal) AddRepeatedCall(number int, digest string) {
 	was, ok := j.recorded[number][execution.Done]
 	if !ok {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.used[number] = true
+	j.repeatedCalls[number] = true
 	if was.Tool != "" {
 		return
 	}
@@ -109,14 +109,14 @@ func (j *Journal) Asked(number int, digest string) {
 }
 
 // AddDifference adds a difference that does not belong to a call. The journal keeps only the first difference.
-func (j *Journal) Note(d Difference) {
+func (j *Journal) AddDifference(d Difference) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.note(d)
+	j.addDifference(d)
 }
 
 // addDifference is AddDifference for callers that hold the lock.
-func (j *Journal) note(d Difference) {
+func (j *Journal) addDifference(d Difference) {
 	if j.firstDifference == nil {
 		j.firstDifference = &d
 	}
@@ -127,7 +127,7 @@ func (j *Journal) note(d Difference) {
 func (j *Journal) unusedCalls() []int {
 	var left []int
 	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
-		if _, done := j.recorded[number][execution.Done]; done && !j.used[number] {
+		if _, done := j.recorded[number][execution.Done]; done && !j.repeatedCalls[number] {
 			left = append(left, number)
 		}
 	}
@@ -135,10 +135,10 @@ func (j *Journal) unusedCalls() []int {
 }
 
 // CallCounts returns how many recorded calls of models and of tools the replay has repeated.
-func (j *Journal) Calls() (models, tools int) {
+func (j *Journal) CallCounts() (models, tools int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for number := range j.used {
+	for number := range j.repeatedCalls {
 		switch e, done := j.recorded[number][execution.Done]; {
 		case !done:
 		case e.Tool == "":

@@ -61,7 +61,7 @@ func (p Policy) ShouldRetry(err error, retries int) bool {
 
 // Pause returns how long to wait before the next retry of work that has been retried the given number of times.
 func (p Policy) Pause(retries int) time.Duration {
-	pause, longest := float64(p.FirstPause), float64(cmp.Or(p.MaxPause, unbounded))
+	pause, longest := float64(p.FirstPause), float64(cmp.Or(p.MaxPause, longestPause))
 	for i := 0; i < retries && p.Factor > 0 && pause < longest; i++ {
 		pause *= p.Factor
 	}
@@ -71,7 +71,7 @@ func (p Policy) Pause(retries int) time.Duration {
 }
 
 // longestPause is longer than every pause, but small enough that adding to it does not overflow.
-const unbounded = time.Duration(1 << 61)
+const longestPause = time.Duration(1 << 61)
 
 // Do calls op until it succeeds, fails with a mode that is not retried, has no retries left, or ctx ends during a
 // pause. It returns the number of retries and the last error, with that number as its fact retry_count. op must be

@@ -20,15 +20,15 @@ func auditInterceptor(log *audit.Log, instance string) interceptor {
 	return interceptor{
 		name: "audit",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
-			kind, ok := authz.Audited(info.FullMethod)
+			kind, ok := authz.AuditKind(info.FullMethod)
 			if !ok {
 				return next(ctx, req)
 			}
 			err = errPanicked
 			defer func() {
-				caller := identity.PrincipalOf(ctx)
-				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: outcome(err), Facts: map[string]string{"tenant": caller.Tenant}}
-				e.Object = objectOf(req, e.Facts)
+				caller := identity.PrincipalFromContext(ctx)
+				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: resultText(err), Facts: map[string]string{"tenant": caller.Tenant}}
+				e.Object = objectFromRequest(req, e.Facts)
 				if kind == audit.Lifecycle {
 					delete(e.Facts, "tenant")
 					e.Object = instance
@@ -49,7 +49,7 @@ func auditInterceptor(log *audit.Log, instance string) interceptor {
 var errPanicked = errors.New("the handler panicked")
 
 // resultText returns the failure mode of err as text, or "ok" if err is nil.
-func outcome(err error) string {
+func resultText(err error) string {
 	if err == nil {
 		return "ok"
 	}
@@ -64,7 +64,7 @@ func outcome(err error) string {
 var objectFields = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
 
 // objectFromRequest returns the object of a request, and adds the other identifying fields to facts.
-func objectOf(req any, facts map[string]string) (object string) {
+func objectFromRequest(req any, facts map[string]string) (object string) {
 	m, ok := req.(proto.Message)
 	if !ok {
 		return ""

@@ -51,13 +51,13 @@ func TestAudited_RecordsActorActionAndObject(t *testing.T) {
 func TestPermission_AuditsRejectedCallers(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")
-	cfg := Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {
+	cfg := Config{Identity: openIdentity(t, dir, identity.Memory, ""), CheckBarred: func(p identity.Principal, _ string) error {
 		if p.Name == "eve" {
 			return barred
 		}
 		return nil
 	}}
-	for _, caller := range []*identity.Source{openServer(t, dir, identity.Worker, "research"), openServer(t, dir, identity.Admin, "eve"), openServer(t, dir, identity.Admin, "ann")} {
+	for _, caller := range []*identity.Source{openIdentity(t, dir, identity.Worker, "research"), openIdentity(t, dir, identity.Admin, "eve"), openIdentity(t, dir, identity.Admin, "ann")} {
 		sessions, _ := connectAs(t, tel, caller, cfg, func(context.Context) {})
 		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	}

@@ -15,18 +15,18 @@ import (
 // Authenticator returns the principal that makes the call with this context. Its errors are sent to the caller,
 // with mode user_unauthenticated when no identity is proven. If it returns an error with a principal, the audit
 // log names that principal.
-type Authenticate func(ctx context.Context) (identity.Principal, error)
+type Authenticator func(ctx context.Context) (identity.Principal, error)
 
 // authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers get the principal from
 // identity.PrincipalOf.
 func authInterceptor(cfg Config, log *audit.Log) interceptor {
 	authenticate := cfg.Authenticate
 	if authenticate == nil {
-		authenticate = Certified
+		authenticate = PrincipalFromCertificate
 	}
 	admit := func(ctx context.Context, method string) (context.Context, error) {
 		caller, err := authenticate(ctx)
-		if who, ok := ctx.Value(callerKey{}).(*identity.Principal); ok {
+		if who, ok := ctx.Value(principalHolderKey{}).(*identity.Principal); ok {
 			*who = caller
 		}
 		if err != nil {
@@ -49,32 +49,32 @@ func authInterceptor(cfg Config, log *audit.Log) interceptor {
 			if err != nil {
 				return err
 			}
-			return next(srv, &boundStream{ss, ctx})
+			return next(srv, &contextStream{ss, ctx})
 		},
 	}
 }
 
 // withPrincipalHolder returns a context and a holder in which authInterceptor stores the principal. The outer
 // interceptors read the principal from the holder for the log.
-func withCaller(ctx context.Context) (context.Context, *identity.Principal) {
+func withPrincipalHolder(ctx context.Context) (context.Context, *identity.Principal) {
 	who := &identity.Principal{}
-	return context.WithValue(ctx, callerKey{}, who), who
+	return context.WithValue(ctx, principalHolderKey{}, who), who
 }
 
-type callerKey struct{}
+type principalHolderKey struct{}
 
 // permissionInterceptor rejects methods that the permission table does not allow the caller (S2), and all calls of
 // a barred caller (S18). Only the first kind is an ownership violation, because a barred caller may call the
 // method at other times. It runs after rateInterceptor, so that rejected calls are rate limited too.
 func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Violations) interceptor {
-	return wrapCalls("permission", func(ctx context.Context, method string, call func(context.Context) error) error {
-		caller := identity.PrincipalOf(ctx)
-		if err := authz.Permit(method, caller); err != nil {
+	return newCallInterceptor("permission", func(ctx context.Context, method string, call func(context.Context) error) error {
+		caller := identity.PrincipalFromContext(ctx)
+		if err := authz.Authorize(method, caller); err != nil {
 			auditDenial(ctx, log, caller, method, nil, err)
-			return violationOfWrite(ctx, violations, caller, method, err)
+			return recordDeniedWrite(ctx, violations, caller, method, err)
 		}
-		if cfg.Barred != nil {
-			if err := cfg.Barred(caller, method); err != nil {
+		if cfg.CheckBarred != nil {
+			if err := cfg.CheckBarred(caller, method); err != nil {
 				auditDenial(ctx, log, caller, method, nil, err)
 				return err
 			}
@@ -87,10 +87,10 @@ func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Vio
 // request was read. It leaves out the reason, which only an operator may set.
 func auditDenial(ctx context.Context, log *audit.Log, caller identity.Principal, method string, req any, err error) {
 	e := audit.Entry{
-		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: outcome(err),
+		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: resultText(err),
 		Facts: map[string]string{"tenant": caller.Tenant, "peer": peerAddress(ctx)},
 	}
-	e.Object = objectOf(req, e.Facts)
+	e.Object = objectFromRequest(req, e.Facts)
 	delete(e.Facts, "reason")
 	log.Record(e)
 }
@@ -107,9 +107,9 @@ func peerAddress(ctx context.Context) string {
 // the role is identity.Anybody. It accepts the tenant in the metadata from an orchestrator, and from callers
 // without a certificate. A worker proves its tenant by the credential of a turn instead. Modes: user_invalid_input
 // for an invalid tenant name.
-func Certified(ctx context.Context) (identity.Principal, error) {
-	tenant, err := tenantOf(ctx)
-	id, ok := identity.Caller(ctx)
+func PrincipalFromCertificate(ctx context.Context) (identity.Principal, error) {
+	tenant, err := tenantFromContext(ctx)
+	id, ok := identity.CallerFromContext(ctx)
 	switch {
 	case !ok:
 		id.Role = identity.Anybody

@@ -40,8 +40,8 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining
 	// Authentication comes before anything that reads the request. Rate limits come before permissions, because
 	// rejected calls could otherwise fill the audit log.
 	return []interceptor{
-		edgeInterceptor(t, cfg.Usual), panicInterceptor(), healthWatchInterceptor(ctx),
-		suspectInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
+		edgeInterceptor(t, cfg.IsExpectedError), panicInterceptor(), healthWatchInterceptor(ctx),
+		authFailureInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
 		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(validator), scopeInterceptor(cfg.Scope, t.Audit, violations),
 	}, draining, nil
 }
@@ -61,10 +61,10 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 	log := t.Log
 	finish := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
-		if run := RunOf(ctx); run != "" {
+		if run := RunFromContext(ctx); run != "" {
 			fields = append(fields, zap.String("root_trace_id", run))
 		}
-		if caller, ok := identity.Caller(ctx); ok {
+		if caller, ok := identity.CallerFromContext(ctx); ok {
 			fields = append(fields, zap.Stringer("caller", caller))
 		} else if who.Role != "" && who.Role != identity.Anybody {
 			fields = append(fields, zap.Stringer("caller", who), zap.String("tenant", who.Tenant))
@@ -79,14 +79,14 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 		default:
 			log.Info("call rejected", append(fields, zap.Error(err))...)
 		}
-		t.Panics.Note(ctx, err)
+		t.Panics.Record(ctx, err)
 		return grpcfailure.ToStatus(err)
 	}
 	return interceptor{
 		name: "edge",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			start := time.Now()
-			ctx, who := withCaller(ctx)
+			ctx, who := withPrincipalHolder(ctx)
 			resp, err := next(ctx, req)
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
 				return resp, grpcfailure.ToStatus(err) // not logged, because health checks come every few seconds
@@ -95,8 +95,8 @@ func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			start := time.Now()
-			ctx, who := withCaller(ss.Context())
-			return finish(ctx, who, info.FullMethod, start, next(srv, &boundStream{ss, ctx}))
+			ctx, who := withPrincipalHolder(ss.Context())
+			return finish(ctx, who, info.FullMethod, start, next(srv, &contextStream{ss, ctx}))
 		},
 	}
 }
@@ -127,14 +127,14 @@ func healthWatchInterceptor(draining context.Context) interceptor {
 			ctx, cancel := context.WithCancel(ss.Context())
 			defer cancel()
 			defer context.AfterFunc(draining, cancel)()
-			return next(srv, &boundStream{ss, ctx})
+			return next(srv, &contextStream{ss, ctx})
 		},
 	}
 }
 
-type boundStream struct {
+type contextStream struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // a stream returns its context, and this type replaces it
 }
 
-func (s *boundStream) Context() context.Context { return s.ctx }
+func (s *contextStream) Context() context.Context { return s.ctx }

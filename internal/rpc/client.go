@@ -45,7 +45,7 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInnerBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInternalMessageBytes)),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
@@ -76,7 +76,7 @@ func CheckTarget(target string) error {
 
 // CheckServing returns a check that asks the server whether it serves the named service. So a different server at
 // the same address does not pass.
-func Serving(conn grpc.ClientConnInterface, service string) func(context.Context) error {
+func CheckServing(conn grpc.ClientConnInterface, service string) func(context.Context) error {
 	client := healthpb.NewHealthClient(conn)
 	return func(ctx context.Context) error {
 		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})

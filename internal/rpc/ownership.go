@@ -21,17 +21,17 @@ func ownershipInterceptor(violations *telemetry.Violations) interceptor {
 		name: "ownership",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			resp, err := next(ctx, req)
-			return resp, withProvenActor(ctx, violations, identity.PrincipalOf(ctx), err)
+			return resp, recordHandlerViolation(ctx, violations, identity.PrincipalFromContext(ctx), err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return withProvenActor(ss.Context(), violations, identity.PrincipalOf(ss.Context()), next(srv, ss))
+			return recordHandlerViolation(ss.Context(), violations, identity.PrincipalFromContext(ss.Context()), next(srv, ss))
 		},
 	}
 }
 
 // recordHandlerViolation returns the error of a handler. If the error is an ownership violation, it sets the actor
 // to the caller and records the violation.
-func withProvenActor(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
+func recordHandlerViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Mode != failure.StateViolation || e.Facts[failure.FactKey] == "" {
 		return err
@@ -43,8 +43,8 @@ func withProvenActor(ctx context.Context, violations *telemetry.Violations, call
 
 // recordDeniedWrite returns the error for a method that the caller may not call. If the method writes state, it
 // also records an ownership violation.
-func violationOfWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
-	key, owner, writes := authz.Writes(method)
+func recordDeniedWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+	key, owner, writes := authz.WrittenState(method)
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !writes {
 		return err
@@ -56,11 +56,11 @@ func violationOfWrite(ctx context.Context, violations *telemetry.Violations, cal
 
 // recordOutOfScope returns the error for a request whose object the caller may not access. If the method writes,
 // it also records an ownership violation, even if the caller is only told that the object was not found (S5).
-func outOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+func recordOutOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	if failure.Is(err, failure.PolicySecurity) {
-		return violationOfWrite(ctx, violations, caller, method, err)
+		return recordDeniedWrite(ctx, violations, caller, method, err)
 	}
-	if key, owner, writes := authz.Writes(method); writes && failure.Is(err, failure.NotFound) {
+	if key, owner, writes := authz.WrittenState(method); writes && failure.Is(err, failure.NotFound) {
 		recordViolation(ctx, violations, caller, ownership.Violation("call", key, owner, caller.String()))
 	}
 	return err
@@ -69,7 +69,7 @@ func outOfScope(ctx context.Context, violations *telemetry.Violations, caller id
 func recordViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) {
 	if of, ok := event.ViolationOf(err); ok {
 		facts := map[string]string{"tenant": caller.Tenant}
-		if run := RunOf(ctx); run != "" {
+		if run := RunFromContext(ctx); run != "" {
 			facts["root_trace_id"] = run
 		}
 		violations.Record(ctx, string(caller.Role), of, facts)

@@ -65,12 +65,12 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 
 	caller := identity.Principal{Role: identity.Orchestrator}
 	denied := failure.New(failure.PolicySecurity, "call", "not yours")
-	err = violationOfWrite(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, denied)
+	err = recordDeniedWrite(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, denied)
 	require.True(t, failure.Is(err, failure.PolicySecurity))
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
-	require.Equal(t, denied, violationOfWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, denied), "it writes nothing")
+	require.Equal(t, denied, recordDeniedWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, denied), "it writes nothing")
 	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violationCounts(t, reader))
 }
 

@@ -65,11 +65,11 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	dir := t.TempDir()
-	server, err := NewServer(tel, Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(identity.Principal, string) error {
+	server, err := NewServer(tel, Config{Identity: openIdentity(t, dir, identity.Memory, ""), CheckBarred: func(identity.Principal, string) error {
 		return failure.New(failure.PolicySecurity, "test", "out")
 	}})
 	require.NoError(t, err)
-	conn := dialServer(t, server, openServer(t, dir, identity.Worker, "a"))
+	conn := dialServer(t, server, openIdentity(t, dir, identity.Worker, "a"))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
 	require.Empty(t, violationCounts(t, reader))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
@@ -86,8 +86,8 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir := t.TempDir()
-	sessions, _ := connectAs(t, tel, openServer(t, dir, identity.Admin, "ann"), Config{
-		Identity: openServer(t, dir, identity.Memory, ""),
+	sessions, _ := connectAs(t, tel, openIdentity(t, dir, identity.Admin, "ann"), Config{
+		Identity: openIdentity(t, dir, identity.Memory, ""),
 		Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
 			return ctx, failure.New(failure.NotFound, "test", "no such session")
 		},
@@ -108,27 +108,27 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 func TestCertified_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
-	server, err := NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
-		tenant = identity.PrincipalOf(ctx).Tenant
+	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+		tenant = identity.PrincipalFromContext(ctx).Tenant
 		return ctx, nil
 	}})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
-	conn := dialServer(t, server, openServer(t, dir, identity.Orchestrator, ""))
+	conn := dialServer(t, server, openIdentity(t, dir, identity.Orchestrator, ""))
 	get := func(said ...string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
 		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
 		return grpcfailure.FromStatus("test", err)
 	}
-	for want, said := range map[string][]string{"default": nil, "acme": {tenantKey, "acme"}} {
+	for want, said := range map[string][]string{"default": nil, "acme": {tenantMetadataKey, "acme"}} {
 		require.True(t, failure.Is(get(said...), failure.AgentContract), "the call reaches the handler")
 		require.Equal(t, want, tenant)
 	}
 	tenant = ""
-	for _, said := range [][]string{{tenantKey, ""}, {tenantKey, "a/b"}, {tenantKey, "a", tenantKey, "b"}} {
+	for _, said := range [][]string{{tenantMetadataKey, ""}, {tenantMetadataKey, "a/b"}, {tenantMetadataKey, "a", tenantMetadataKey, "b"}} {
 		err := get(said...)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", said, err)
-		require.ErrorContains(t, err, tenantKey)
+		require.ErrorContains(t, err, tenantMetadataKey)
 	}
 	require.Empty(t, tenant)
 }

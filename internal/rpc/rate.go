@@ -15,8 +15,8 @@ import (
 
 // authFailureInterceptor rejects calls from addresses that failed to authenticate too often. It does so before it
 // checks their credentials (guarantees S10).
-func suspectInterceptor(rates *rate.Limiter) interceptor {
-	return wrapCalls("failed authentication", func(ctx context.Context, _ string, call func(context.Context) error) error {
+func authFailureInterceptor(rates *rate.Limiter) interceptor {
+	return newCallInterceptor("failed authentication", func(ctx context.Context, _ string, call func(context.Context) error) error {
 		from, ok := peer.FromContext(ctx)
 		if rates == nil || !ok {
 			return call(ctx)
@@ -47,11 +47,11 @@ func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 // rateInterceptor limits the rate of calls of each caller. It distinguishes callers without an identity by their
 // addresses. Calls that the caller may not make count as well.
 func rateInterceptor(rates *rate.Limiter) interceptor {
-	return wrapCalls("rate", func(ctx context.Context, method string, call func(context.Context) error) error {
+	return newCallInterceptor("rate", func(ctx context.Context, method string, call func(context.Context) error) error {
 		if rates != nil {
-			caller := identity.PrincipalOf(ctx)
+			caller := identity.PrincipalFromContext(ctx)
 			if from, ok := peer.FromContext(ctx); ok && caller.Role == identity.Anybody {
-				if at, ok := rate.Peer(from.Addr); ok {
+				if at, ok := rate.PeerPrefix(from.Addr); ok {
 					caller.Name = at.Addr().String()
 				}
 			}
@@ -65,7 +65,7 @@ func rateInterceptor(rates *rate.Limiter) interceptor {
 
 // newCallInterceptor returns an interceptor that runs do around each call, unary or streaming. do cannot see the
 // messages.
-func wrapCalls(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) interceptor {
+func newCallInterceptor(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) interceptor {
 	return interceptor{
 		name: name,
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {

@@ -20,24 +20,24 @@ import (
 )
 
 // startServerWithConfig starts a server and returns a client and the server's address.
-func newRateServer(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+func newRateServer(t *testing.T, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
-	return newServerWith(t, telemetry.Discard(), cfg, s, board)
+	return newServerWithTelemetry(t, telemetry.Discard(), cfg, s, board)
 }
 
-func newServerWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+func newServerWithTelemetry(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, s)
 	if board != nil {
-		server.Follow(board)
+		server.FollowBoard(board)
 	}
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -48,7 +48,7 @@ func newServerWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessio
 	return troupev1.NewSessionServiceClient(conn), lis.Addr().String()
 }
 
-func getAnswer(context.Context) (*troupev1.GetSessionResponse, error) {
+func returnSession(context.Context) (*troupev1.GetSessionResponse, error) {
 	return &troupev1.GetSessionResponse{}, nil
 }
 
@@ -67,7 +67,7 @@ func withIdentity(t *testing.T, name string) context.Context {
 func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	called := 0
 	client, _ := newRateServer(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
-		&sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
+		&fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
 			called++
 			return &troupev1.GetSessionResponse{}, nil
 		}}, nil)
@@ -99,7 +99,7 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	client, _ := newRateServer(t, Config{
 		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return trustClaimedIdentity(ctx) },
 		Rates:        rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: 3}}),
-	}, &sessions{get: getAnswer}, nil)
+	}, &fakeSessions{get: returnSession}, nil)
 	req := &troupev1.GetSessionRequest{SessionId: "s"}
 	for range 10 {
 		_, err := client.GetSession(withIdentity(t, "a"), req)
@@ -122,7 +122,7 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 	client, _ := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
-	}}, &sessions{get: getAnswer}, nil)
+	}}, &fakeSessions{get: returnSession}, nil)
 	for n := range 4 {
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.Equal(t, n >= 2, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
@@ -131,7 +131,7 @@ func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 
 // An address cannot have more connections than its limit. Closing one allows a new one.
 func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
-	client, addr := newRateServer(t, Config{PeerConnections: 3}, &sessions{get: getAnswer}, nil)
+	client, addr := newRateServer(t, Config{PeerConnections: 3}, &fakeSessions{get: returnSession}, nil)
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // opens the first connection
 	require.NoError(t, err)
 	open := func() (net.Conn, bool) {
@@ -162,7 +162,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 // After five panics in a minute the process is not ready, but it still answers calls.
 func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
-	client, _ := newRateServer(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
+	client, _ := newRateServer(t, Config{}, &fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
 	for n := range 6 {
 		if n < 5 {
 			require.NoError(t, board.Ready(), strconv.Itoa(n))

@@ -17,7 +17,7 @@ import (
 // The server closes the connection of an address that resets too many streams. A new connection of that address is
 // closed at its first reset. Other addresses are not affected.
 func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
-	client, addr := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &sessions{get: getAnswer}, nil)
+	client, addr := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &fakeSessions{get: returnSession}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
 	require.Zero(t, resetUntilClosed(t, addr, 100))
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -34,12 +34,12 @@ func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 	require.NoError(t, f.WriteSettings())
 	require.NoError(t, f.WriteRSTStream(3, http2.ErrCodeNo))
 	for size := 1; size <= sent.Len(); size++ {
-		conn := &resetConn{Conn: &textConn{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skip: len(http2.ClientPreface)}
+		conn := &resetCountingConn{Conn: &fakeConn{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skipBytes: len(http2.ClientPreface)}
 		read := 0
 		for {
 			n, err := conn.Read(make([]byte, size))
 			if read += n; err != nil {
-				require.ErrorIs(t, err, errResets, "pieces of %d", size)
+				require.ErrorIs(t, err, errTooManyResets, "pieces of %d", size)
 				break
 			}
 			require.Less(t, read, sent.Len(), "pieces of %d", size)
@@ -48,18 +48,18 @@ func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
 }
 
 // fakeConn is a connection from which only a given text can be read.
-type textConn struct {
+type fakeConn struct {
 	net.Conn
 	text []byte
 }
 
-func (s *textConn) Read(p []byte) (int, error) {
+func (s *fakeConn) Read(p []byte) (int, error) {
 	n := copy(p, s.text)
 	s.text = s.text[n:]
 	return n, nil
 }
 
-func (s *textConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (s *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // resetUntilClosed opens streams and resets each at once. It returns how many it could reset before the server
 // closed the connection.
@@ -72,7 +72,7 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 	_, err = conn.Write([]byte(http2.ClientPreface))
 	require.NoError(t, err)
 	f := http2.NewFramer(conn, conn)
-	require.True(t, answersSettings(f))
+	require.True(t, acknowledgesSettings(f))
 	var head bytes.Buffer
 	coder := hpack.NewEncoder(&head)
 	for n := range most {
@@ -82,7 +82,7 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 		}
 		stream := uint32(2*n + 1)
 		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}) != nil ||
-			f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil || !answersSettings(f) {
+			f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil || !acknowledgesSettings(f) {
 			return n
 		}
 	}
@@ -91,7 +91,7 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 
 // acknowledgesSettings reports whether the server still answers. It sends a settings frame, because the server
 // would treat many pings as a flood.
-func answersSettings(f *http2.Framer) bool {
+func acknowledgesSettings(f *http2.Framer) bool {
 	if f.WriteSettings() != nil {
 		return false
 	}

@@ -33,51 +33,51 @@ import (
 // These are the limits of every server (guarantees S9, 2.11). The library's defaults are too generous for an open
 // port: unlimited streams, 16 MiB of headers, 120 s to connect.
 const (
-	MaxMessageBytes   = 4 << 20  // limit of a message from a client
-	maxInnerBytes     = 16 << 20 // limit of a message between processes of the mesh
-	maxHeaderBytes    = 16 << 10
-	maxStreamsPerConn = 256
-	connectionTimeout = 5 * time.Second
-	keepaliveTime     = 10 * time.Second // the shortest interval that grpc-go allows clients
-	keepaliveTimeout  = 3 * time.Second
-	keepaliveMinTime  = 5 * time.Second
-	proofAge          = 30 * time.Minute // a client must then prove its identity again on a new connection
-	proofGrace        = 15 * time.Minute // for calls that still run on the old connection; a step may take 10 minutes
+	MaxMessageBytes         = 4 << 20  // limit of a message from a client
+	maxInternalMessageBytes = 16 << 20 // limit of a message between processes of the mesh
+	maxHeaderBytes          = 16 << 10
+	maxStreamsPerConn       = 256
+	connectionTimeout       = 5 * time.Second
+	keepaliveTime           = 10 * time.Second // the shortest interval that grpc-go allows clients
+	keepaliveTimeout        = 3 * time.Second
+	minClientPingInterval   = 5 * time.Second
+	defaultConnectionAge    = 30 * time.Minute // a client must then prove its identity again on a new connection
+	connectionAgeGrace      = 15 * time.Minute // for calls that still run on the old connection; a step may take 10 minutes
 )
 
 // Server is a gRPC server with the health service, and with reflection if configured. Register services on it,
 // then run its ProcessPart.
 type Server struct {
 	*grpc.Server
-	health   *health.Server
-	draining context.CancelFunc
-	board    *probe.Board // board that the health follows (nil if none)
-	identity *identity.Source
+	health        *health.Server
+	startDraining context.CancelFunc
+	board         *probe.Board // board that the health follows (nil if none)
+	identity      *identity.Source
 
-	telemetry *telemetry.Telemetry
-	perPeer   int
+	telemetry       *telemetry.Telemetry
+	peerConnections int
 }
 
 // Config holds the settings of a Server.
 type Config struct {
 	Reflection bool // serve gRPC reflection
-	Inner      bool // only processes of the mesh call the server, so larger messages are accepted
+	Internal   bool // only processes of the mesh call the server, so larger messages are accepted
 
 	// Identity is the identity of a server inside the mesh. The server then requires its callers to prove an
 	// identity, too (nil means plain text).
 	Identity *identity.Source
 	// Authenticate determines the principal of a call (nil means PrincipalFromCertificate).
-	Authenticate Authenticate
+	Authenticate Authenticator
 	// Scope checks whether a caller may access the object of a request. It runs for each valid unary request, and
 	// for the first request of a stream (nil means that every call is allowed).
-	Scope Scope
+	Scope ScopeChecker
 	// CheckBarred returns an error for a caller that may call nothing at the moment, such as a worker of a
 	// quarantined agent (S18). It gets the caller and the full method of each call (nil means that no caller is
 	// barred).
-	Barred func(caller identity.Principal, method string) error
+	CheckBarred func(caller identity.Principal, method string) error
 	// IsExpectedError reports whether an error of a method is normal in a healthy mesh. The server logs such calls
 	// at level debug instead of info (nil means that no error is expected).
-	Usual func(method string, err error) bool
+	IsExpectedError func(method string, err error) bool
 	// Instance is the id of the serving worker, for the audit log. Calls that start, pause or stop a worker do not
 	// name it (empty for other processes).
 	Instance string
@@ -89,7 +89,7 @@ type Config struct {
 	// PeerConnections limits the connections of one address (0 means no limit).
 	PeerConnections int
 
-	age time.Duration // set by tests (0 means the default)
+	maxConnectionAge time.Duration // set by tests (0 means the default)
 }
 
 // NewServer returns a server. Its health is NOT_SERVING until SetServing is called, or until a followed board is
@@ -99,19 +99,19 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
-	if err := cfg.Identity.Measure(t.Metrics.Meter("troupe/identity")); err != nil {
+	if err := cfg.Identity.RegisterMetrics(t.Metrics.Meter("troupe/identity")); err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
 	maxBytes := MaxMessageBytes
-	if cfg.Inner {
-		maxBytes = maxInnerBytes
+	if cfg.Internal {
+		maxBytes = maxInternalMessageBytes
 	}
 	creds := cfg.TLS
 	if creds == nil {
-		creds = cfg.Identity.Server()
+		creds = cfg.Identity.ServerCredentials()
 	}
 	if cfg.Rates != nil {
-		creds = resetCredentials{creds, cfg.Rates}
+		creds = resetLimitingCredentials{creds, cfg.Rates}
 	}
 	opts := append(serverOptions(chain),
 		grpc.Creds(creds),
@@ -125,7 +125,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.KeepaliveParams(keepaliveParams(cfg)),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPingInterval, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when all handlers have returned
 		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // runs after the interceptors, which reject unknown methods (S2)
 			return failure.New(failure.AgentContract, "call", "this service does not have the method")
@@ -135,8 +135,8 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		opts = append(opts, grpc.InTapHandle(streamRateTap(cfg.Rates)))
 	}
 	s := &Server{
-		Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining,
-		identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections,
+		Server: grpc.NewServer(opts...), health: health.NewServer(), startDraining: draining,
+		identity: cfg.Identity, telemetry: t, peerConnections: cfg.PeerConnections,
 	}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
@@ -152,7 +152,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 func keepaliveParams(cfg Config) keepalive.ServerParameters {
 	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
 	if cfg.Identity != nil {
-		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, min(proofAge, cfg.Identity.Life()/4)), proofGrace
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.maxConnectionAge, min(defaultConnectionAge, cfg.Identity.ValidityPeriod()/4)), connectionAgeGrace
 	}
 	return params
 }
@@ -169,9 +169,9 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// FollowBoard makes the server's health equal the readiness of the board. It also makes the board not ready when
+// FollowBoardBoard makes the server's health equal the readiness of the board. It also makes the board not ready when
 // the server stops.
-func (s *Server) Follow(board *probe.Board) {
+func (s *Server) FollowBoard(board *probe.Board) {
 	s.board = board
 	board.OnChange(s.SetServing)
 }
@@ -190,21 +190,21 @@ func (s *Server) setPanicCondition(tooMany bool) {
 
 // ProcessPart returns a part that serves on the listener and logs when the certificate is about to expire. When it
 // stops, the health becomes NOT_SERVING for good. Running calls may finish within drain; then they are cancelled.
-func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
+func (s *Server) ProcessPart(lis net.Listener, drain time.Duration) process.Part {
 	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
 		if err := s.checkMethods(); err != nil {
 			return err
 		}
 		if s.board != nil {
-			defer s.telemetry.Panics.Follow(s.setPanicCondition)()
+			defer s.telemetry.Panics.OnChange(s.setPanicCondition)()
 		}
 		lis := lis
-		if s.perPeer > 0 {
-			lis = newPeerLimiter(lis, s.perPeer, s.telemetry.Log)
+		if s.peerConnections > 0 {
+			lis = newPeerLimiter(lis, s.peerConnections, s.telemetry.Log)
 		}
 		watched, unwatch := context.WithCancel(ctx)
 		var watching sync.WaitGroup
-		watching.Go(func() { identity.Watch(watched, s.identity) })
+		watching.Go(func() { identity.WatchCertificates(watched, s.identity) })
 		defer watching.Wait()
 		defer unwatch()
 		served := make(chan error, 1)
@@ -219,7 +219,7 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 			s.board.Set("grpc", errors.New("stopping"))
 		}
 		s.health.Shutdown()
-		s.draining()
+		s.startDraining()
 		// GracefulStop waits for running calls without a limit. Calling Stop ends that wait.
 		force := time.AfterFunc(drain, s.Stop)
 		defer force.Stop()
@@ -236,7 +236,7 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 func (s *Server) checkMethods() error {
 	for service, info := range s.GetServiceInfo() {
 		for _, m := range info.Methods {
-			if _, ok := authz.Roles("/" + service + "/" + m.Name); !ok {
+			if _, ok := authz.RolesFor("/" + service + "/" + m.Name); !ok {
 				return fmt.Errorf("rpc: %s/%s has no row in internal/authz/table.go, so no caller may call it; add one", service, m.Name)
 			}
 		}

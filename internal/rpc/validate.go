@@ -17,7 +17,7 @@ func validationInterceptor(v protovalidate.Validator) interceptor {
 	return interceptor{
 		name: "validation",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := check(v, req); err != nil {
+			if err := validateMessage(v, req); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
@@ -37,14 +37,14 @@ func (s *validatedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return check(s.validator, m)
+	return validateMessage(s.validator, m)
 }
 
 // Validate checks a message from another process by the rules in the .proto, as every server does with requests.
-func Validate(m proto.Message) error { return check(protovalidate.GlobalValidator, m) }
+func Validate(m proto.Message) error { return validateMessage(protovalidate.GlobalValidator, m) }
 
 // validateMessage returns an error that names every field that breaks a rule, with the rule.
-func check(v protovalidate.Validator, req any) error {
+func validateMessage(v protovalidate.Validator, req any) error {
 	msg, ok := req.(proto.Message)
 	if !ok {
 		return nil

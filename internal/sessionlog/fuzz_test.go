@@ -17,9 +17,9 @@ func FuzzLog(f *testing.F) {
 	log, err := Open(Config{Agent: "agent", Folder: folder, Quiet: true})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, log.Close()) })
-	path := filepath.Join(folder, logFile("agent", "name"))
+	path := filepath.Join(folder, logPath("agent", "name"))
 	require.NoError(f, os.MkdirAll(filepath.Dir(path), 0o700))
-	file := filepath.Join(folder, log.runFile("name", 1))
+	file := filepath.Join(folder, log.runPath("name", 1))
 	require.NoError(f, os.MkdirAll(filepath.Dir(file), 0o700))
 	f.Fuzz(func(t *testing.T, text string) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -28,7 +28,7 @@ func FuzzLog(f *testing.F) {
 			require.NoError(t, log.writeLog("name", kept))
 		}
 		_ = log.readRun(&run{name: "name", number: 1}) // an error is as good as success
-		require.NotContains(t, oneLine(text), "\n")
+		require.NotContains(t, singleLine(text), "\n")
 		require.NotContains(t, slug(text), "/")
 		require.NotContains(t, safeName(text), "/")
 	})

@@ -34,7 +34,7 @@ func slug(text string) string {
 
 // candidateNames returns the possible names of a session log with this first input. The second name is used if the
 // first one belongs to another input.
-func slugs(first string) []string {
+func candidateNames(first string) []string {
 	name := slug(first)
 	return []string{name, fmt.Sprintf("%s-%.8x", name, sha256.Sum256([]byte(first)))}
 }

@@ -35,7 +35,7 @@ import (
 )
 
 // EnvVariable is the environment variable that overrides a Config (CO-57).
-const Variable = "TROUPE_LOG"
+const EnvVariable = "TROUPE_LOG"
 
 // DefaultFolder is the folder used if a Config has none.
 const DefaultFolder = ".troupe"
@@ -75,12 +75,12 @@ type Log struct {
 	console io.Writer // (nil for none)
 	cwd     string
 
-	lines sync.Mutex // guards the plain log and the console
-	plain *os.File   // (nil for none)
+	linesMu sync.Mutex // guards the plain log and the console
+	plain   *os.File   // (nil for none)
 
-	turns sync.Mutex
-	root  *os.Root // the folder (nil for no session logs)
-	runs  map[string]run
+	turnsMu sync.Mutex
+	root    *os.Root // the folder (nil for no session logs)
+	runs    map[string]run
 }
 
 // Open creates the folder and the plain log so that only the user of the process can read them. The error has mode
@@ -97,9 +97,9 @@ func Open(c Config) (*Log, error) {
 	if off {
 		return l, nil
 	}
-	if path, err := l.open(folder, plain); err != nil {
+	if path, err := l.openFiles(folder, plain); err != nil {
 		_ = l.Close()
-		return nil, diskError("sessionlog.Open", path, err)
+		return nil, newDiskError("sessionlog.Open", path, err)
 	}
 	return l, nil
 }
@@ -109,7 +109,7 @@ func Open(c Config) (*Log, error) {
 func (c Config) paths() (folder, plain string, off bool) {
 	folder, off = c.Folder, c.Off
 	if c.Lookup != nil {
-		switch value, _ := c.Lookup(Variable); strings.ToLower(value) {
+		switch value, _ := c.Lookup(EnvVariable); strings.ToLower(value) {
 		case "":
 		case "off", "false", "0":
 			off = true
@@ -128,8 +128,8 @@ func (c Config) paths() (folder, plain string, off bool) {
 	return folder, "", off
 }
 
-// openFiles opens the files. If it returns an error, path is the file that failed.
-func (l *Log) open(folder, plain string) (path string, err error) {
+// openFilesFiles opens the files. If it returns an error, path is the file that failed.
+func (l *Log) openFiles(folder, plain string) (path string, err error) {
 	l.cwd, _ = os.Getwd() // informative only; empty if the working directory was removed
 	if err := os.MkdirAll(folder, folderMode); err != nil {
 		return folder, err
@@ -154,10 +154,10 @@ func (l *Log) open(folder, plain string) (path string, err error) {
 
 // Close closes the files. Logging after that fails. It may be called more than once.
 func (l *Log) Close() error {
-	l.lines.Lock()
-	defer l.lines.Unlock()
-	l.turns.Lock()
-	defer l.turns.Unlock()
+	l.linesMu.Lock()
+	defer l.linesMu.Unlock()
+	l.turnsMu.Lock()
+	defer l.turnsMu.Unlock()
 	var failed []error
 	if l.plain != nil {
 		failed = append(failed, l.plain.Close())
@@ -172,8 +172,8 @@ func (l *Log) Close() error {
 }
 
 // newDiskError returns the error for a file that cannot be written. It says what the user can do.
-func diskError(op, path string, err error) error {
+func newDiskError(op, path string, err error) error {
 	return failure.Newf(failure.SystemDisk, op,
-		"the log in %s cannot be written; make it writable, choose another path with %s=PATH, or disable it with %s=off", path, Variable, Variable).
+		"the log in %s cannot be written; make it writable, choose another path with %s=PATH, or disable it with %s=off", path, EnvVariable, EnvVariable).
 		With("path", path).Because(err)
 }

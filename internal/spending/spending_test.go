@@ -45,7 +45,7 @@ func planEvent(limits budget.Limits, carried budget.Amounts) *troupev1.Event {
 func tally(events ...*troupev1.Event) *spending.Tally {
 	var s spending.Tally
 	for _, e := range events {
-		s.Note(e)
+		s.AddEvent(e)
 	}
 	return &s
 }
@@ -112,7 +112,7 @@ func TestTally_WarnsOfEachKindOnce(t *testing.T) {
 	s := tally(events...)
 	require.Empty(t, s.DueWarnings())
 	events = append(events, eventAt(1, 1, "", modelCalled(1)))
-	s.Note(events[2])
+	s.AddEvent(events[2])
 	due := s.DueWarnings()
 	require.Len(t, due, 1)
 	require.Equal(t, spending.ReasonNearLimit, due[0].GetReason())
@@ -143,7 +143,7 @@ func TestTally_WarnsOfTimeOnce(t *testing.T) {
 
 func TestDescribe_ListsUsedKinds(t *testing.T) {
 	used := wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812, Cost: 1_500_000})
-	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", spending.Describe(used, wire.LimitsToProto(budget.Default())))
-	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", spending.Describe(used, nil))
-	require.Empty(t, spending.Describe(nil, nil))
+	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", spending.DescribeUsed(used, wire.LimitsToProto(budget.Default())))
+	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", spending.DescribeUsed(used, nil))
+	require.Empty(t, spending.DescribeUsed(nil, nil))
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // warnThreshold is the fraction of a limit at which a warning is published (OC-30).
-const warnAt = 0.8
+const warnThreshold = 0.8
 
 // kindPrefix is the beginning of a warning's message. The kind of limit and a colon follow it. So an orchestrator
 // that takes the trace over can tell which warnings were published. The warning about time has no prefix.
@@ -43,10 +43,10 @@ func IsBudgetWarning(e *troupev1.Event) bool {
 // DueWarnings returns the warnings to publish now: one for each kind of limit of which 80 % is used. It returns
 // each warning only once per trace.
 func (s *Tally) DueWarnings() []*troupev1.Warning {
-	used, steps := s.Used(), int64(s.Steps())
+	used, steps := s.Used(), int64(s.FinishedSteps())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.budget == nil || s.total != nil {
+	if s.budget == nil || s.finalUsed != nil {
 		return nil
 	}
 	var due []*troupev1.Warning
@@ -55,11 +55,11 @@ func (s *Tally) DueWarnings() []*troupev1.Warning {
 			due = append(due, &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s%s: %s of %s are used", kindPrefix, kind, used, limit)})
 		}
 	}
-	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnAt*float64(limit) {
+	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnThreshold*float64(limit) {
 		add("steps", fmt.Sprint(steps), fmt.Sprint(limit))
 	}
 	limits := wire.LimitsFromProto(s.budget.GetLimits())
-	for _, k := range limits.Reached(used, warnAt) {
+	for _, k := range limits.Reached(used, warnThreshold) {
 		add(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
 	}
 	return due
@@ -67,7 +67,7 @@ func (s *Tally) DueWarnings() []*troupev1.Warning {
 
 // TimeLeftAtWarning returns how much of a timeout is left at the moment when its warning is due.
 func TimeLeftAtWarning(timeout time.Duration) time.Duration {
-	return timeout - time.Duration(warnAt*float64(timeout))
+	return timeout - time.Duration(warnThreshold*float64(timeout))
 }
 
 // TimeWarning returns the warning that 80 % of the turn's time has passed (nil if it was returned or published
@@ -84,19 +84,19 @@ func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
 // markWarned records that the warning about a kind is published. It returns false if it was published before. The
 // caller holds the lock.
 func (s *Tally) markWarned(kind string) bool {
-	if s.warned[kind] {
+	if s.warnedKinds[kind] {
 		return false
 	}
-	if s.warned == nil {
-		s.warned = map[string]bool{}
+	if s.warnedKinds == nil {
+		s.warnedKinds = map[string]bool{}
 	}
-	s.warned[kind] = true
+	s.warnedKinds[kind] = true
 	return true
 }
 
-// DescribeUsed returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits kinds
+// DescribeUsedUsed returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits kinds
 // of which nothing is used.
-func Describe(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
+func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
 	var words []string
 	for _, k := range budget.Kinds() {

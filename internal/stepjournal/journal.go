@@ -13,17 +13,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// SealedJournal is the journal of a finished step that is run again, to check whether it behaves in the same way
+// SealedJournalJournal is the journal of a finished step that is run again, to check whether it behaves in the same way
 // (ADR 0027). If the journal has no entry for a call, the caller must not make the call: it ends the step with the
 // error of AddUnexpectedCall. The journal keeps the first difference.
-type Sealed interface {
+type SealedJournal interface {
 	execution.Journal
 	// AddUnexpectedCall records a call that the journal does not contain under this number. It returns the error
 	// to end the step with, whose mode is nondeterminism.
-	Stray(now execution.Entry) error
+	AddUnexpectedCall(now execution.Entry) error
 	// AddRepeatedCall records that the step made the call with this number again. digest is the digest of the
 	// call's input.
-	Asked(number int, digest string)
+	AddRepeatedCall(number int, digest string)
 }
 
 // factUnrecorded is the fact that marks an error of NewUnrecordedError.
@@ -31,7 +31,7 @@ const factUnrecorded = "unrecorded"
 
 // NewUnrecordedError returns the error for code that would act outside of the mesh during a replay. The journal
 // does not contain the outcome of such an act, so the replay cannot continue.
-func UnrecordedError(op, act string) *failure.Error {
+func NewUnrecordedError(op, act string) *failure.Error {
 	return failure.Newf(failure.AgentState, op, "%s is not repeated in a replay, and its outcome was not recorded", act).With(factUnrecorded, "true")
 }
 

@@ -20,7 +20,7 @@ func (l escapingWriter) Write(p []byte) (int, error) {
 	if n := len(p); n > 0 && p[n-1] == '\n' {
 		line, end = p[:n-1], "\n"
 	}
-	if !isPlain(line) {
+	if !needsNoEscape(line) {
 		line = escapeControl(line)
 	}
 	if _, err := l.WriteSyncer.Write(append(slices.Clip(line), end...)); err != nil {
@@ -29,7 +29,7 @@ func (l escapingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func isPlain(line []byte) bool {
+func needsNoEscape(line []byte) bool {
 	for _, b := range line {
 		if b < ' ' && b != '\t' || b >= 0x7f {
 			return false

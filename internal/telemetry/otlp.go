@@ -24,7 +24,7 @@ func checkEndpoint(endpoint string) error {
 }
 
 // lossLogInterval is the shortest time between two log lines about lost spans.
-const logLossEvery = 5 * time.Minute
+const lossLogInterval = 5 * time.Minute
 
 // loggingExporter logs failed exports, at most once per interval. Without it the library would report them to a
 // global handler. It exports one batch at a time.
@@ -32,7 +32,7 @@ type loggingExporter struct {
 	sdktrace.SpanExporter
 	log        *zap.Logger
 	lastLogged time.Time // when a failure was last logged
-	lost       int       // number of spans lost since then
+	lostSpans  int       // number of spans lost since then
 }
 
 // ExportSpans implements sdktrace.SpanExporter. It logs a failure and returns nil.
@@ -41,10 +41,10 @@ func (e *loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	if err == nil {
 		return nil
 	}
-	e.lost += len(spans)
-	if now := time.Now(); e.lastLogged.IsZero() || now.Sub(e.lastLogged) >= logLossEvery {
-		e.log.Warn("spans are lost, because the export to the collector failed; check --otlp-endpoint", zap.Int("spans", e.lost), zap.Error(err))
-		e.lastLogged, e.lost = now, 0
+	e.lostSpans += len(spans)
+	if now := time.Now(); e.lastLogged.IsZero() || now.Sub(e.lastLogged) >= lossLogInterval {
+		e.log.Warn("spans are lost, because the export to the collector failed; check --otlp-endpoint", zap.Int("spans", e.lostSpans), zap.Error(err))
+		e.lastLogged, e.lostSpans = now, 0
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
 			require.NoError(t, e.ExportSpans(t.Context(), batch), "the failure is only logged")
 		}
 		require.Equal(t, 1, logs.Len())
-		time.Sleep(logLossEvery)
+		time.Sleep(lossLogInterval)
 		require.NoError(t, e.ExportSpans(t.Context(), batch))
 		require.Equal(t, 2, logs.Len())
 		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all spans lost since the last line")

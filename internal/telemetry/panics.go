@@ -22,10 +22,10 @@ const (
 type Panics struct {
 	count metric.Int64Counter
 
-	mu       sync.Mutex
-	recent   []time.Time // times of the latest panics, at most maxPanics of them
-	watchers []func(tooMany bool)
-	recheck  *time.Timer
+	mu           sync.Mutex
+	recentTimes  []time.Time // times of the latest panics, at most maxPanics of them
+	watchers     []func(tooMany bool)
+	recheckTimer *time.Timer
 }
 
 func newPanics(meters metric.MeterProvider) *Panics {
@@ -38,7 +38,7 @@ func newPanics(meters metric.MeterProvider) *Panics {
 }
 
 // Record counts err if it comes from a panic.
-func (p *Panics) Note(ctx context.Context, err error) {
+func (p *Panics) Record(ctx context.Context, err error) {
 	if p == nil || !panics.Is(err) {
 		return
 	}
@@ -47,16 +47,16 @@ func (p *Panics) Note(ctx context.Context, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.recent = append(p.recent, time.Now())
-	if len(p.recent) > maxPanics {
-		p.recent = p.recent[len(p.recent)-maxPanics:]
+	p.recentTimes = append(p.recentTimes, time.Now())
+	if len(p.recentTimes) > maxPanics {
+		p.recentTimes = p.recentTimes[len(p.recentTimes)-maxPanics:]
 	}
 	p.notify()
 }
 
 // OnChange calls tell with the current state, and again after each panic and when there are no longer too many. It
 // stops when stop is called. tell must not use p.
-func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
+func (p *Panics) OnChange(tell func(tooMany bool)) (stop func()) {
 	if p == nil {
 		tell(false)
 		return func() {}
@@ -70,14 +70,14 @@ func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.watchers[at] = func(bool) {}
-		if p.recheck != nil {
-			p.recheck.Stop()
+		if p.recheckTimer != nil {
+			p.recheckTimer.Stop()
 		}
 	}
 }
 
 func (p *Panics) isTooMany() bool {
-	return len(p.recent) == maxPanics && time.Since(p.recent[0]) < panicWindow
+	return len(p.recentTimes) == maxPanics && time.Since(p.recentTimes[0]) < panicWindow
 }
 
 // notify calls the watchers with the current state. If there are too many panics, it calls them again when the
@@ -87,11 +87,11 @@ func (p *Panics) notify() {
 	for _, tell := range p.watchers {
 		tell(tooMany)
 	}
-	if p.recheck != nil {
-		p.recheck.Stop()
+	if p.recheckTimer != nil {
+		p.recheckTimer.Stop()
 	}
 	if tooMany {
-		p.recheck = time.AfterFunc(panicWindow-time.Since(p.recent[0]), func() {
+		p.recheckTimer = time.AfterFunc(panicWindow-time.Since(p.recentTimes[0]), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.notify()

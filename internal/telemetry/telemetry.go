@@ -42,7 +42,7 @@ type Telemetry struct {
 	Metrics metric.MeterProvider
 	Traces  trace.TracerProvider
 	// MetricsHandler serves the metrics to Prometheus.
-	Scrape http.Handler
+	MetricsHandler http.Handler
 	// Audit is the audit log (nil discards all entries).
 	Audit *audit.Log
 	// Panics counts recovered panics (nil counts none).
@@ -72,12 +72,12 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	res := resource.NewSchemaless(attribute.String("service.name", name))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
 	t := &Telemetry{
-		Log:      log.Named(name),
-		Metrics:  meters,
-		Traces:   noop.NewTracerProvider(),
-		Panics:   newPanics(meters),
-		Scrape:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		shutdown: []func(context.Context) error{meters.Shutdown},
+		Log:            log.Named(name),
+		Metrics:        meters,
+		Traces:         noop.NewTracerProvider(),
+		Panics:         newPanics(meters),
+		MetricsHandler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		shutdown:       []func(context.Context) error{meters.Shutdown},
 	}
 	if cfg.OTLPEndpoint != "" {
 		out, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cfg.OTLPEndpoint))
@@ -101,17 +101,17 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 }
 
 // Discard returns telemetry that drops everything, for tests and tools.
-func Discard() *Telemetry { return For(zap.NewNop()) }
+func Discard() *Telemetry { return FromLogger(zap.NewNop()) }
 
 // FromLogger returns telemetry that writes logs to a logger and drops everything else.
-func For(log *zap.Logger) *Telemetry {
+func FromLogger(log *zap.Logger) *Telemetry {
 	meters := sdkmetric.NewMeterProvider()
 	return &Telemetry{
-		Log:     log,
-		Metrics: meters,
-		Traces:  noop.NewTracerProvider(),
-		Panics:  newPanics(meters),
-		Scrape:  http.NotFoundHandler(),
+		Log:            log,
+		Metrics:        meters,
+		Traces:         noop.NewTracerProvider(),
+		Panics:         newPanics(meters),
+		MetricsHandler: http.NotFoundHandler(),
 	}
 }
 

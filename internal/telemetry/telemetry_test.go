@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func scrape(t *testing.T, tel *telemetry.Telemetry) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	tel.Scrape.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	tel.MetricsHandler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	return answer.Code, answer.Body.String()
 }
 
@@ -126,7 +126,7 @@ func TestNew_KeepsAnAuditLog(t *testing.T) {
 	require.ErrorContains(t, err, "--audit-log: audit log: "+path)
 	tel.Close()
 	at := map[string]string{}
-	_, err = audit.Verify([]string{path}, "", func(_ string, _ int, r audit.Recorded) { at[r.Action] = r.At })
+	_, err = audit.Verify([]string{path}, "", func(_ string, _ int, r audit.RecordedEntry) { at[r.Action] = r.Component })
 	require.NoError(t, err)
 	require.Equal(t, "memory", at["look"])
 	telemetry.Discard().Named("x").Audit.Record(audit.Entry{})

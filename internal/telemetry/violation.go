@@ -15,8 +15,8 @@ import (
 // Violations records rejected writes to state of another owner. It records them in the counter
 // troupe.ownership.violations, the audit log and the log. It is safe for concurrent use.
 type Violations struct {
-	count metric.Int64Counter
-	t     *Telemetry
+	count     metric.Int64Counter
+	telemetry *Telemetry
 }
 
 // Violations returns a recorder of ownership violations.
@@ -43,6 +43,6 @@ func (v *Violations) Record(ctx context.Context, role string, of event.Ownership
 		known[name] = fact
 		fields = append(fields, zap.String(name, fact))
 	}
-	v.t.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
-	v.t.Log.Warn("a write to state of another owner was rejected; nothing changed", fields...)
+	v.telemetry.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
+	v.telemetry.Log.Warn("a write to state of another owner was rejected; nothing changed", fields...)
 }

@@ -12,7 +12,7 @@ import (
 
 // DecisionFromEvent returns the record of the routing decision in an event (contract OC-32), or nil if the event
 // contains none. Old events, whose decisions have no type, count as selections.
-func DecisionOf(e *troupev1.Event) *troupev1.Decision {
+func DecisionFromEvent(e *troupev1.Event) *troupev1.Decision {
 	d := &troupev1.Decision{
 		RecordId: fmt.Sprintf("%s-%d", e.GetTraceId(), e.GetSequence()), Time: e.GetTime(), TraceId: e.GetTraceId(), Stage: e.GetStage(),
 		Metadata: map[string]string{},

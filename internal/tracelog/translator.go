@@ -21,8 +21,8 @@ type Translator struct {
 // Translate returns the log events for an event of the trace. Most events have none. Log events contain no text of
 // models or tools, except messages of failures.
 func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
-	t.Spending.Note(e)
-	events := t.translate(e)
+	t.Spending.AddEvent(e)
+	events := t.eventsFromPayload(e)
 	for i := range events {
 		events[i].TraceID = e.GetTraceId()
 		if d := events[i].Data; d != nil {
@@ -35,10 +35,10 @@ func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
 	return events
 }
 
-func (t *Translator) translate(e *troupev1.Event) []structured.Event {
+func (t *Translator) eventsFromPayload(e *troupev1.Event) []structured.Event {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		return turnStarted(p.TurnStarted)
+		return turnStartedEvents(p.TurnStarted)
 	case *troupev1.Event_Plan:
 		return singleEvent(structured.PlanCreated, "the plan of the turn was created", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
@@ -50,23 +50,23 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 			message = "tools were selected"
 		}
 		return singleEvent(structured.RouteDecision, message, map[string]any{
-			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
-			"decision_type": lower(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
+			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lowerEnumName(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
+			"decision_type": lowerEnumName(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
 		})
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
 		return singleEvent(structured.RouteDecision, "an instance was selected", map[string]any{
 			"target": e.GetInstanceId(), "reason": c.GetReason(), "strategy": c.GetStrategy(),
-			"decision_type": lower(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
+			"decision_type": lowerEnumName(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
 		})
 	case *troupev1.Event_ToolCallStarted:
 		return singleEvent(structured.ToolCallStart, "a tool call started", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
 	case *troupev1.Event_ToolCallFinished:
-		return toolEnded(p.ToolCallFinished)
+		return toolEndedEvents(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
-		return approvalRequested(p.ToolCallPending.GetCall())
+		return approvalRequestedEvents(p.ToolCallPending.GetCall())
 	case *troupev1.Event_StepFinished:
-		events := t.budgetUpdated()
+		events := t.budgetUpdatedEvents()
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
 			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "the messages of a step were committed", Data: map[string]any{"sequence": s}})
 		}
@@ -75,20 +75,22 @@ func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 		}
 		return events
 	case *troupev1.Event_Warning:
-		return budgetWarning(e, p.Warning)
+		return budgetWarningEvents(e, p.Warning)
 	case *troupev1.Event_TurnResult:
-		return turnEnded(p.TurnResult)
+		return turnEndedEvents(p.TurnResult)
 	}
 	return nil
 }
 
-func singleEvent(name structured.Name, message string, data map[string]any) []structured.Event {
+func singleEvent(name structured.EventName, message string, data map[string]any) []structured.Event {
 	return []structured.Event{{Name: name, Message: message, Data: data}}
 }
 
-func lower(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+func lowerEnumName(name, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(name, prefix))
+}
 
-func turnStarted(p *troupev1.TurnStarted) []structured.Event {
+func turnStartedEvents(p *troupev1.TurnStarted) []structured.Event {
 	events := []structured.Event{
 		{Name: structured.ExecutionStart, Message: "a turn started", Data: map[string]any{
 			"goal": p.GetText(), "target": p.GetTarget(), "workers_available": p.GetInstancesReady(),
@@ -101,13 +103,13 @@ func turnStarted(p *troupev1.TurnStarted) []structured.Event {
 			name, message = structured.ApprovalTimeout, "a waiting call was answered too late, which counts as a denial"
 		}
 		events = append(events, structured.Event{Name: name, Message: message, Data: map[string]any{
-			"call_id": a.GetId(), "verdict": lower(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
+			"call_id": a.GetId(), "verdict": lowerEnumName(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
 		}})
 	}
 	return events
 }
 
-func approvalRequested(call *troupev1.PendingCall) []structured.Event {
+func approvalRequestedEvents(call *troupev1.PendingCall) []structured.Event {
 	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_APPROVAL {
 		return nil
 	}
@@ -116,20 +118,20 @@ func approvalRequested(call *troupev1.PendingCall) []structured.Event {
 	})
 }
 
-func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
+func toolEndedEvents(p *troupev1.ToolCallFinished) []structured.Event {
 	name, message := structured.ToolCallComplete, "a tool call finished"
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS && p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
 		name, message = structured.ToolCallError, "a tool call failed"
 	}
 	return singleEvent(name, message, map[string]any{
-		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lower(p.GetStatus().String(), "TOOL_STATUS_"),
+		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lowerEnumName(p.GetStatus().String(), "TOOL_STATUS_"),
 		"duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 	})
 }
 
-func turnEnded(p *troupev1.TurnResult) []structured.Event {
+func turnEndedEvents(p *troupev1.TurnResult) []structured.Event {
 	data := map[string]any{
-		"outcome": lower(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+		"outcome": lowerEnumName(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 		"steps": p.GetMetrics().GetTotalSteps(),
 	}
 	if p.GetFailure() == nil {
@@ -147,20 +149,20 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	return events
 }
 
-// budgetUpdatedEvents returns the log event with the budget used after a step. The amounts are one text, because a
+// budgetUpdatedEventsEvents returns the log event with the budget used after a step. The amounts are one text, because a
 // field named "tokens" would be redacted as a secret.
-func (t *Translator) budgetUpdated() []structured.Event {
+func (t *Translator) budgetUpdatedEvents() []structured.Event {
 	b := t.Spending.Budget()
 	if b.GetSteps() == 0 {
 		return nil
 	}
 	return singleEvent(structured.BudgetUpdated, "a turn used another step of its budget", map[string]any{
-		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.Describe(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
+		"used": t.Spending.FinishedSteps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.DescribeUsed(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
 	})
 }
 
-// budgetWarningEvents returns the log events for a warning about the budget.
-func budgetWarning(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+// budgetWarningEventsEvents returns the log events for a warning about the budget.
+func budgetWarningEvents(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {
 	case spending.IsBudgetWarning(e):

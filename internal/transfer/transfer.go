@@ -45,10 +45,10 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 	}
 	digest := sha256.New()
 	if _, err := io.Copy(digest, io.NewSectionReader(content, 0, content.Size())); err != nil {
-		return memory.Artifact{}, unreadableContent(op, a.Name, err)
+		return memory.Artifact{}, newUnreadableContentError(op, a.Name, err)
 	}
 	a.Content = memory.Content{SHA256: hex.EncodeToString(digest.Sum(nil)), Size: content.Size()}
-	streamer := streamerOf(store)
+	streamer := streamerFor(store)
 	var put memory.Artifact
 	var err error
 	for range maxAttempts {
@@ -67,8 +67,8 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 // content cannot be written.
 func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
-	digest, written := sha256.New(), &errWriter{to: to}
-	a, err := streamerOf(store).ReceiveArtifact(ctx, ref, name, version, io.MultiWriter(digest, written))
+	digest, written := sha256.New(), &errorWriter{to: to}
+	a, err := streamerFor(store).ReceiveArtifact(ctx, ref, name, version, io.MultiWriter(digest, written))
 	switch {
 	case written.err != nil:
 		return memory.Artifact{}, failure.Newf(failure.SystemDisk, op, "artifact %q: the content could not be written", name).Because(written.err)
@@ -82,18 +82,18 @@ func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name
 }
 
 // errorWriter remembers the error of a writer.
-type errWriter struct {
+type errorWriter struct {
 	to  io.Writer
 	err error
 }
 
-func (w *errWriter) Write(b []byte) (n int, err error) {
+func (w *errorWriter) Write(b []byte) (n int, err error) {
 	n, w.err = w.to.Write(b)
 	return n, w.err
 }
 
 // streamerFor returns the store if it is a Streamer, and otherwise a pieceStreamer for it.
-func streamerOf(store memory.Artifacts) Streamer {
+func streamerFor(store memory.Artifacts) Streamer {
 	if streamer, ok := store.(Streamer); ok {
 		return streamer
 	}
@@ -108,7 +108,7 @@ func (p pieceStreamer) SendArtifact(ctx context.Context, h memory.Lease, a memor
 	offset, err := p.store.StageArtifact(ctx, h, a.Content)
 	for err == nil && offset < a.Size {
 		var piece []byte
-		if piece, err = Piece(content, a, offset); err == nil {
+		if piece, err = ReadPiece(content, a, offset); err == nil {
 			err = p.store.AppendArtifact(ctx, h, a.Content, offset, piece)
 		}
 		offset += int64(len(piece))
@@ -134,14 +134,14 @@ func (p pieceStreamer) ReceiveArtifact(ctx context.Context, ref session.Ref, nam
 }
 
 // ReadPiece reads the piece of an artifact's content that begins at the offset. Modes: user_invalid_input.
-func Piece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
+func ReadPiece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
 	piece := make([]byte, min(memory.ArtifactChunk, a.Size-offset))
 	if _, err := content.ReadAt(piece, offset); err != nil && !errors.Is(err, io.EOF) {
-		return nil, unreadableContent("memory.Upload", a.Name, err)
+		return nil, newUnreadableContentError("memory.Upload", a.Name, err)
 	}
 	return piece, nil
 }
 
-func unreadableContent(op, name string, cause error) error {
+func newUnreadableContentError(op, name string, cause error) error {
 	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: its content cannot be read", name).With("name", name).Because(cause)
 }

@@ -26,7 +26,7 @@ func WithCredential(ctx context.Context, credential string) context.Context {
 
 // WithOutgoingCredential returns a context whose gRPC calls carry the credential of the step. It returns ctx
 // itself if ctx has no credential.
-func Outgoing(ctx context.Context) context.Context {
+func WithOutgoingCredential(ctx context.Context) context.Context {
 	if credential, _ := ctx.Value(credentialKey{}).(string); credential != "" {
 		return metadata.AppendToOutgoingContext(ctx, CredentialKey, credential)
 	}

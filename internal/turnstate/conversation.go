@@ -13,12 +13,12 @@ import (
 // together: messages that a handler adds during a tool round are held back until the round is closed (C-11,
 // CO-33).
 type Conversation struct {
-	messages []conversation.Message
-	holding  bool                    // whether added messages are held back
-	held     []conversation.Message  // messages held back until the round is closed
-	round    []conversation.ToolCall // calls of the open tool round (none between rounds)
-	pending  *conversation.ToolCall  // the call whose BeforeEachTool handlers run (nil otherwise)
-	read     readSources
+	messages    []conversation.Message
+	isHolding   bool                    // whether added messages are held back
+	held        []conversation.Message  // messages held back until the round is closed
+	openRound   []conversation.ToolCall // calls of the open tool round (none between rounds)
+	pendingCall *conversation.ToolCall  // the call whose BeforeEachTool handlers run (nil otherwise)
+	sources     readSources
 }
 
 // NewConversation returns a conversation that begins with a copy of messages, oldest first.
@@ -32,15 +32,15 @@ func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.
 // Append adds a message from the model or a tool.
 func (c *Conversation) Append(m conversation.Message) { c.messages = append(c.messages, m) }
 
-// LastMessage returns the last message. The conversation must not be empty.
-func (c *Conversation) Last() conversation.Message { return c.messages[len(c.messages)-1] }
+// LastMessageMessage returns the last message. The conversation must not be empty.
+func (c *Conversation) LastMessage() conversation.Message { return c.messages[len(c.messages)-1] }
 
 // SetLastText changes the text of the last message. The conversation must not be empty.
 func (c *Conversation) SetLastText(text string) { c.messages[len(c.messages)-1].Text = text }
 
 // Add adds messages from a handler: at once, or during a tool round when the round is closed.
 func (c *Conversation) Add(messages ...conversation.Message) {
-	if c.holding {
+	if c.isHolding {
 		c.held = append(c.held, messages...)
 		return
 	}
@@ -50,7 +50,7 @@ func (c *Conversation) Add(messages ...conversation.Message) {
 // Replace replaces all messages. It fails with mode agent_logic during a tool round, and if the new messages would
 // separate tool calls from their results.
 func (c *Conversation) Replace(messages []conversation.Message) error {
-	if len(c.round) > 0 {
+	if len(c.openRound) > 0 {
 		return failure.New(failure.AgentLogic, "hook.Replace", "messages cannot be replaced in a tool round; do it in BeforeLLM or AfterTools")
 	}
 	if err := conversation.CheckRounds(messages); err != nil {
@@ -61,25 +61,25 @@ func (c *Conversation) Replace(messages []conversation.Message) error {
 }
 
 // HoldMessages holds back messages that handlers add, until CloseRound.
-func (c *Conversation) HoldAdded() { c.holding = true }
+func (c *Conversation) HoldMessages() { c.isHolding = true }
 
 // OpenRound begins the tool round of the given calls.
 func (c *Conversation) OpenRound(calls []conversation.ToolCall) {
-	c.round, c.holding = calls, true
+	c.openRound, c.isHolding = calls, true
 }
 
 // CloseRound ends the tool round once every call has its result. It then appends the messages that were held back.
 func (c *Conversation) CloseRound() {
-	c.round, c.holding = nil, false
+	c.openRound, c.isHolding = nil, false
 	c.messages = append(c.messages, c.held...)
 	c.held = nil
 }
 
 // OpenCalls returns all calls of the open tool round, including those that have already run.
-func (c *Conversation) Round() []conversation.ToolCall { return slices.Clip(c.round) }
+func (c *Conversation) OpenCalls() []conversation.ToolCall { return slices.Clip(c.openRound) }
 
-// SetPendingCall sets the call that is about to run (nil if there is none).
-func (c *Conversation) SetPending(call *conversation.ToolCall) { c.pending = call }
+// SetPendingCallCall sets the call that is about to run (nil if there is none).
+func (c *Conversation) SetPendingCall(call *conversation.ToolCall) { c.pendingCall = call }
 
-// PendingCall returns the call that is about to run, or nil.
-func (c *Conversation) Pending() *conversation.ToolCall { return c.pending }
+// PendingCallCall returns the call that is about to run, or nil.
+func (c *Conversation) PendingCall() *conversation.ToolCall { return c.pendingCall }

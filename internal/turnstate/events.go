@@ -30,12 +30,12 @@ type Origin struct {
 // Events emits the events of a turn and keeps the ones that become entries of the trace. Only the goroutine of the
 // turn may use it, except for AddViolation, which is safe for concurrent use.
 type Events struct {
-	origin     Origin
-	numbers    *Numbers
-	emit       func(event.Event) error // nil when no consumer is set
-	err        error                   // first error of the consumer (nil while it reads)
-	delivering bool                    // whether the consumer is handling an event; a panic is then the consumer's
-	entries    []event.Event
+	origin       Origin
+	numbers      *Numbers
+	emit         func(event.Event) error // nil when no consumer is set
+	err          error                   // first error of the consumer (nil while it reads)
+	isDelivering bool                    // whether the consumer is handling an event; a panic is then the consumer's
+	entries      []event.Event
 
 	mu         sync.Mutex // tools run concurrently
 	violations []event.OwnershipViolation
@@ -51,7 +51,7 @@ func NewEvents(origin Origin, numbers *Numbers, emit func(event.Event) error) *E
 }
 
 // SetConsumer replaces the consumer and returns the previous one.
-func (e *Events) Listen(emit func(event.Event) error) (before func(event.Event) error) {
+func (e *Events) SetConsumer(emit func(event.Event) error) (before func(event.Event) error) {
 	before, e.emit = e.emit, emit
 	return before
 }
@@ -73,7 +73,7 @@ func (e *Events) Forward(ev event.Event) error {
 func (e *Events) Err() error { return e.err }
 
 // IsDelivering reports whether the consumer is handling an event right now.
-func (e *Events) Delivering() bool { return e.delivering }
+func (e *Events) IsDelivering() bool { return e.isDelivering }
 
 // Entries returns the events of the turn so far, except transient ones such as text deltas (CO-46).
 func (e *Events) Entries() []event.Event { return slices.Clip(e.entries) }
@@ -99,15 +99,15 @@ func (e *Events) deliver(ev event.Event) error {
 	if e.emit == nil {
 		return nil
 	}
-	e.delivering = true
+	e.isDelivering = true
 	err := e.emit(ev)
-	e.delivering = false
+	e.isDelivering = false
 	return err
 }
 
 // AddViolation records a rejected write to state of another owner. The violation is emitted before the next event,
 // even if the writer ignores the error (SO-6). It is safe for concurrent use.
-func (e *Events) RejectWrite(err *failure.Error) {
+func (e *Events) AddViolation(err *failure.Error) {
 	v, ok := event.ViolationOf(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -13,7 +13,7 @@ type Progress struct {
 	tools         []string
 	usage         execution.Usage
 	contextTokens int64
-	stop          string // why the turn should stop (empty while it should continue)
+	stopReason    string // why the turn should stop (empty while it should continue)
 	ended         bool
 	escalated     atomic.Bool // tools run concurrently
 }
@@ -28,10 +28,10 @@ func (p *Progress) NextIteration() int {
 func (p *Progress) Iteration() int { return p.iteration }
 
 // AddTool records that a tool ran.
-func (p *Progress) ToolRan(tool string) { p.tools = append(p.tools, tool) }
+func (p *Progress) AddTool(tool string) { p.tools = append(p.tools, tool) }
 
-// ToolsRun returns the names of the tools that ran in the turn, in order.
-func (p *Progress) Tools() []string { return slices.Clip(p.tools) }
+// ToolsRunRun returns the names of the tools that ran in the turn, in order.
+func (p *Progress) ToolsRun() []string { return slices.Clip(p.tools) }
 
 // AddUsage adds the usage of a model call. side says that a handler made the call outside of the conversation; it
 // then does not change ContextTokens.
@@ -49,14 +49,14 @@ func (p *Progress) Usage() execution.Usage { return p.usage }
 func (p *Progress) ContextTokens() int64 { return p.contextTokens }
 
 // RequestStop asks the turn to stop. Only the first reason is kept.
-func (p *Progress) Stop(reason string) {
-	if p.stop == "" {
-		p.stop = reason
+func (p *Progress) RequestStop(reason string) {
+	if p.stopReason == "" {
+		p.stopReason = reason
 	}
 }
 
 // StopReason returns why the turn should stop (empty while it should continue).
-func (p *Progress) StopReason() string { return p.stop }
+func (p *Progress) StopReason() string { return p.stopReason }
 
 // End marks the turn as ended by a handler.
 func (p *Progress) End() { p.ended = true }

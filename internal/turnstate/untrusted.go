@@ -16,8 +16,8 @@ type readSources struct {
 }
 
 // AddSource records that the model reads text from a source. An empty source is trusted and ignored.
-func (c *Conversation) MarkRead(source string) {
-	read := &c.read
+func (c *Conversation) AddSource(source string) {
+	read := &c.sources
 	source = conversation.SourceName(source, "") // a function may have built the name from arbitrary text
 	switch {
 	case !strings.HasPrefix(source, tool.PartyPrefix):
@@ -30,20 +30,20 @@ func (c *Conversation) MarkRead(source string) {
 }
 
 // AddMessageSources records the sources of all messages.
-func (c *Conversation) MarkMessagesRead() {
+func (c *Conversation) AddMessageSources() {
 	for _, m := range c.messages {
-		c.MarkRead(m.UntrustedSource())
+		c.AddSource(m.UntrustedSource())
 	}
 }
 
-// UntrustedSource returns the first untrusted source that the model has read, or "" (S14).
-func (c *Conversation) Untrusted() string { return cmp.Or(c.read.source, c.read.party) }
+// UntrustedSourceSource returns the first untrusted source that the model has read, or "" (S14).
+func (c *Conversation) UntrustedSource() string { return cmp.Or(c.sources.source, c.sources.party) }
 
 // UntrustedSourceFor is UntrustedSource for a tool of the given party. It ignores the tool descriptions that the
 // party itself wrote.
-func (c *Conversation) UntrustedFor(party string) string {
-	if c.read.source == "" && c.read.party == party {
+func (c *Conversation) UntrustedSourceFor(party string) string {
+	if c.sources.source == "" && c.sources.party == party {
 		return ""
 	}
-	return c.Untrusted()
+	return c.UntrustedSource()
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // assignmentFromProto converts the assignment of a step: its goal, task and constraints.
-func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
+func assignmentFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
 	a := execution.Assignment{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
 		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // nil differs from 0

@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var policies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
+var budgetPolicies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
 	budget.Block: troupev1.BudgetPolicy_BUDGET_POLICY_BLOCK,
 	budget.Warn:  troupev1.BudgetPolicy_BUDGET_POLICY_WARN,
 }
@@ -23,7 +23,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	}
 	b := &troupev1.Budget{
 		Iterations: bound(l.Iterations), ModelCalls: bound(l.ModelCalls), ToolCalls: bound(l.ToolCalls), Tokens: bound(l.Tokens),
-		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: policies.ToProto(l.Policy),
+		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: budgetPolicies.ToProto(l.Policy),
 	}
 	if l.Depth <= math.MaxInt32 {
 		depth := int32(l.Depth)
@@ -51,7 +51,7 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	if b.Depth != nil {
 		l.Depth = int(b.GetDepth())
 	}
-	l.Policy = policies.FromProto(b.GetPolicy())
+	l.Policy = budgetPolicies.FromProto(b.GetPolicy())
 	return l
 }
 
@@ -82,7 +82,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 }
 
 // usedToProtoOrNil converts used amounts (nil if all are zero).
-func usedOrNil(u *troupev1.BudgetUse) *budget.Amounts {
+func usedToProtoOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var statuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
+var toolStatuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolSuccess:        troupev1.ToolStatus_TOOL_STATUS_SUCCESS,
 	event.ToolError:          troupev1.ToolStatus_TOOL_STATUS_ERROR,
 	event.ToolNotFound:       troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
@@ -22,7 +22,7 @@ var statuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolAsked:          troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 }
 
-var finishes = convert.Enum[event.Finish, troupev1.FinishReason]{
+var finishReasons = convert.Enum[event.Finish, troupev1.FinishReason]{
 	event.FinishStop:   troupev1.FinishReason_FINISH_REASON_STOP,
 	event.FinishLength: troupev1.FinishReason_FINISH_REASON_LENGTH,
 	event.FinishCalls:  troupev1.FinishReason_FINISH_REASON_TOOL_CALLS,
@@ -64,7 +64,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
-			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishes.ToProto(e.Finish),
+			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishReasons.ToProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
@@ -75,7 +75,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.ToProto(e.Status),
+			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
 	case event.ToolProgress:

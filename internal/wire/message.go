@@ -9,7 +9,7 @@ import (
 )
 
 // messageRoles maps the roles of stored messages. System messages are missing because they never leave a step.
-var roles = convert.Enum[conversation.Role, troupev1.Role]{
+var messageRoles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
 	conversation.RoleTool:      troupev1.Role_ROLE_TOOL,
@@ -21,7 +21,7 @@ var roles = convert.Enum[conversation.Role, troupev1.Role]{
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
-		Role:       roles.ToProto(m.Role),
+		Role:       messageRoles.ToProto(m.Role),
 		Author:     m.Author,
 		Turn:       int32(m.Turn),
 		Time:       convert.TimeToProto(m.Time),
@@ -49,9 +49,9 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),
-		Role:       roles.FromProto(m.GetRole()),
+		Role:       messageRoles.FromProto(m.GetRole()),
 		Author:     m.GetAuthor(),
-		Text:       joinedText(m.GetParts()),
+		Text:       joinText(m.GetParts()),
 		Turn:       int(m.GetTurn()),
 		Time:       convert.TimeFromProto(m.GetTime()),
 		ToolCalls:  convert.All(m.GetToolCalls(), callFromProto),
@@ -73,7 +73,7 @@ func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
 	return convert.All(ms, MessageFromProto)
 }
 
-func joinedText(parts []*troupev1.Part) string {
+func joinText(parts []*troupev1.Part) string {
 	if len(parts) == 1 {
 		return parts[0].GetText()
 	}

@@ -40,13 +40,13 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 		enum  protoreflect.Enum
 		known int
 	}{
-		{troupev1.Role(0), len(roles) + 1},
-		{troupev1.ToolEffect(0), len(effects) + 1},
-		{troupev1.JournalPhase(0), len(phases) + 1},
-		{troupev1.ToolStatus(0), len(statuses) + 1},
+		{troupev1.Role(0), len(messageRoles) + 1},
+		{troupev1.ToolEffect(0), len(toolEffects) + 1},
+		{troupev1.JournalPhase(0), len(journalPhases) + 1},
+		{troupev1.ToolStatus(0), len(toolStatuses) + 1},
 		{troupev1.CallNeed(0), len(needs) + 1},
 		{troupev1.CallVerdict(0), len(verdicts) + 1},
-		{troupev1.BudgetPolicy(0), len(policies) + 1},
+		{troupev1.BudgetPolicy(0), len(budgetPolicies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}
@@ -79,7 +79,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 				InputTokens: wiretest.Big.Draw(t, "in"), OutputTokens: wiretest.Big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
 				CostMicros: wiretest.Big.Draw(t, "cost"), CachedTokens: wiretest.Big.Draw(t, "cached"), CacheWriteTokens: wiretest.Big.Draw(t, "kept"),
 			},
-			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(statuses))...)),
+			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(toolStatuses))...)),
 			Text:   wiretest.Word.Draw(t, "text"),
 		}
 		if rapid.Bool().Draw(t, "of a model") {

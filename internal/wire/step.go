@@ -22,14 +22,14 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Silent:     req.GetSilent(),
 		Tools:      toolsFromProto(req.GetTools()),
 		Answers:    AnswersFromProto(req.GetAnswers()),
-		Assignment: askedFromProto(req),
+		Assignment: assignmentFromProto(req),
 		Budget:     LedgerFromProto(req.GetBudget()),
 		Origin:     req.GetOriginTurnId(),
 		Recorded:   req.GetRecorded(),
 
 		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}
-	if c, err := execution.NewContext(origin(req)); err == nil { // the validated request satisfies these rules, too
+	if c, err := execution.NewContext(originFromProto(req)); err == nil { // the validated request satisfies these rules, too
 		step.Context = c
 	}
 	for _, m := range req.GetHistory() {
@@ -49,9 +49,9 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	return &execution.Tools{Names: t.GetNames()}
 }
 
-// originFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
+// originFromProtoFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
 // id.
-func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
+func originFromProto(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),
 		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(), RootTraceID: req.GetRootTraceId(),

@@ -40,7 +40,7 @@ func (c *Config) Validate() error {
 	if c.Drain < 0 {
 		return fmt.Errorf("--drain: %s is below zero", c.Drain)
 	}
-	if _, err := registry.Capabilities(c.Capabilities); err != nil {
+	if _, err := registry.MergeCapabilities(c.Capabilities); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
 	if len(c.Etcd) == 0 {
@@ -66,7 +66,7 @@ func (c *Config) Validate() error {
 
 // checkAdvertised returns an error if no address for the registration is known. A listener on all interfaces has
 // no address that the orchestrator could dial. The error says which flag to set.
-func (c *Config) advertised(flag string, at net.Addr) error {
+func (c *Config) checkAdvertised(flag string, at net.Addr) error {
 	if tcp, ok := at.(*net.TCPAddr); c.AdvertiseAddr != "" || !ok || !tcp.IP.IsUnspecified() {
 		return nil
 	}

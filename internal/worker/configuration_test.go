@@ -40,7 +40,7 @@ func (s *workerEnv) config(t *testing.T) memory.Configuration {
 func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, toneAgent(ownership.Reject, "kind"))
-	s.Until(func() bool { return s.Known[r.key()].Config == ownership.Reject })
+	s.Until(func() bool { return s.Known[r.key()].ConfigProtocol == ownership.Reject })
 	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, "It was .", result.GetText())
 	require.Zero(t, s.config(t).Version, "the configuration is stored only at shutdown")

@@ -66,6 +66,6 @@ func TestHost_Conforms(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})
 	require.NoError(t, err)
 	var table strings.Builder
-	require.NoError(t, report.Table(&table, false))
-	require.Zero(t, report.Failed(), "%s", &table)
+	require.NoError(t, report.WriteTable(&table, false))
+	require.Zero(t, report.FailedCount(), "%s", &table)
 }

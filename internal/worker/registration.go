@@ -21,25 +21,25 @@ import (
 // later, the registration stays. Running steps retry their writes, all workers are affected alike, and without
 // registrations no turn would find an instance.
 type registrationKeeper struct {
-	log       *zap.Logger
-	registrar registry.Registrar
-	instance  *lifecycle.Instance
-	board     *probe.Board
-	record    registry.Instance
+	log             *zap.Logger
+	registrar       registry.Registrar
+	instance        *lifecycle.Instance
+	board           *probe.Board
+	initialInstance registry.Instance
 
-	memoryReady chan struct{} // closed once the memory service has answered
-	remembered  func()        // closes memoryReady
+	memoryReady    chan struct{} // closed once the memory service has answered
+	setMemoryReady func()        // closes memoryReady
 
 	mu           sync.Mutex
 	registration registry.Registration // (nil before the registration and after deregister)
-	hasLeft      bool
+	deregistered bool
 }
 
 func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *registrationKeeper {
 	memoryReady := make(chan struct{})
 	return &registrationKeeper{
-		log: log, registrar: r, instance: i, board: b, record: record,
-		memoryReady: memoryReady, remembered: sync.OnceFunc(func() { close(memoryReady) }),
+		log: log, registrar: r, instance: i, board: b, initialInstance: record,
+		memoryReady: memoryReady, setMemoryReady: sync.OnceFunc(func() { close(memoryReady) }),
 	}
 }
 
@@ -51,7 +51,7 @@ func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
 	go func() { defer close(watching); ShowReadiness(showing, e.instance, e.board) }()
 	defer func() { hide(); <-watching }()
 
-	record := e.record
+	record := e.initialInstance
 	record.State = e.registeredState(e.instance.Status().State)
 	registration, err := e.registrar.Register(ctx, record)
 	switch {
@@ -61,21 +61,21 @@ func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
 		e.log.Error("not registered; orchestrators cannot find the instance", zap.Error(err))
 		e.board.Set(conditionRegistry, errors.New("the registration was rejected; the log says why"))
 		return err
-	case !e.keepIfStaying(registration):
+	case !e.setRegistration(registration):
 		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended; without Close the lease would live on
 		return nil
 	}
 	e.board.Set(conditionRegistry, nil)
 	keeping := make(chan struct{})
-	go func() { defer close(keeping); e.followLease(ctx, registration) }()
+	go func() { defer close(keeping); e.watchLease(ctx, registration) }()
 	defer func() { <-keeping }()
-	e.followState(ctx, registration, record.State, ready)
+	e.registerStates(ctx, registration, record.State, ready)
 	return nil
 }
 
 // watchLease passes each status of the lease to the instance. EXPIRED makes the worker unready until it is
 // registered again (F11); UNKNOWN does not (F9).
-func (e *registrationKeeper) followLease(ctx context.Context, registration registry.Registration) {
+func (e *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
 	for {
 		lease, changed := registration.Lease()
 		e.instance.SetLease(lease)
@@ -94,7 +94,7 @@ func (e *registrationKeeper) followLease(ctx context.Context, registration regis
 }
 
 // registerStates registers each change of the instance's state until the instance shuts down or ctx ends.
-func (e *registrationKeeper) followState(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
+func (e *registrationKeeper) registerStates(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := retry.NewBackoff()
 	memoryReady := e.memoryReady
 	for ctx.Err() == nil {
@@ -164,10 +164,10 @@ func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 }
 
 // setRegistration stores a new registration. It returns false if the instance was deregistered in the meantime.
-func (e *registrationKeeper) keepIfStaying(r registry.Registration) bool {
+func (e *registrationKeeper) setRegistration(r registry.Registration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hasLeft {
+	if e.deregistered {
 		return false
 	}
 	e.registration = r
@@ -178,7 +178,7 @@ func (e *registrationKeeper) keepIfStaying(r registry.Registration) bool {
 func (e *registrationKeeper) deregister(ctx context.Context) error {
 	e.mu.Lock()
 	registration := e.registration
-	e.registration, e.hasLeft = nil, true
+	e.registration, e.deregistered = nil, true
 	e.mu.Unlock()
 	if registration == nil {
 		return nil

@@ -79,7 +79,7 @@ func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 // startMemory starts a memory service and waits until it is ready.
 func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
 	t.Helper()
-	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{
+	app, err := memoryapp.New(telemetry.FromLogger(log), memoryapp.Config{
 		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: s.identity,
 	})
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string
 	t.Helper()
 	self, err := identity.Open(s.identity, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
-	conn, err := rpc.DialWith(self.Client(role, agent), address, telemetry.Discard())
+	conn, err := rpc.DialWith(self.ClientCredentials(role, agent), address, telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
@@ -147,7 +147,7 @@ func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWo
 	a, err := agent.New(c)
 	require.NoError(t, err)
 	r := &runningWorker{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
-	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
+	w, err := worker.New(telemetry.FromLogger(zap.New(core)), worker.Config{
 		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
 	}.WithRegistrationTTL(s.registrationTTL), a)
 	require.NoError(t, err)

@@ -40,8 +40,8 @@ type Worker struct {
 	instance           *lifecycle.Instance
 	board              *probe.Board
 	grpc               *rpc.Server
-	grpcLis            net.Listener
-	httpLis            net.Listener
+	grpcListener       net.Listener
+	httpListener       net.Listener
 	closers            process.Closers
 	registrar          registry.Registrar
 	registrationKeeper *registrationKeeper
@@ -70,27 +70,27 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		StartupTimeout: a.StartTimeout(),
 		RetryOnFailure: a.StartRetries() > 0,
 		MaxRetries:     a.StartRetries(),
-		Drain:          cfg.Drain,
-		Start:          w.start,
+		DrainTimeout:   cfg.Drain,
+		Start:          w.startAgent,
 		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },
-		Stop:           w.stop,
-		Log: func(step string, err error) {
+		Stop:           w.stopAgent,
+		LogError: func(step string, err error) {
 			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
 		},
 	})
-	if err := w.open(); err != nil {
+	if err := w.openConnections(); err != nil {
 		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
 	}
-	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
+	capabilities, err := registry.MergeCapabilities(a.Capabilities(), cfg.Capabilities)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--capabilities: together with the capabilities of agent %s: %w", a.Name(), err), w.Close())
 	}
 	w.registrationKeeper = newRegistrationKeeper(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
-		Tools: registeredTools(a), Config: a.Config().Protocol(),
+		Tools: registeredTools(a), ConfigProtocol: a.Config().Protocol(),
 	})
-	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.remembered() }
+	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.setMemoryReady() }
 	return w, nil
 }
 
@@ -102,29 +102,29 @@ func registeredTools(a *agent.Agent) (all []registry.Tool) {
 	return all
 }
 
-func (w *Worker) open() (err error) {
+func (w *Worker) openConnections() (err error) {
 	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.advertised); err != nil {
+	if w.grpcListener, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.checkAdvertised); err != nil {
 		return err
 	}
-	w.closers.Add(w.grpcLis)
-	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
+	w.closers.Add(w.grpcListener)
+	if w.httpListener, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	w.closers.Add(w.httpLis)
-	memory, err := rpc.DialWith(self.Client(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	w.closers.Add(w.httpListener)
+	memory, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	w.closers.Add(memory)
 	w.memory = probe.Dependency{
-		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
+		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.CheckServing(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
 	}
 	tier := memoryrpc.New(memory)
-	w.agent.Config().SetStore(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
+	w.agent.Config().SetStore(&configStore{configs: tier, agentConfig: w.agent.Config(), agent: w.agent.Name()})
 	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
 	if err != nil {
 		return err
@@ -134,14 +134,14 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.provisionItself(), TTL: w.cfg.registrationTTL})
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.etcdProvisioner(), TTL: w.cfg.registrationTTL})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
-		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
+		Reflection: w.cfg.Reflection, Internal: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
 		return err
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleserver.Server{
-		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), Drain: w.cfg.Drain, State: w.agent.State(),
+		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), DefaultDrain: w.cfg.Drain, State: w.agent.State(),
 	})
 	steps, err := stepserver.New(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *Worker) open() (err error) {
 
 // etcdProvisioner returns a function that provisions the agent's user in etcd, or nil without the development CA.
 // The owner of that CA can issue any identity, including root.
-func (w *Worker) provisionItself() func(context.Context) error {
+func (w *Worker) etcdProvisioner() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (w *Worker) address() string {
 	if w.cfg.AdvertiseAddr != "" {
 		return w.cfg.AdvertiseAddr
 	}
-	return w.grpcLis.Addr().String()
+	return w.grpcListener.Addr().String()
 }
 
 // Run serves until ctx ends, or until a Shutdown over RPC has terminated the instance. It calls ready once the
@@ -178,12 +178,12 @@ func (w *Worker) address() string {
 // (LC-16).
 func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
-	w.grpc.Follow(w.board)
+	w.grpc.FollowBoard(w.board)
 	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
-		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
+		zap.Stringer("grpc", w.grpcListener.Addr()), zap.Stringer("http", w.httpListener.Addr()), zap.String("version", process.Version()))
 	return process.Run(ctx, w.telemetry.Log, ready,
-		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
-		w.grpc.Part(w.grpcLis, time.Second), // the instance drains its steps before this port closes
+		probe.ServerPart(w.httpListener, w.board.Handler(w.telemetry.MetricsHandler)),
+		w.grpc.ProcessPart(w.grpcListener, time.Second), // the instance drains its steps before this port closes
 		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
 		w.instancePart(),
 	)
@@ -191,8 +191,8 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 
 // instancePart returns the part that runs the instance: it registers, starts and finally drains it.
 func (w *Worker) instancePart() process.Part {
-	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
-		ctx = lifecycleserver.WithTrace(ctx)
+	return process.Part{Name: "instance", Grace: w.cfg.Drain + shutdownGrace, Run: func(ctx context.Context, ready func()) error {
+		ctx = lifecycleserver.WithTransitionTrace(ctx)
 		keeperCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		rejected := make(chan error, 1)
 		go func() {
@@ -212,7 +212,7 @@ func (w *Worker) instancePart() process.Part {
 // of a failed start.
 func (w *Worker) runInstance(ctx context.Context) error {
 	err := w.instance.Startup(ctx)
-	w.auditOwnAct("startup", err)
+	w.auditLifecycle("startup", err)
 	if err != nil {
 		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // this removes the registration
 		if ctx.Err() == nil {
@@ -230,13 +230,13 @@ func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 	ended := w.instance.Status().State == lifecycle.Terminated // a caller shut it down, which the audit log already records
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 	if !ended {
-		w.auditOwnAct("shutdown", err)
+		w.auditLifecycle("shutdown", err)
 	}
 }
 
 // auditLifecycle records in the audit log a start or shutdown that the worker made on its own, without a caller
 // (S19).
-func (w *Worker) auditOwnAct(action string, err error) {
+func (w *Worker) auditLifecycle(action string, err error) {
 	result := "ok"
 	if err != nil {
 		result = cmp.Or(string(failure.ModeOf(err)), "failed")
@@ -245,4 +245,4 @@ func (w *Worker) auditOwnAct(action string, err error) {
 }
 
 // shutdownGrace bounds a shutdown beyond its drain time: two hooks and the forced end.
-const stopTime = 15 * time.Second
+const shutdownGrace = 15 * time.Second

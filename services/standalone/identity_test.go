@@ -73,7 +73,7 @@ func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 		if c.address == worker {
 			at, agent = identity.Worker, "research"
 		}
-		conn, err := rpc.DialWith(self.Client(at, agent), c.address, telemetry.Discard())
+		conn, err := rpc.DialWith(self.ClientCredentials(at, agent), c.address, telemetry.Discard())
 		require.NoError(t, err)
 		err = grpcfailure.FromStatus("test", c.call(conn))
 		require.NoError(t, conn.Close())
@@ -94,7 +94,7 @@ func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
 	etcd := []string{"127.0.0.1:1"}
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	web, err := ca.Files(identity.Memory, "")
+	web, err := ca.WriteFiles(identity.Memory, "")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		role  identity.Role
@@ -120,9 +120,9 @@ func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
 		}, "--tls-cert"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := ca.Files(c.role, c.agent)
+			files, err := ca.WriteFiles(c.role, c.agent)
 			require.NoError(t, err)
-			other, err := ca.Files(identity.Worker, "other")
+			other, err := ca.WriteFiles(identity.Worker, "other")
 			require.NoError(t, err)
 			edge := identity.Edge{Cert: web.Cert, Key: web.Key}
 			_, err = c.make(everywhere, identity.Config{}, identity.Edge{})

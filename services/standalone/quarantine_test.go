@@ -34,7 +34,7 @@ func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
 	f.mesh = run(t, cfg)
 	self, err := identity.Open(identity.Config{DevCA: f.DevCA}, identity.Worker, "greeter", zap.NewNop())
 	require.NoError(t, err)
-	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), f.Memory, telemetry.Discard())
+	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), f.Memory, telemetry.Discard())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	await(t, "the memory service bars the agent", func() bool {

@@ -84,7 +84,7 @@ func watchFolderAt(t *testing.T, dir string, files map[string]string) *watchedFo
 		DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		Agents: os.DirFS(f.dir), Watch: f.dir, Drain: 10 * time.Second,
 	}
-	f.mesh, f.logs = runWith(t, telemetry.For(zap.New(core)), cfg), logs
+	f.mesh, f.logs = runWith(t, telemetry.FromLogger(zap.New(core)), cfg), logs
 	return f
 }
 

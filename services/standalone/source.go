@@ -86,7 +86,7 @@ func (d declarations) source(agent string, names []string) agentSource {
 		}
 	}
 	if d.dir != "" {
-		for _, path := range doc.Texts("with") { // the settings of tools; most are not paths
+		for _, path := range doc.FieldTexts("with") { // the settings of tools; most are not paths
 			s.trees[path] = treeDigest(d.dir, path)
 		}
 	}

@@ -115,7 +115,7 @@ func (e *Etcd) As(user string) *clientv3.Client {
 	creds := insecure.NewCredentials()
 	if e.ca != nil {
 		var err error
-		creds, err = e.ca.CredentialsFor(user)
+		creds, err = e.ca.ExternalUserCredentials(user)
 		require.NoError(e.t, err)
 	}
 	return e.With(creds)

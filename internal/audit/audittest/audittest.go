@@ -24,8 +24,8 @@ func NewLog(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
 	return log, func() (all []audit.Entry) {
 		t.Helper()
 		require.NoError(t, log.Close())
-		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
-			if e.Kind != audit.Own {
+		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.RecordedEntry) {
+			if e.Kind != audit.LogItself {
 				all = append(all, e.Entry)
 			}
 		})

@@ -52,18 +52,18 @@ func (c Config) CheckAddress(flag string, at net.Addr) error {
 }
 
 // Authenticator authenticates the clients that call the orchestrator. It is safe for concurrent use.
-type Clients struct {
+type Authenticator struct {
 	tokens *token.File    // nil if not configured
 	issuer *oidc.Verifier // nil if not configured
 }
 
 // Open returns an Authenticator for a configuration. It fails if a file is unusable. It does not contact an issuer
 // yet.
-func Open(cfg Config, log *zap.Logger) (*Clients, error) {
+func Open(cfg Config, log *zap.Logger) (*Authenticator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	c := &Clients{}
+	c := &Authenticator{}
 	var err error
 	if cfg.Tokens != "" {
 		if c.tokens, err = token.Open(cfg.Tokens, log); err != nil {
@@ -79,13 +79,15 @@ func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 }
 
 // RegisterMetrics registers a gauge that tells whether the token file is usable, if one is configured.
-func (c *Clients) Measure(meter metric.Meter) error { return c.tokens.Measure(meter) }
+func (c *Authenticator) RegisterMetrics(meter metric.Meter) error {
+	return c.tokens.RegisterMetrics(meter)
+}
 
 // Authenticate implements rpc.Authenticator. Without any configuration every caller is Anybody in the default
 // tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, whose
 // calls are counted by address. Modes: user_unauthenticated; system_network if the keys of the issuer cannot be
 // fetched.
-func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) {
+func (c *Authenticator) Authenticate(ctx context.Context) (identity.Principal, error) {
 	if c.tokens == nil && c.issuer == nil {
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
 	}
@@ -100,7 +102,7 @@ func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) 
 	case c.issuer != nil:
 		return c.issuer.Principal(ctx, text)
 	}
-	return identity.Principal{}, unauthenticated("this token is unknown; ask an operator of the mesh for one")
+	return identity.Principal{}, newUnauthenticatedError("this token is unknown; ask an operator of the mesh for one")
 }
 
 // Header is the metadata key of a bearer token, and Scheme is the prefix of its value.
@@ -114,15 +116,15 @@ func tokenFromCall(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, Header)
 	switch {
 	case len(values) == 0:
-		return "", unauthenticated("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
+		return "", newUnauthenticatedError("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
 	case len(values) > 1:
-		return "", unauthenticated("the call has more than one authorization; send one")
+		return "", newUnauthenticatedError("the call has more than one authorization; send one")
 	case len(values[0]) <= len(Scheme) || !strings.EqualFold(values[0][:len(Scheme)], Scheme):
-		return "", unauthenticated("the authorization must be `Bearer TOKEN`")
+		return "", newUnauthenticatedError("the authorization must be `Bearer TOKEN`")
 	}
 	return strings.TrimSpace(values[0][len(Scheme):]), nil
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

@@ -44,17 +44,17 @@ type port struct {
 }
 
 func (p *port) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	p.last = identity.PrincipalOf(ctx)
+	p.last = identity.PrincipalFromContext(ctx)
 	return &troupev1.GetSessionResponse{}, nil
 }
 
 func (p *port) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	p.last = identity.PrincipalOf(stream.Context())
+	p.last = identity.PrincipalFromContext(stream.Context())
 	return nil
 }
 
 func (p *port) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	p.last = identity.PrincipalOf(ctx)
+	p.last = identity.PrincipalFromContext(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
@@ -64,7 +64,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	clients, err := bearer.Open(cfg, zap.New(core))
 	require.NoError(t, err)
 	p := &port{logs: logs}
-	server, err := rpc.NewServer(telemetry.For(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, Barred: func(who identity.Principal, _ string) error {
+	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, CheckBarred: func(who identity.Principal, _ string) error {
 		p.who = who
 		return nil
 	}})
@@ -75,7 +75,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	p.addr = lis.Addr().String()
 	p.conn, err = rpc.Dial(p.addr, telemetry.Discard())
 	require.NoError(t, err)

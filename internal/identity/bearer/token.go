@@ -40,7 +40,7 @@ func (t Token) Credentials(addr string, tls bool) (credentials.PerRPCCredentials
 	if !tls && !IsLoopbackTarget(addr) {
 		return nil, fmt.Errorf("--token-file: others could read the token on its way to %s, which is in plain text; add --tls-ca", addr)
 	}
-	_, err := shown.read() // fails early on a missing file
+	_, err := shown.readToken() // fails early on a missing file
 	return shown, err
 }
 
@@ -63,7 +63,7 @@ type tokenCredentials struct {
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	text, err := s.read()
+	text, err := s.readToken()
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *tokenCredentials) RequireTransportSecurity() bool { return s.tls }
 // maxTokenFile is the size limit of a token file in bytes. It is far larger than any token.
 const maxTokenFile = 16 << 10
 
-func (s *tokenCredentials) read() (secret.Value, error) {
+func (s *tokenCredentials) readToken() (secret.Value, error) {
 	if s.file == "" {
 		return s.text, nil
 	}

@@ -55,9 +55,9 @@ func newKeyCache(issuer string, client *http.Client, log *zap.Logger, now func()
 
 // signingKey returns the signing key with the given id. It fetches the keys if the id is unknown. If the keys are
 // old, one caller refreshes them while the others use the cached ones.
-func (k *keyCache) key(ctx context.Context, id string) (jose.JSONWebKey, error) {
+func (k *keyCache) signingKey(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	known := k.cached.Load()
-	if key, ok := known.find(id); ok {
+	if key, ok := known.findKey(id); ok {
 		if k.now().Sub(known.fetched) < maxKeyAge {
 			return key, nil
 		}
@@ -75,17 +75,17 @@ func (k *keyCache) key(ctx context.Context, id string) (jose.JSONWebKey, error) 
 		}
 	}
 	known = k.cached.Load()
-	if key, ok := known.find(id); ok {
+	if key, ok := known.findKey(id); ok {
 		return key, nil
 	}
 	if known == nil {
 		return jose.JSONWebKey{}, failure.New(failure.SystemNetwork, "authenticate", "the keys of the token's issuer cannot be fetched now; try again later")
 	}
-	return jose.JSONWebKey{}, unauthenticated("the token is signed with a key that its issuer does not have")
+	return jose.JSONWebKey{}, newUnauthenticatedError("the token is signed with a key that its issuer does not have")
 }
 
-// findKey returns the public signing key with the given id.
-func (s *keySet) find(id string) (jose.JSONWebKey, bool) {
+// findKeyKey returns the public signing key with the given id.
+func (s *keySet) findKey(id string) (jose.JSONWebKey, bool) {
 	if s == nil {
 		return jose.JSONWebKey{}, false
 	}

@@ -84,12 +84,12 @@ func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 // claims contains the standard claims of a token, and all claims by name.
 type claims struct {
 	jwt.Claims
-	all map[string]json.RawMessage
+	byName map[string]json.RawMessage
 }
 
 // UnmarshalJSON decodes the standard claims and also keeps all claims by name.
 func (c *claims) UnmarshalJSON(text []byte) error {
-	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.all))
+	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.byName))
 }
 
 // Principal returns the principal to whom a token was issued. It contacts the issuer only if the signing key is
@@ -102,10 +102,10 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 	}
 	p := identity.Principal{Role: identity.Client, Name: c.Subject}
 	if c.Subject == "" || len(c.Subject) > maxName {
-		return identity.Principal{}, unauthenticated("the token must name its subject, in at most 128 bytes")
+		return identity.Principal{}, newUnauthenticatedError("the token must name its subject, in at most 128 bytes")
 	}
-	if json.Unmarshal(c.all[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
-		return identity.Principal{}, unauthenticated("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
+	if json.Unmarshal(c.byName[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
+		return identity.Principal{}, newUnauthenticatedError("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
 	if v.isAdmin(c) {
 		p.Role = identity.Admin
@@ -118,29 +118,29 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, error) {
 	var c claims
 	if len(token) > maxToken {
-		return c, unauthenticated("the token is too long")
+		return c, newUnauthenticatedError("the token is too long")
 	}
 	signed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(signed.Headers) != 1 || signed.Headers[0].KeyID == "" {
-		return c, unauthenticated("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
+		return c, newUnauthenticatedError("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
 	}
 	header := signed.Headers[0]
-	key, err := v.keys.key(ctx, header.KeyID)
+	key, err := v.keys.signingKey(ctx, header.KeyID)
 	if err != nil {
 		return c, err
 	}
 	if key.Algorithm != "" && key.Algorithm != header.Algorithm || signed.Claims(key.Key, &c) != nil {
-		return claims{}, unauthenticated("the signature of the token was not made by its issuer")
+		return claims{}, newUnauthenticatedError("the signature of the token was not made by its issuer")
 	}
 	switch now := v.now(); {
 	case c.Issuer != v.cfg.Issuer:
-		return claims{}, unauthenticated("the token comes from another issuer")
+		return claims{}, newUnauthenticatedError("the token comes from another issuer")
 	case !slices.Equal(c.Audience, jwt.Audience{v.cfg.Audience}): // another service that receives the token could use it here
-		return claims{}, unauthenticated("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
+		return claims{}, newUnauthenticatedError("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
 	case c.Expiry == nil || !now.Before(c.Expiry.Time().Add(leeway)):
-		return claims{}, unauthenticated("the token has expired; log in again")
+		return claims{}, newUnauthenticatedError("the token has expired; log in again")
 	case c.NotBefore != nil && now.Before(c.NotBefore.Time().Add(-leeway)):
-		return claims{}, unauthenticated("the token is not valid yet; check the clocks")
+		return claims{}, newUnauthenticatedError("the token is not valid yet; check the clocks")
 	}
 	return c, nil
 }
@@ -153,10 +153,10 @@ func (v *Verifier) isAdmin(c claims) bool {
 	}
 	var one string
 	var many []string
-	return json.Unmarshal(c.all[claim], &one) == nil && one == want ||
-		json.Unmarshal(c.all[claim], &many) == nil && slices.Contains(many, want)
+	return json.Unmarshal(c.byName[claim], &one) == nil && one == want ||
+		json.Unmarshal(c.byName[claim], &many) == nil && slices.Contains(many, want)
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

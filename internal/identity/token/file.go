@@ -32,7 +32,7 @@ type File struct {
 }
 
 // warnInterval is the interval between warnings about an invalid file.
-const warnEvery = time.Minute
+const warnInterval = time.Minute
 
 // Open reads a token file. It fails if the file is invalid. If the file becomes invalid later, that is only
 // logged.
@@ -46,7 +46,7 @@ func Open(path string, log *zap.Logger) (*File, error) {
 
 // RegisterMetrics registers a gauge that is 1 while the file is valid and 0 otherwise. While the file is invalid,
 // tokens removed from it are still accepted. A nil File has no gauge.
-func (f *File) Measure(meter metric.Meter) error {
+func (f *File) RegisterMetrics(meter metric.Meter) error {
 	if f == nil {
 		return nil
 	}
@@ -66,17 +66,17 @@ func (f *File) Measure(meter metric.Meter) error {
 // Principal returns the principal to whom a token belongs. Modes: user_unauthenticated.
 func (f *File) Principal(token string) (identity.Principal, error) {
 	all, _ := f.current()
-	e, ok := all.find(token)
+	e, ok := all.findEntry(token)
 	if !ok {
-		return identity.Principal{}, unauthenticated("this token is unknown; ask an operator of the mesh for one")
+		return identity.Principal{}, newUnauthenticatedError("this token is unknown; ask an operator of the mesh for one")
 	}
 	if !e.Expires.IsZero() && !f.now().Before(e.Expires) {
-		return identity.Principal{}, unauthenticated("this token has expired; ask an operator of the mesh for another").With("name", e.Name)
+		return identity.Principal{}, newUnauthenticatedError("this token has expired; ask an operator of the mesh for another").With("name", e.Name)
 	}
 	return identity.Principal{Role: e.Role, Name: e.Name, Tenant: e.Tenant}, nil
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }
 
@@ -86,7 +86,7 @@ func (f *File) current() (entryList, error) {
 	defer f.mu.Unlock()
 	changed := f.reload()
 	switch {
-	case f.loadErr != nil && (changed || f.now().Sub(f.lastWarned) >= warnEvery):
+	case f.loadErr != nil && (changed || f.now().Sub(f.lastWarned) >= warnInterval):
 		f.lastWarned = f.now()
 		f.log.Warn("the file of tokens is invalid; the previous list stays in use, and tokens removed since are still accepted; "+
 			"correct the file", zap.Error(f.loadErr))
@@ -114,7 +114,7 @@ func (f *File) reload() (changed bool) {
 		f.loadErr = fmt.Errorf("--client-tokens: %w", err)
 		return changed
 	}
-	all, err := parse(text)
+	all, err := parseFile(text)
 	if err != nil {
 		f.loadErr = fmt.Errorf("--client-tokens: %s: %w", f.path, err)
 		return changed

@@ -23,24 +23,24 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parse([]byte(text))
+		all, err := parseFile([]byte(text))
 		if err != nil {
 			require.NotContains(t, err.Error(), sum)
 			require.Empty(t, all)
 		}
 		for _, l := range all {
 			require.NoError(t, l.Check())
-			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lower(l.SHA256)))
+			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lowerHex(l.SHA256)))
 		}
-		found, ok := all.find("tr_ann")
+		found, ok := all.findEntry("tr_ann")
 		require.Equal(t, ok, found.Name != "")
-		_, ok = all.find(sum)
+		_, ok = all.findEntry(sum)
 		require.False(t, ok, "a digest is no token")
 	})
 }
 
-// lowerHex converts hex digits to lower case.
-func lower(digits string) []byte {
+// lowerHexHex converts hex digits to lower case.
+func lowerHex(digits string) []byte {
 	raw, _ := hex.DecodeString(digits)
 	return []byte(hex.EncodeToString(raw))
 }

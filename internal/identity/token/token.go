@@ -36,7 +36,7 @@ type Entry struct {
 }
 
 // fileContent is the YAML content of a token file.
-type document struct {
+type fileContent struct {
 	Tokens []Entry `yaml:"tokens"`
 }
 
@@ -56,7 +56,7 @@ func Format(entries ...Entry) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
-	err := encoder.Encode(document{entries})
+	err := encoder.Encode(fileContent{entries})
 	return b.Bytes(), errors.Join(err, encoder.Close())
 }
 
@@ -90,10 +90,10 @@ type entryWithDigest struct {
 	digest [sha256.Size]byte
 }
 
-// parseFile parses the content of a token file. Its errors identify an entry by its position in the list and quote
+// parseFileFile parses the content of a token file. Its errors identify an entry by its position in the list and quote
 // none of its values.
-func parse(text []byte) (entryList, error) {
-	var d document
+func parseFile(text []byte) (entryList, error) {
+	var d fileContent
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&d); err != nil && !errors.Is(err, io.EOF) {
@@ -144,9 +144,9 @@ func errorPosition(text []byte, err error) string {
 // yamlErrorLine matches the beginning of a yaml error that contains a line number.
 var yamlErrorLine = regexp.MustCompile(`^line ([0-9]+): `)
 
-// findEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
+// findEntryEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
 // nothing about the token.
-func (all entryList) find(token string) (found Entry, ok bool) {
+func (all entryList) findEntry(token string) (found Entry, ok bool) {
 	digest := sha256.Sum256([]byte(token))
 	for _, l := range all {
 		if subtle.ConstantTimeCompare(digest[:], l.digest[:]) == 1 {

@@ -15,17 +15,17 @@ import (
 //
 // If the connection proves the caller, the modes are the same as in Verify. Otherwise an invalid or expired
 // credential fails with user_unauthenticated and counts as a failure of the caller's address (guarantees S10).
-func Authenticate(a *Authority, next rpc.Authenticate) rpc.Authenticate {
+func Authenticate(a *Authority, next rpc.Authenticator) rpc.Authenticator {
 	if a == nil {
 		return next
 	}
 	return func(ctx context.Context) (identity.Principal, error) {
-		t, ok, err := a.TurnOfCall(ctx)
+		t, ok, err := a.TurnFromContext(ctx)
 		if !ok {
 			return next(ctx)
 		}
 		p := identity.Principal{Role: identity.Worker, Name: t.Agent, Tenant: t.Tenant}
-		caller, proven := identity.Caller(ctx)
+		caller, proven := identity.CallerFromContext(ctx)
 		switch {
 		case err != nil && proven:
 			return identity.Principal{Role: caller.Role, Name: caller.Name}, err

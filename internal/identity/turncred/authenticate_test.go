@@ -32,14 +32,14 @@ func TestAuthenticate_LimitsGuesses(t *testing.T) {
 	require.NoError(t, err)
 	const guesses = 3
 	server, err := rpc.NewServer(tel, rpc.Config{
-		Authenticate: Authenticate(orchestrator, rpc.Certified), Rates: rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: guesses}}),
+		Authenticate: Authenticate(orchestrator, rpc.PrincipalFromCertificate), Rates: rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: guesses}}),
 	})
 	require.NoError(t, err)
 	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) }()

@@ -66,7 +66,7 @@ func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key a
 	now, self := time.Now(), by.self.ID()
 	c := claims{
 		Claims: jwt.Claims{
-			Issuer: self.String(), Audience: jwt.Audience{audienceOfMesh(self.TrustDomain)}, Subject: "spiffe://" + self.TrustDomain + "/worker/research",
+			Issuer: self.String(), Audience: jwt.Audience{meshAudience(self.TrustDomain)}, Subject: "spiffe://" + self.TrustDomain + "/worker/research",
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Minute)),
 		},
 		Tenant: "acme", Session: "s-1", Turn: "t-1", Epoch: 7,
@@ -93,7 +93,7 @@ func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key a
 func TestAuthority_RejectsForgeries(t *testing.T) {
 	m := newMesh(t, "example.org")
 	orchestrator, memory, worker := m.orchestrator(t), m.memory(t), m.authority(t, identity.Worker, "research", newECKey(t))
-	honest, own := orchestrator.self.Pair(), worker.self.Pair()
+	honest, own := orchestrator.self.KeyPair(), worker.self.KeyPair()
 	public, err := x509.MarshalPKIXPublicKey(honest.Leaf.PublicKey)
 	require.NoError(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
@@ -124,13 +124,13 @@ func TestAuthority_RejectsForgeries(t *testing.T) {
 		})
 	}
 	for role, credential := range map[identity.Role]string{
-		identity.Memory: issue(t, memory), identity.Worker: issue(t, worker), identity.Admin: issue(t, m.authority(t, identity.Admin, "ann", newECKey(t))),
+		identity.Memory: issueCredential(t, memory), identity.Worker: issueCredential(t, worker), identity.Admin: issueCredential(t, m.authority(t, identity.Admin, "ann", newECKey(t))),
 	} {
 		t.Run("signed by "+string(role), func(t *testing.T) { requireRejected(t, m.memory(t), credential) })
 	}
 }
 
-func issue(t *testing.T, a *Authority) string {
+func issueCredential(t *testing.T, a *Authority) string {
 	t.Helper()
 	credential, err := a.Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func issue(t *testing.T, a *Authority) string {
 func TestAuthority_RejectsInvalidClaims(t *testing.T) {
 	m := newMesh(t, "example.org")
 	orchestrator, memory := m.orchestrator(t), m.memory(t)
-	pair := orchestrator.self.Pair()
+	pair := orchestrator.self.KeyPair()
 	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(d)) }
 	for name, change := range map[string]func(*claims){
 		"for another mesh":       func(c *claims) { c.Audience = jwt.Audience{"spiffe://example.com"} },

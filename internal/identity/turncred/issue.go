@@ -52,7 +52,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	}
 	text, err := a.sign(claims{
 		Claims: jwt.Claims{
-			Issuer: self.String(), Audience: jwt.Audience{audienceOfMesh(self.TrustDomain)},
+			Issuer: self.String(), Audience: jwt.Audience{meshAudience(self.TrustDomain)},
 			Subject:  identity.ID{TrustDomain: self.TrustDomain, Role: identity.Worker, Name: t.Agent}.String(),
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until),
 		},
@@ -67,7 +67,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 }
 
 func (a *Authority) sign(c claims) (string, error) {
-	pair := a.self.Pair()
+	pair := a.self.KeyPair()
 	algorithm, err := algorithmForKey(pair.PrivateKey)
 	if err != nil {
 		return "", err
@@ -85,7 +85,7 @@ func (a *Authority) sign(c claims) (string, error) {
 }
 
 // meshAudience returns the audience of a credential, which is every service of the mesh.
-func audienceOfMesh(trustDomain string) string { return "spiffe://" + trustDomain }
+func meshAudience(trustDomain string) string { return "spiffe://" + trustDomain }
 
 func algorithmForKey(key any) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {

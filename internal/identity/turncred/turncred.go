@@ -51,7 +51,7 @@ type Turn struct {
 
 // MayAccess reports whether the turn may access a session. It may access its own session and the sessions that it
 // opened for remote agents.
-func (t Turn) Owns(session string) bool {
+func (t Turn) MayAccess(session string) bool {
 	return session == t.Session || strings.HasPrefix(session, turnctx.ChildSessionPrefix(t.Session))
 }
 

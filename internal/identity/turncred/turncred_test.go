@@ -56,7 +56,7 @@ func TestAuthority_IssuesNothingWithoutIdentity(t *testing.T) {
 	credential, err := none.Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
 	require.Empty(t, credential)
-	_, ok, err := none.TurnOfCall(t.Context())
+	_, ok, err := none.TurnFromContext(t.Context())
 	require.NoError(t, err)
 	require.False(t, ok)
 }
@@ -113,11 +113,11 @@ func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 
 func TestTurn_OwnsItsSessionAndChildSessions(t *testing.T) {
 	turn := testTurn()
-	require.True(t, turn.Owns("s-1"))
-	require.True(t, turn.Owns(turnctx.ChildSessionPrefix("s-1")+"0123"))
-	require.False(t, turn.Owns("s-2"))
-	require.False(t, turn.Owns(turnctx.ChildSessionPrefix("s-2")+"0123"))
-	require.False(t, turn.Owns(""))
+	require.True(t, turn.MayAccess("s-1"))
+	require.True(t, turn.MayAccess(turnctx.ChildSessionPrefix("s-1")+"0123"))
+	require.False(t, turn.MayAccess("s-2"))
+	require.False(t, turn.MayAccess(turnctx.ChildSessionPrefix("s-2")+"0123"))
+	require.False(t, turn.MayAccess(""))
 	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 bytes are left")
 }
 
@@ -126,12 +126,12 @@ func TestVerifiedCache_IsBounded(t *testing.T) {
 	v := verifiedCache{turns: map[[32]byte]cachedTurn{}}
 	now := time.Now()
 	for i := range maxVerified + 100 {
-		v.add(fmt.Sprint(i), cachedTurn{until: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		v.addTurn(fmt.Sprint(i), cachedTurn{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
 		require.LessOrEqual(t, len(v.turns), maxVerified)
 	}
-	_, ok := v.find(fmt.Sprint(maxVerified+99), now)
+	_, ok := v.findTurn(fmt.Sprint(maxVerified+99), now)
 	require.True(t, ok)
-	_, ok = v.find(fmt.Sprint(maxVerified+98), now)
+	_, ok = v.findTurn(fmt.Sprint(maxVerified+98), now)
 	require.False(t, ok, "it has expired")
 }
 
@@ -157,7 +157,7 @@ func BenchmarkAuthority(b *testing.B) {
 	})
 	b.Run("verify=first", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = memory.read(credential, time.Now())
+			_, _ = memory.verifyCredential(credential, time.Now())
 		}
 	})
 	b.Run("verify=again", func(b *testing.B) {

@@ -17,24 +17,24 @@ type verifiedCache struct {
 }
 
 type cachedTurn struct {
-	turn  Turn
-	until time.Time
+	turn    Turn
+	expires time.Time
 }
 
-func (v *verifiedCache) find(credential string, now time.Time) (Turn, bool) {
+func (v *verifiedCache) findTurn(credential string, now time.Time) (Turn, bool) {
 	key := sha256.Sum256([]byte(credential))
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	e, ok := v.turns[key]
-	return e.turn, ok && now.Before(e.until)
+	return e.turn, ok && now.Before(e.expires)
 }
 
-func (v *verifiedCache) add(credential string, e cachedTurn, now time.Time) {
+func (v *verifiedCache) addTurn(credential string, e cachedTurn, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.turns) >= maxVerified {
 		for key, old := range v.turns {
-			if !now.Before(old.until) {
+			if !now.Before(old.expires) {
 				delete(v.turns, key)
 			}
 		}

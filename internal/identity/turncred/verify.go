@@ -20,10 +20,10 @@ const op = "turncred.Verify"
 // credential has expired, policy_security if it is otherwise invalid.
 func (a *Authority) Verify(credential string) (Turn, error) {
 	now := time.Now()
-	if t, ok := a.cache.find(credential, now); ok {
+	if t, ok := a.cache.findTurn(credential, now); ok {
 		return t, nil
 	}
-	c, err := a.read(credential, now)
+	c, err := a.verifyCredential(credential, now)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return Turn{}, failure.New(failure.Fenced, op, "the credential of the turn has expired; stop this work")
@@ -39,12 +39,12 @@ func (a *Authority) Verify(credential string) (Turn, error) {
 		Agent: worker.Name, Tenant: c.Tenant, Session: c.Session, ID: c.Turn, User: c.User, Trace: c.Trace, Epoch: c.Epoch, Step: c.Step, Replay: c.Replay,
 		Root: c.Root, Level: c.Level, Budget: c.Budget,
 	}
-	a.cache.add(credential, cachedTurn{t, c.Expiry.Time()}, now)
+	a.cache.addTurn(credential, cachedTurn{t, c.Expiry.Time()}, now)
 	return t, nil
 }
 
 // verifyCredential verifies the signer, algorithm, audience and validity period of a credential.
-func (a *Authority) read(credential string, now time.Time) (c claims, err error) {
+func (a *Authority) verifyCredential(credential string, now time.Time) (c claims, err error) {
 	if len(credential) > maxBytes {
 		return c, fmt.Errorf("it has %d bytes", len(credential))
 	}
@@ -86,7 +86,7 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 		return c, jwt.ErrExpired // no leeway, because Grace includes one
 	}
 	return c, c.ValidateWithLeeway(jwt.Expected{
-		Issuer: signer.String(), AnyAudience: jwt.Audience{audienceOfMesh(self.TrustDomain)}, Time: now,
+		Issuer: signer.String(), AnyAudience: jwt.Audience{meshAudience(self.TrustDomain)}, Time: now,
 	}, leeway)
 }
 

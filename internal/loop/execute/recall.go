@@ -19,62 +19,62 @@ import (
 
 // Executor executes the tool calls of one run.
 type Executor struct {
-	Control  *hook.Control
-	Log      *journal.Log
-	Stop     *stop.Signal
-	Budget   *budget.Ledger
-	Allowed  *tool.Set // tools that the run may use
-	AllTools *tool.Set // all tools of the agent
+	Control      *hook.Control
+	Log          *journal.Log
+	Stop         *stop.Signal
+	Budget       *budget.Ledger
+	AllowedTools *tool.Set // tools that the run may use
+	AllTools     *tool.Set // all tools of the agent
 }
 
 // RestoreFromJournal restores the result of a call from the journal, if the journal contains one. Before a call
 // runs, it makes sure that the journal contains what a successor needs to continue.
-func (e *Executor) Recall(ctx context.Context, c *toolcall.Call) error {
+func (e *Executor) RestoreFromJournal(ctx context.Context, c *toolcall.Call) error {
 	turn := e.Control.Turn()
 	c.Memory = turn.Memory().Fork(turn.Info().Agent)
 	if c.State == toolcall.Answered {
 		return nil
 	}
-	recorded, found, err := e.Log.ToolResult(c.Entry)
+	recorded, found, err := e.Log.ToolResult(c.JournalEntry)
 	if err != nil {
 		return err
 	}
-	if sealed := e.Log.Sealed(); sealed != nil {
-		return e.recallSealed(sealed, c, recorded, found)
+	if sealed := e.Log.SealedJournal(); sealed != nil {
+		return e.restoreInReplay(sealed, c, recorded, found)
 	}
 	switch {
 	case c.State == toolcall.Waiting:
 	case found:
-		c.Restore(recorded)
+		c.RestoreFrom(recorded)
 	case c.IsInDoubt(e.Log):
 		markInDoubt(c)
 	default:
-		return e.Log.Intend(ctx, c.Entry, c.Nested != nil)
+		return e.Log.RecordIntent(ctx, c.JournalEntry, c.Nested != nil)
 	}
 	return nil
 }
 
 // restoreInReplay is RestoreFromJournal for a replay, in which running a recorded tool again is an error. Only
 // nested calls and calls of tools that do not exist run again, because they have no effect of their own.
-func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, recorded execution.Entry, found bool) error {
+func (e *Executor) restoreInReplay(sealed stepjournal.SealedJournal, c *toolcall.Call, recorded execution.Entry, found bool) error {
 	if found {
-		sealed.Asked(c.Entry.Number, c.Entry.Digest)
+		sealed.AddRepeatedCall(c.JournalEntry.Number, c.JournalEntry.Digest)
 		if event.ToolStatus(recorded.Status) == event.ToolNotFound && c.Tool != nil {
-			return sealed.Stray(c.Entry)
+			return sealed.AddUnexpectedCall(c.JournalEntry)
 		}
 	}
 	switch {
 	case c.State == toolcall.Waiting:
 	case c.Nested != nil || c.Tool == nil:
 		if found && c.Nested != nil {
-			c.Recorded = &recorded
+			c.RecordedEntry = &recorded
 		}
 	case found:
-		c.Restore(recorded)
+		c.RestoreFrom(recorded)
 	case c.IsInDoubt(e.Log):
 		markInDoubt(c)
 	default:
-		return sealed.Stray(c.Entry)
+		return sealed.AddUnexpectedCall(c.JournalEntry)
 	}
 	return nil
 }
@@ -82,9 +82,9 @@ func (e *Executor) recallSealed(sealed stepjournal.Sealed, c *toolcall.Call, rec
 // markInDoubt marks a call that was running when its worker was lost. The model gets a text that says the outcome
 // is unknown.
 func markInDoubt(c *toolcall.Call) {
-	c.State, c.Entry.Phase = toolcall.InDoubt, execution.Done
-	c.Hook.Status, c.Hook.Text = event.ToolUnknownOutcome, fmt.Sprintf(
+	c.State, c.JournalEntry.Phase = toolcall.InDoubt, execution.Done
+	c.HookCall.Status, c.HookCall.Text = event.ToolUnknownOutcome, fmt.Sprintf(
 		"%s: it is not known whether %s did its work before its worker was lost. "+
 			"It was not run again, because it may run only once. Find out in another way, or ask the user.",
-		failure.UnknownOutcome.Reason(), c.Hook.Name)
+		failure.UnknownOutcome.Reason(), c.HookCall.Name)
 }

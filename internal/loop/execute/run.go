@@ -33,48 +33,48 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	default:
 		return
 	}
-	c.State, c.Entry.Phase = toolcall.Executed, execution.Done
+	c.State, c.JournalEntry.Phase = toolcall.Executed, execution.Done
 	if c.Tool == nil {
 		e.reportMissing(c)
 		return
 	}
-	ctx, release := e.Stop.Context(ctx)
+	ctx, release := e.Stop.ContextWithStop(ctx)
 	defer release()
-	if c.Key != "" {
-		ctx = tool.Keyed(ctx, c.Key)
+	if c.IdempotencyKey != "" {
+		ctx = tool.Keyed(ctx, c.IdempotencyKey)
 	}
-	ctx = toolprogress.WithReports(tool.Quoting(c.WithHolder(ctx), c.Quote))
-	ctx, leave := e.Control.EnterTool(ctx, c.Asked.ID, c.Memory)
+	ctx = toolprogress.ContextWithReporter(tool.Quoting(c.ContextWithHolder(ctx), c.NoteUntrustedSource))
+	ctx, leave := e.Control.EnterTool(ctx, c.Requested.ID, c.Memory)
 	defer leave()
-	result, err := e.call(ctx, c)
-	if c.Recorded != nil && stepjournal.IsUnrecorded(err) {
-		c.Restore(*c.Recorded)
+	result, err := e.callTool(ctx, c)
+	if c.RecordedEntry != nil && stepjournal.IsUnrecorded(err) {
+		c.RestoreFrom(*c.RecordedEntry)
 		return
 	}
 	setResult(ctx, c, result, err)
 }
 
-// callTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
+// callToolTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
 // must not end the other steps of the process.
-func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
-	ctx, span := spans.Start(ctx, "execute_tool "+c.Hook.Name,
-		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.Hook.Name),
-		attribute.String("gen_ai.tool.call.id", c.Hook.ID))
+func (e *Executor) callTool(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
+	ctx, span := spans.Start(ctx, "execute_tool "+c.HookCall.Name,
+		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.HookCall.Name),
+		attribute.String("gen_ai.tool.call.id", c.HookCall.ID))
 	started := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the tool panicked: %v", p)
 		}
-		c.Hook.Duration = time.Since(started)
+		c.HookCall.Duration = time.Since(started)
 		span(err)
 	}()
-	ctx, args := nested.WithCall(ctx, c.Nested), json.RawMessage(c.Hook.Arguments)
+	ctx, args := nested.ContextWithCall(ctx, c.Nested), json.RawMessage(c.HookCall.Arguments)
 	if c.Nested == nil {
 		return c.Tool.Call(ctx, args)
 	}
 	result, err = c.Tool.(nested.Tool).CallIn(ctx, args, c.Nested)
 	if failure.IsSuperseded(err) || err != nil && e.Budget.Rejection() != nil {
-		c.Fatal = err
+		c.FatalErr = err
 	}
 	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop takes precedence over waiting calls
 		c.State, c.Pending = toolcall.Waiting, c.Nested.Pending
@@ -84,7 +84,7 @@ func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Resu
 
 // setResult stores the outcome of a tool call that ran with ctx.
 func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
-	h := c.Hook
+	h := c.HookCall
 	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
 	if name, ok := tool.Rejected(err); ok {
 		execution.WithdrawCredential(ctx, name)
@@ -103,12 +103,12 @@ func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err er
 // reportMissing sets a result which tells the model that the tool does not exist, or that the step may not use it.
 func (e *Executor) reportMissing(c *toolcall.Call) {
 	allowed := "there are none"
-	if names := e.Allowed.Names(); len(names) > 0 {
+	if names := e.AllowedTools.Names(); len(names) > 0 {
 		allowed = "there are " + strings.Join(names, ", ")
 	}
-	c.Hook.Status, c.Hook.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.Hook.Name, allowed)
-	if _, exists := e.AllTools.Find(c.Hook.Name); exists {
-		c.Hook.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.Hook.Name, allowed)
-		c.Hook.Text = failure.Plain(c.Hook.Err)
+	c.HookCall.Status, c.HookCall.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.HookCall.Name, allowed)
+	if _, exists := e.AllTools.Find(c.HookCall.Name); exists {
+		c.HookCall.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.HookCall.Name, allowed)
+		c.HookCall.Text = failure.Plain(c.HookCall.Err)
 	}
 }

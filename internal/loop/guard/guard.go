@@ -22,7 +22,7 @@ const approvalTimeout = 5 * time.Minute
 
 // ToolScope returns the scope of a tool under the guard setting g. GuardStrict assumes the widest scope for a tool
 // that declares none.
-func Scope(g tool.Guard, t tool.Tool) tool.Scope {
+func ToolScope(g tool.Guard, t tool.Tool) tool.Scope {
 	scope, declared := tool.ScopeOf(t)
 	if _, isNested := t.(nested.Tool); !declared && !isNested && g == tool.GuardStrict {
 		return tool.Scope{Untrusted: true, Egress: true}
@@ -33,21 +33,21 @@ func Scope(g tool.Guard, t tool.Tool) tool.Scope {
 // GuardingSource returns the untrusted source that makes g guard a call of t, or "" if the call is not guarded. A
 // call that has already run is not guarded. An agent used as a tool is not guarded either, because it guards its
 // own calls. read returns the untrusted source that the model has read, from the viewpoint of a party.
-func Source(g tool.Guard, t tool.Tool, c *hook.Call, read func(party string) string) string {
+func GuardingSource(g tool.Guard, t tool.Tool, c *hook.Call, read func(party string) string) string {
 	if _, isNested := t.(nested.Tool); g == tool.GuardOff || isNested || c.Replayed {
 		return ""
 	}
-	scope := Scope(g, t)
+	scope := ToolScope(g, t)
 	if !scope.Guarded(c.Effect, c.AtClient) {
 		return ""
 	}
 	return read(scope.Party)
 }
 
-// CheckCall decides about a call after its handlers have run. It lets the call continue, makes it wait, or returns
+// CheckCallCall decides about a call after its handlers have run. It lets the call continue, makes it wait, or returns
 // why it must not run. It may also return a warning about its decision. It keeps no state, so a successor or the
 // continuing turn decides the same.
-func Check(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, rejection error) {
+func CheckCall(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, rejection error) {
 	if c.Untrusted == "" || c.Allowed() {
 		return nil, nil
 	}

@@ -24,11 +24,11 @@ func RequestDigest(req llm.Request) string {
 		m.Attachments = conversation.References(m.Attachments)
 		messages[i] = m
 	}
-	return strings.Join([]string{partDigest(req.System), partDigest(messages), partDigest([]any{req.Tools, req.Choices})}, " ")
+	return strings.Join([]string{digestPart(req.System), digestPart(messages), digestPart([]any{req.Tools, req.Choices})}, " ")
 }
 
 // digestPart returns a digest of one part, which has eight letters.
-func partDigest(part any) string {
+func digestPart(part any) string {
 	text, err := json.Marshal(part)
 	if err != nil { // such as a tool with an invalid schema; all of them get the same digest
 		return "-"

@@ -24,12 +24,12 @@ type Caller struct {
 	System  string
 	Choices []string // choices for the model, which then gets no tools (empty for none)
 
-	Control   *hook.Control
-	Log       *journal.Log
-	Budget    *budget.Ledger // checked before each call (nil for no limit)
-	Stop      *stop.Signal
-	Recorded  bool // record the final reply and digests of model requests
-	KeepReply bool // record the final reply, because the step continues after the run
+	Control          *hook.Control
+	Log              *journal.Log
+	Budget           *budget.Ledger // checked before each call (nil for no limit)
+	Stop             *stop.Signal
+	RecordForReplay  bool // record the final reply and digests of model requests
+	RecordFinalReply bool // record the final reply, because the step continues after the run
 
 	ids CallIDs
 }
@@ -37,8 +37,8 @@ type Caller struct {
 // request is a model request with the options of its call.
 type request struct {
 	llm.Request
-	side  bool // whether a handler makes the call, outside of the conversation
-	quiet bool // whether the text is held back until the AfterLLM handlers have run
+	isSideCall bool // whether a handler makes the call, outside of the conversation
+	holdText   bool // whether the text is held back until the AfterLLM handlers have run
 }
 
 // Ask calls the model once, runs the handlers around the call, and returns the reply as the handlers left it. The
@@ -53,7 +53,7 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	if err != nil || c.Control.Progress.Ended() {
 		return nil, err
 	}
-	if c.Stop.Requested() {
+	if c.Stop.IsRequested() {
 		return nil, stop.ErrStopped
 	}
 	if err := conversation.CheckRounds(turn.Messages()); err != nil {
@@ -67,7 +67,7 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 		}
 	}
 	reply.Turn = turn
-	c.Control.Conversation.HoldAdded()
+	c.Control.Conversation.HoldMessages()
 	if err := c.Control.Handlers.AfterLLM(ctx, reply); err != nil {
 		return nil, err
 	}
@@ -81,20 +81,20 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 
 // SideCall asks the model on behalf of a handler, outside of the conversation. Its text is not emitted.
 func (c *Caller) SideCall(ctx context.Context, req llm.Request) (conversation.Message, error) {
-	a, err := c.generate(ctx, request{Request: req, side: true})
+	a, err := c.generate(ctx, request{Request: req, isSideCall: true})
 	return a.message, err
 }
 
 // markRead records which untrusted sources the model is about to read. They are the sources of messages, and of
 // tool names and descriptions that others wrote.
 func (c *Caller) markRead() {
-	c.Control.Conversation.MarkMessagesRead()
+	c.Control.Conversation.AddMessageSources()
 	if len(c.Choices) > 0 {
 		return
 	}
 	for _, t := range c.Tools.Tools() {
 		if scope, _ := tool.ScopeOf(t); scope.Party != "" {
-			c.Control.Conversation.MarkRead(scope.Party)
+			c.Control.Conversation.AddSource(scope.Party)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LL
 	turn := c.Control.Turn()
 	a, err := c.generate(ctx, request{Request: llm.Request{
 		System: asked.System, Messages: turn.Messages(), Tools: asked.Tools, Choices: c.Choices,
-	}, quiet: asked.Quiet})
+	}, holdText: asked.Quiet})
 	if err == nil {
 		return &hook.LLMReply{Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed}, nil
 	}

@@ -24,7 +24,7 @@ type Tool interface {
 // Call describes a nested call: its place among the concurrent nested calls of the step, and its outcome.
 type Call struct {
 	Lane, Lanes int             // index among the concurrent nested calls, from 0, and their number
-	Last        int             // last call number used inside, in the numbering of the parent
+	LastNumber  int             // last call number used inside, in the numbering of the parent
 	Usage       execution.Usage // usage of the inner model calls
 
 	// Pending lists the inner calls that wait. The nested call then waits too: it has no result and is made again
@@ -46,7 +46,7 @@ type callKey struct{}
 
 // ContextWithCall returns a context for code that runs inside of c. A nil c ends the nesting, because code inside
 // of other tools does not belong to the turn.
-func WithCall(ctx context.Context, c *Call) context.Context {
+func ContextWithCall(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 

@@ -32,9 +32,9 @@ type Preparer struct {
 	Answers []execution.Answer         // answers that came with the turn
 	Broker  execution.CredentialBroker // requests credentials that tools lack (nil fails such a tool)
 
-	Key      func(number int) string // idempotency key of a call (nil for none)
-	ID       func(number int) string // id under which a call is answered
-	Recorded bool                    // record the arguments of tools
+	IdempotencyKey  func(number int) string // idempotency key of a call (nil for none)
+	ID              func(number int) string // id under which a call is answered
+	RecordForReplay bool                    // record the arguments of tools
 }
 
 // Prepare numbers a call, runs the handlers before it, and decides what happens to it. It returns nil if the turn
@@ -44,37 +44,37 @@ func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*t
 		asked.Arguments = "{}"
 	}
 	c := toolcall.New(p.Control.Turn(), asked, p.Log.NextNumber())
-	if p.Key != nil {
-		c.Key = p.Key(c.Entry.Number)
+	if p.IdempotencyKey != nil {
+		c.IdempotencyKey = p.IdempotencyKey(c.JournalEntry.Number)
 	}
 	c.Tool, _ = p.Tools.Find(asked.Name)
-	_, c.Hook.Replayed = p.Log.Find(c.Entry.Number, execution.Done)
+	_, c.HookCall.Replayed = p.Log.FindEntry(c.JournalEntry.Number, execution.Done)
 	if c.Tool != nil {
-		if err := p.decide(ctx, c); err != nil {
+		if err := p.decideCall(ctx, c); err != nil {
 			return nil, err
 		}
-		if c.State != toolcall.Answered && p.Stop.Finishing() {
+		if c.State != toolcall.Answered && p.Stop.IsFinishing() {
 			return nil, nil
 		}
 	}
-	c.Entry.Digest = stepjournal.CallDigest(asked.Name, c.Hook.Arguments)
-	if p.Recorded {
-		c.Entry.Arguments = c.Hook.Arguments
+	c.JournalEntry.Digest = stepjournal.CallDigest(asked.Name, c.HookCall.Arguments)
+	if p.RecordForReplay {
+		c.JournalEntry.Arguments = c.HookCall.Arguments
 	}
 	p.recordApproval(c)
 	return c, nil
 }
 
-// decideCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
+// decideCallCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
 // checks matters. An answer is compared with the arguments after handlers have changed them, and a credential is
 // requested only for a call that would run.
-func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
-	p.describe(c)
+func (p *Preparer) decideCall(ctx context.Context, c *toolcall.Call) error {
+	p.setToolProperties(c)
 	p.findAnswer(c)
-	ctx = c.WithHolder(ctx)
+	ctx = c.ContextWithHolder(ctx)
 	p.openCredential(ctx, c)
-	c.Hook.Untrusted = guard.Source(p.Guard, c.Tool, c.Hook, p.Control.Conversation.UntrustedFor)
-	if err := p.runHandlers(ctx, c); err != nil {
+	c.HookCall.Untrusted = guard.GuardingSource(p.Guard, c.Tool, c.HookCall, p.Control.Conversation.UntrustedSourceFor)
+	if err := p.runBeforeHandlers(ctx, c); err != nil {
 		return err
 	}
 	if err := p.applyGuard(c); err != nil {
@@ -93,44 +93,44 @@ func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	switch {
 	case len(c.Pending) > 0:
 		c.State = toolcall.Waiting
-	case c.Hook.Status != "":
+	case c.HookCall.Status != "":
 		c.State = toolcall.Answered
 	}
 	return nil
 }
 
 // setToolProperties copies the properties of the tool, such as its effect, to the call.
-func (p *Preparer) describe(c *toolcall.Call) {
-	c.Hook.Description, c.Hook.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
-	c.Entry.Effect, c.ID = c.Hook.Effect, p.ID(c.Entry.Number)
+func (p *Preparer) setToolProperties(c *toolcall.Call) {
+	c.HookCall.Description, c.HookCall.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
+	c.JournalEntry.Effect, c.ID = c.HookCall.Effect, p.ID(c.JournalEntry.Number)
 	if _, ok := c.Tool.(nested.Tool); ok {
 		c.Nested = &nested.Call{Lanes: 1}
 	}
-	_, c.Hook.AtClient = tool.AtClient(c.Tool)
-	c.Hook.Replayed = c.Hook.Replayed || c.IsInDoubt(p.Log)
+	_, c.HookCall.AtClient = tool.AtClient(c.Tool)
+	c.HookCall.Replayed = c.HookCall.Replayed || c.IsInDoubt(p.Log)
 }
 
 // runBeforeHandlers runs the handlers of BeforeEachTool for the call.
-func (p *Preparer) runHandlers(ctx context.Context, c *toolcall.Call) error {
-	asked := c.Asked
-	p.Control.Conversation.SetPending(&asked)
-	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.Hook) })
-	p.Control.Conversation.SetPending(nil)
-	if stop.WithoutStop(err) != nil {
-		c.Hook.Refuse(toolcall.FailedPrefix + failure.Plain(err))
-		c.Hook.Err = err
+func (p *Preparer) runBeforeHandlers(ctx context.Context, c *toolcall.Call) error {
+	asked := c.Requested
+	p.Control.Conversation.SetPendingCall(&asked)
+	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.HookCall) })
+	p.Control.Conversation.SetPendingCall(nil)
+	if stop.IgnoreErrStopped(err) != nil {
+		c.HookCall.Refuse(toolcall.FailedPrefix + failure.Plain(err))
+		c.HookCall.Err = err
 	}
 	return p.Control.Events.Err()
 }
 
 // applyGuard applies the decision of the guard to the call.
 func (p *Preparer) applyGuard(c *toolcall.Call) error {
-	if p.Stop.Finishing() {
+	if p.Stop.IsFinishing() {
 		return nil
 	}
-	warning, rejection := guard.Check(p.Guard, p.Control.Turn().Info().Agent, c.Hook)
+	warning, rejection := guard.CheckCall(p.Guard, p.Control.Turn().Info().Agent, c.HookCall)
 	if rejection != nil {
-		c.Refuse(rejection)
+		c.Reject(rejection)
 	}
 	if warning != nil {
 		return p.Control.Events.Emit(*warning)
@@ -142,13 +142,13 @@ func (p *Preparer) applyGuard(c *toolcall.Call) error {
 // again.
 func (p *Preparer) recordApproval(c *toolcall.Call) {
 	if c.SpansTurns() && c.Answer.Verdict == execution.Approve && c.State != toolcall.Answered {
-		note := c.Entry
+		note := c.JournalEntry
 		note.Phase = execution.Intent
 		p.Log.Record(note)
 	}
 }
 
 // emitWarning emits a warning about a call.
-func (p *Preparer) warn(reason, message string) error {
+func (p *Preparer) emitWarning(reason, message string) error {
 	return p.Control.Events.Emit(event.Warning{Reason: reason, Message: message})
 }

@@ -50,22 +50,22 @@ const (
 
 // Call is one tool call of a round.
 type Call struct {
-	Asked  conversation.ToolCall // request of the model; events and messages use its id and name
-	Hook   *hook.Call            // arguments, status and text, which handlers can read and change
-	Tool   tool.Tool             // nil if no tool has this name
-	Nested *nested.Call          // nested call of an agent used as a tool (nil for other tools)
-	State  State
+	Requested conversation.ToolCall // request of the model; events and messages use its id and name
+	HookCall  *hook.Call            // arguments, status and text, which handlers can read and change
+	Tool      tool.Tool             // nil if no tool has this name
+	Nested    *nested.Call          // nested call of an agent used as a tool (nil for other tools)
+	State     State
 
 	ID      string              // id under which the call is answered
 	Answer  Answer              // answer that came with the turn
 	Pending []execution.Pending // what the call waits for: its own answer, or answers to its inner calls
 
-	Entry    execution.Entry  // journal entry, filled in step by step
-	Key      string           // idempotency key (empty for none)
-	Recorded *execution.Entry // in a replay, how the nested call ended originally
-	Memory   *hook.Memory     // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
-	Effects  Effects          // changes of the tool to the turn besides its result
-	Fatal    error            // why the step cannot continue after a nested call (nil if it can)
+	JournalEntry   execution.Entry  // journal entry, filled in step by step
+	IdempotencyKey string           // idempotency key (empty for none)
+	RecordedEntry  *execution.Entry // in a replay, how the nested call ended originally
+	Memory         *hook.Memory     // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
+	Effects        Effects          // changes of the tool to the turn besides its result
+	FatalErr       error            // why the step cannot continue after a nested call (nil if it can)
 
 	mu sync.Mutex // guards Effects.Untrusted, because a tool may use goroutines
 }
@@ -74,69 +74,69 @@ type Call struct {
 type Answer struct {
 	execution.Answer       // zero if the turn brought no answer
 	Decided          bool  // whether the answer decided the call
-	Unreadable       error // why the credential in the answer cannot be used
+	CredentialErr    error // why the credential in the answer cannot be used
 }
 
 // Effects are the changes that a tool made to the turn besides returning a result. The journal keeps them with the
 // result, because a successor needs them but does not run the tool again.
 type Effects struct {
-	Set       map[string]json.RawMessage `json:"set,omitempty"`       // state values that the tool set
-	Removed   []string                   `json:"removed,omitempty"`   // state keys that the tool removed
-	Escalate  bool                       `json:"escalate,omitempty"`  // whether the tool called Escalate
-	Last      int                        `json:"last,omitempty"`      // same as in nested.Call
-	Stopped   string                     `json:"stopped,omitempty"`   // same as in nested.Call
-	Untrusted string                     `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
+	SetValues   map[string]json.RawMessage `json:"set,omitempty"`       // state values that the tool set
+	RemovedKeys []string                   `json:"removed,omitempty"`   // state keys that the tool removed
+	Escalate    bool                       `json:"escalate,omitempty"`  // whether the tool called Escalate
+	LastNumber  int                        `json:"last,omitempty"`      // same as in nested.Call
+	Stopped     string                     `json:"stopped,omitempty"`   // same as in nested.Call
+	Untrusted   string                     `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
 }
 
 // New returns a call that contains only the model's request.
 func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 	return &Call{
-		Asked: asked, State: Ready, Entry: execution.Entry{Number: number, Tool: asked.Name},
-		Hook: &hook.Call{Turn: turn, ID: asked.ID, Name: asked.Name, Arguments: asked.Arguments},
+		Requested: asked, State: Ready, JournalEntry: execution.Entry{Number: number, Tool: asked.Name},
+		HookCall: &hook.Call{Turn: turn, ID: asked.ID, Name: asked.Name, Arguments: asked.Arguments},
 	}
 }
 
 // Reject fails a call that cannot run. why becomes its error.
-func (c *Call) Refuse(why error) {
-	c.Hook.Refuse(FailedPrefix + failure.Plain(why))
-	c.Hook.Err = why
+func (c *Call) Reject(why error) {
+	c.HookCall.Refuse(FailedPrefix + failure.Plain(why))
+	c.HookCall.Err = why
 }
 
 // MarkDecided records that an answer decided the call. A successor reads this from the journal, because its turn
 // may not receive the answer again.
-func (c *Call) MarkDecided() { c.Entry.Phase, c.Answer.Decided = execution.Done, true }
+func (c *Call) MarkDecided() { c.JournalEntry.Phase, c.Answer.Decided = execution.Done, true }
 
 // SpansTurns reports whether the work of the call may continue across turns. This holds for an agent used as a
 // tool and for a tool that the client runs. For such a call, an intent in the journal means that it was approved
 // and not that it is in doubt.
-func (c *Call) SpansTurns() bool { return c.Nested != nil || c.Hook.AtClient }
+func (c *Call) SpansTurns() bool { return c.Nested != nil || c.HookCall.AtClient }
 
 // IsInDoubt reports whether an earlier attempt was lost while it ran a tool that may run only once.
 func (c *Call) IsInDoubt(log *journal.Log) bool {
-	return log.HasIntent(c.Entry.Number) && !c.SpansTurns() && c.Entry.Effect != execution.Read && c.Entry.Effect != execution.Idempotent
+	return log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns() && c.JournalEntry.Effect != execution.Read && c.JournalEntry.Effect != execution.Idempotent
 }
 
-// RestoreFrom sets the result of the call from its journal entry.
-func (c *Call) Restore(e execution.Entry) {
-	c.Hook.Status, c.Hook.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
-	c.Entry.Mode = e.Mode
+// RestoreFromFrom sets the result of the call from its journal entry.
+func (c *Call) RestoreFrom(e execution.Entry) {
+	c.HookCall.Status, c.HookCall.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
+	c.JournalEntry.Mode = e.Mode
 	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &c.Effects) != nil {
 		return // the entry was not written by this package
 	}
 	if c.Nested != nil {
-		c.Nested.Last, c.Nested.Stopped, c.Nested.Usage = c.Effects.Last, c.Effects.Stopped, e.Usage
+		c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage = c.Effects.LastNumber, c.Effects.Stopped, e.Usage
 	}
 }
 
 // ContextWithHolder returns a context for the tool and the handlers of the call, in which they find the
 // credentials lent to the call.
-func (c *Call) WithHolder(ctx context.Context) context.Context {
-	return execution.WithHolder(ctx, c.Hook.Turn.Info().Agent+"/"+c.Asked.Name)
+func (c *Call) ContextWithHolder(ctx context.Context) context.Context {
+	return execution.WithHolder(ctx, c.HookCall.Turn.Info().Agent+"/"+c.Requested.Name)
 }
 
 // NoteUntrustedSource records the untrusted source of the call's result, as the tool reports it. Only the first
 // source is kept. It is safe for concurrent use.
-func (c *Call) Quote(source string) {
+func (c *Call) NoteUntrustedSource(source string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Effects.Untrusted == "" {
@@ -146,25 +146,25 @@ func (c *Call) Quote(source string) {
 
 // UntrustedSource returns the recorded untrusted source of the call's result, or "". It is safe for concurrent
 // use.
-func (c *Call) Quoted() string {
+func (c *Call) UntrustedSource() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.Effects.Untrusted
 }
 
 // HasFailed reports whether the call counts as a failure.
-func (c *Call) Failed() bool {
-	return c.Hook.Status == event.ToolError || c.Hook.Status == event.ToolNotFound
+func (c *Call) HasFailed() bool {
+	return c.HookCall.Status == event.ToolError || c.HookCall.Status == event.ToolNotFound
 }
 
 // StopTurn stops the turn. If the turn runs inside of a nested call, it also stops the parent's turn.
 func StopTurn(ctx context.Context, turn *hook.Turn, reason string) {
 	turn.Stop(reason)
-	nested.StopParent(ctx, Cut(reason, nested.MaxReason))
+	nested.StopParent(ctx, CutText(reason, nested.MaxReason))
 }
 
-// CutText shortens text to at most limit bytes, and appends a mark if it was cut.
-func Cut(text string, limit int) string {
+// CutTextText shortens text to at most limit bytes, and appends a mark if it was cut.
+func CutText(text string, limit int) string {
 	const mark = "… (cut)"
 	if len(text) <= limit {
 		return text

@@ -25,14 +25,14 @@ type Task struct {
 }
 
 // reportQueue passes events from running tools to the goroutine of the turn.
-type reports struct {
+type reportQueue struct {
 	events chan event.Payload
-	ended  chan struct{} // closed when the last task has ended
+	done   chan struct{} // closed when the last task has ended
 }
 
 // RunTasks runs tasks concurrently and meanwhile emits the reports of their tools. It returns when all tasks have
 // ended. If emitting fails, it cancels the tasks, and the next event that is emitted returns the error.
-func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
+func RunTasks(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 	if len(tasks) == 0 {
 		return
 	}
@@ -40,14 +40,14 @@ func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 	var running sync.WaitGroup
 	defer running.Wait() // waits even if the consumer of events panics
 	defer cancel()
-	r := &reports{events: make(chan event.Payload, maxReports), ended: make(chan struct{})}
+	r := &reportQueue{events: make(chan event.Payload, maxReports), done: make(chan struct{})}
 	var left atomic.Int32
 	left.Store(int32(len(tasks)))
 	for _, t := range tasks {
 		running.Go(func() {
 			defer func() {
 				if left.Add(-1) == 0 {
-					close(r.ended)
+					close(r.done)
 				}
 			}()
 			t.Run(context.WithValue(ctx, reporterKey{}, &reporter{r, t}))
@@ -59,7 +59,7 @@ func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 			if events.Emit(p) != nil {
 				cancel()
 			}
-		case <-r.ended:
+		case <-r.done:
 			for len(r.events) > 0 && events.Err() == nil {
 				_ = events.Emit(<-r.events) // the next event returns the error again
 			}
@@ -73,12 +73,12 @@ type reporterKey struct{}
 
 // reporter emits events on behalf of one task.
 type reporter struct {
-	*reports
+	*reportQueue
 	task Task
 }
 
 // ContextWithReporter returns a context in which a tool can report its progress. Outside of tasks it returns ctx.
-func WithReports(ctx context.Context) context.Context {
+func ContextWithReporter(ctx context.Context) context.Context {
 	r, ok := ctx.Value(reporterKey{}).(*reporter)
 	if !ok {
 		return ctx
@@ -114,7 +114,7 @@ func EmitWarning(ctx context.Context, w event.Warning) {
 func (r *reporter) emit(ctx context.Context, p event.Payload) {
 	select {
 	case r.events <- p:
-	case <-r.ended:
+	case <-r.done:
 	case <-ctx.Done():
 	}
 }

@@ -17,7 +17,7 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 	if err != nil {
 		return nil, err
 	}
-	if err := r.recallAll(ctx, calls); err != nil {
+	if err := r.restoreAll(ctx, calls); err != nil {
 		return nil, err
 	}
 	for _, c := range calls {
@@ -28,7 +28,7 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 		}
 	}
 	assignLanes(calls)
-	r.execute(ctx, calls...)
+	r.executeAll(ctx, calls...)
 	for _, c := range calls { // a stop takes precedence over waiting calls, even earlier ones
 		if c != nil && c.Nested != nil && c.Nested.Stopped != "" {
 			toolcall.StopTurn(ctx, r.Control.Turn(), c.Nested.Stopped)
@@ -36,7 +36,7 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 	}
 	pending, err := r.finishAll(ctx, asked, calls)
 	if err == nil && ctx.Err() != nil {
-		err = stop.ContextError(ctx)
+		err = stop.NewContextError(ctx)
 	}
 	return pending, err
 }
@@ -45,11 +45,11 @@ func (r *Runner) runConcurrently(ctx context.Context, asked []conversation.ToolC
 func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) ([]*toolcall.Call, error) {
 	calls := make([]*toolcall.Call, len(asked))
 	for i := range asked {
-		if r.Stop.Finishing() {
+		if r.Stop.IsFinishing() {
 			continue
 		}
 		var err error
-		if calls[i], err = r.Prepare.Prepare(ctx, asked[i]); err != nil {
+		if calls[i], err = r.Preparer.Prepare(ctx, asked[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -58,14 +58,14 @@ func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) 
 
 // restoreAll restores the results of calls from the journal in order. It drops calls that do not run because a
 // handler of a later call stopped the turn.
-func (r *Runner) recallAll(ctx context.Context, calls []*toolcall.Call) error {
+func (r *Runner) restoreAll(ctx context.Context, calls []*toolcall.Call) error {
 	for i, c := range calls {
 		switch {
 		case c == nil:
-		case c.State != toolcall.Answered && r.Stop.Finishing():
+		case c.State != toolcall.Answered && r.Stop.IsFinishing():
 			calls[i] = nil
 		default:
-			if err := r.Execute.Recall(ctx, c); err != nil {
+			if err := r.Executor.RestoreFromJournal(ctx, c); err != nil {
 				return err
 			}
 		}
@@ -80,15 +80,15 @@ func (r *Runner) finishAll(ctx context.Context, asked []conversation.ToolCall, c
 		var err error
 		switch {
 		case c == nil:
-			err = r.Finish.Skip(asked[i])
+			err = r.Finisher.Skip(asked[i])
 		case c.State == toolcall.Waiting:
 			var more []execution.Pending
-			more, err = r.wait(ctx, c)
+			more, err = r.pendingOrAbandon(ctx, c)
 			pending = append(pending, more...)
 		case len(pending) > 0:
-			err = r.Finish.FinishPartly(c)
+			err = r.Finisher.FinishDeferred(c)
 		default:
-			err = r.Finish.Finish(ctx, c)
+			err = r.Finisher.Finish(ctx, c)
 		}
 		if err != nil {
 			return nil, err

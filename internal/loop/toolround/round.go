@@ -29,9 +29,9 @@ type Runner struct {
 	Stop    *stop.Signal
 	Budget  *budget.Ledger // checked before tools run (nil for no limit)
 
-	Prepare *prepare.Preparer
-	Execute *execute.Executor
-	Finish  *finish.Finisher
+	Preparer *prepare.Preparer
+	Executor *execute.Executor
+	Finisher *finish.Finisher
 
 	Concurrent  bool
 	MaxFailures int // tool failures in a row that end the run
@@ -48,7 +48,7 @@ type Outcome struct {
 func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcome, error) {
 	round := &hook.Round{Turn: r.Control.Turn(), Calls: slices.Clone(calls)} // a copy, so that a handler cannot change the calls
 	r.Control.Conversation.OpenRound(calls)
-	if err := stop.WithoutStop(r.Control.Handlers.BeforeTools(ctx, round)); err != nil {
+	if err := stop.IgnoreErrStopped(r.Control.Handlers.BeforeTools(ctx, round)); err != nil {
 		return Outcome{}, err
 	}
 	runCalls := r.runInOrder
@@ -60,37 +60,37 @@ func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcom
 		return Outcome{}, err
 	}
 	if len(pending) > 0 {
-		return Outcome{Pending: pending}, r.suspend(ctx, pending)
+		return Outcome{Pending: pending}, r.suspendTurn(ctx, pending)
 	}
-	return Outcome{Question: r.Finish.Question()}, r.close(ctx, round)
+	return Outcome{Question: r.Finisher.FirstQuestion()}, r.closeRound(ctx, round)
 }
 
-// closeRound ends a round in which every call has a result.
-func (r *Runner) close(ctx context.Context, round *hook.Round) error {
+// closeRoundRound ends a round in which every call has a result.
+func (r *Runner) closeRound(ctx context.Context, round *hook.Round) error {
 	r.Control.Conversation.CloseRound()
-	if !r.Stop.Requested() {
-		if err := stop.WithoutStop(r.Control.Handlers.AfterTools(ctx, round)); err != nil {
+	if !r.Stop.IsRequested() {
+		if err := stop.IgnoreErrStopped(r.Control.Handlers.AfterTools(ctx, round)); err != nil {
 			return err
 		}
 	}
 	if err := r.Control.EmitChanges(""); err != nil {
 		return err
 	}
-	if n := r.Finish.Failures(); n >= r.MaxFailures {
+	if n := r.Finisher.FailuresInARow(); n >= r.MaxFailures {
 		return failure.Newf(failure.ResourceTool, "loop.Run",
 			"%d tool calls in a row failed; look at their results, and try again when the tools work", n).
 			With("reason", "consecutive-tool-failures")
 	}
 	if ctx.Err() != nil {
-		return stop.ContextError(ctx)
+		return stop.NewContextError(ctx)
 	}
 	return nil
 }
 
-// suspendTurn makes all work of this turn durable for the turn that continues, and emits the waiting calls.
-func (r *Runner) suspend(ctx context.Context, pending []execution.Pending) error {
+// suspendTurnTurn makes all work of this turn durable for the turn that continues, and emits the waiting calls.
+func (r *Runner) suspendTurn(ctx context.Context, pending []execution.Pending) error {
 	if len(pending) > execution.MaxPending {
-		return pendingcall.TooManyError(len(pending))
+		return pendingcall.NewTooManyError(len(pending))
 	}
 	if err := r.Log.Sync(ctx); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (r *Runner) checkBudget(calls ...*toolcall.Call) error {
 
 // isNew reports whether a call is about to run and has not run in an earlier attempt.
 func (r *Runner) isNew(c *toolcall.Call) bool {
-	_, found := r.Log.Find(c.Entry.Number, execution.Done)
+	_, found := r.Log.FindEntry(c.JournalEntry.Number, execution.Done)
 	return c.State == toolcall.Ready && !c.IsInDoubt(r.Log) && !found
 }
 
@@ -138,26 +138,26 @@ func (r *Runner) emitStart(c *toolcall.Call) error {
 	if c.State == toolcall.Replayed || c.State == toolcall.Waiting {
 		return nil
 	}
-	return r.Control.Events.Emit(event.ToolStarted{CallID: c.Asked.ID, Tool: c.Asked.Name, Arguments: c.Hook.Arguments})
+	return r.Control.Events.Emit(event.ToolStarted{CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: c.HookCall.Arguments})
 }
 
-// executeAll runs calls concurrently and meanwhile emits the reports of their tools. It skips nil calls.
-func (r *Runner) execute(ctx context.Context, calls ...*toolcall.Call) {
+// executeAllAll runs calls concurrently and meanwhile emits the reports of their tools. It skips nil calls.
+func (r *Runner) executeAll(ctx context.Context, calls ...*toolcall.Call) {
 	var tasks []toolprogress.Task
 	for _, c := range calls {
 		if c != nil {
-			run := func(ctx context.Context) { r.Execute.Run(ctx, c) }
-			tasks = append(tasks, toolprogress.Task{CallID: c.Asked.ID, Tool: c.Asked.Name, Run: run})
+			run := func(ctx context.Context) { r.Executor.Run(ctx, c) }
+			tasks = append(tasks, toolprogress.Task{CallID: c.Requested.ID, Tool: c.Requested.Name, Run: run})
 		}
 	}
-	toolprogress.Watch(ctx, r.Control.Events, tasks...)
+	toolprogress.RunTasks(ctx, r.Control.Events, tasks...)
 }
 
 // pendingOrAbandon returns what a call waits for. If the turn was stopped meanwhile, it abandons the call and
 // returns nothing.
-func (r *Runner) wait(ctx context.Context, c *toolcall.Call) ([]execution.Pending, error) {
-	if r.Stop.Finishing() {
-		return nil, r.Finish.Abandon(ctx, c)
+func (r *Runner) pendingOrAbandon(ctx context.Context, c *toolcall.Call) ([]execution.Pending, error) {
+	if r.Stop.IsFinishing() {
+		return nil, r.Finisher.Abandon(ctx, c)
 	}
 	return c.Pending, nil
 }

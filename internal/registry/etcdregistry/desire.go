@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// storedDesiredState is the stored form of a registry.DesiredState.
-type storedDesired struct {
+// storedDesiredStateState is the stored form of a registry.DesiredState.
+type storedDesiredState struct {
 	Kind   registry.DesiredKind `json:"want"`
 	Reason string               `json:"reason,omitempty"`
 	Since  time.Time            `json:"since"`
@@ -28,68 +28,68 @@ const maxOps = 100
 func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	ops := make([]clientv3.Op, 0, len(desires))
 	for _, d := range desires {
-		value, err := json.Marshal(storedDesired{d.Kind, d.Reason, d.Since})
+		value, err := json.Marshal(storedDesiredState{d.Kind, d.Reason, d.Since})
 		if err != nil {
 			return err
 		}
-		ops = append(ops, clientv3.OpPut(pathUnder(r.desired, d.Key), string(value)))
+		ops = append(ops, clientv3.OpPut(pathFromKey(r.desiredPrefix, d.Key), string(value)))
 	}
 	for some := range slices.Chunk(ops, maxOps) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		_, err := r.client.Txn(call).Then(some...).Commit()
 		cancel()
 		if err != nil {
-			return r.away(ctx, "registry.SetDesired", err)
+			return r.callError(ctx, "registry.SetDesired", err)
 		}
 	}
 	return nil
 }
 
 // RemoveDesired implements registry.DesiredStates.
-func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
+func (r *Registry) RemoveDesired(ctx context.Context, key registry.Key) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := r.client.Txn(call).
-		If(clientv3.Compare(clientv3.CreateRevision(r.path(key)), "=", 0)).
-		Then(clientv3.OpDelete(pathUnder(r.desired, key))).
+		If(clientv3.Compare(clientv3.CreateRevision(r.instancePath(key)), "=", 0)).
+		Then(clientv3.OpDelete(pathFromKey(r.desiredPrefix, key))).
 		Commit()
 	if err != nil {
-		return r.away(ctx, "registry.Forget", err)
+		return r.callError(ctx, "registry.Forget", err)
 	}
 	return nil
 }
 
 // WatchDesiredStates implements registry.DesiredStates.
-func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (r *Registry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	known := map[registry.Key]registry.DesiredState{}
 	learn := func(kv *mvccpb.KeyValue) {
-		var d storedDesired
+		var d storedDesiredState
 		if err := json.Unmarshal(kv.Value, &d); err != nil {
 			r.log.Warn("a key in the registry holds no desired state", zap.ByteString("key", kv.Key), zap.Error(err))
 			return
 		}
-		key := keyUnder(r.desired, kv.Key)
+		key := keyFromPath(r.desiredPrefix, kv.Key)
 		known[key] = registry.DesiredState{Key: key, Kind: d.Kind, Reason: d.Reason, Since: d.Since}
 	}
-	return r.watch(ctx, feed{
-		prefix: r.desired,
-		list: func(kvs []*mvccpb.KeyValue) {
+	return r.watchKeys(ctx, keyHandler{
+		prefix: r.desiredPrefix,
+		onList: func(kvs []*mvccpb.KeyValue) {
 			clear(known)
 			for _, kv := range kvs {
 				learn(kv)
 			}
 			apply(maps.Clone(known))
 		},
-		change: func(events []*clientv3.Event) {
+		onChange: func(events []*clientv3.Event) {
 			for _, e := range events {
 				if e.Type == clientv3.EventTypeDelete {
-					delete(known, keyUnder(r.desired, e.Kv.Key))
+					delete(known, keyFromPath(r.desiredPrefix, e.Kv.Key))
 				} else {
 					learn(e.Kv)
 				}
 			}
 			apply(maps.Clone(known))
 		},
-		away: func(error) {},
+		onOutage: func(error) {},
 	})
 }

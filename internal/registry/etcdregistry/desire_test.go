@@ -18,7 +18,7 @@ func TestDesiredState_IsReadableAndHasNoLease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
-	require.NoError(t, r.SetDesired(t.Context(), registrytest.DesiredState("research", "a", registry.Pause)))
+	require.NoError(t, r.SetDesired(t.Context(), registrytest.NewDesiredState("research", "a", registry.Pause)))
 	got, err := client.Get(t.Context(), "/troupe/v1/desired/research/a")
 	require.NoError(t, err)
 	require.Len(t, got.Kvs, 1)
@@ -34,7 +34,7 @@ func TestDesiredState_FailsWithoutEtcdAndRecovers(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.WatchDesires(t.Context(), func(all map[registry.Key]registry.DesiredState) {
+		_ = r.WatchDesiredStates(t.Context(), func(all map[registry.Key]registry.DesiredState) {
 			select {
 			case told <- all:
 			case <-t.Context().Done():
@@ -45,8 +45,8 @@ func TestDesiredState_FailsWithoutEtcdAndRecovers(t *testing.T) {
 	require.Empty(t, <-told)
 
 	etcd.Stop()
-	d := registrytest.DesiredState("research", "a", registry.Drain)
-	for _, err := range []error{r.SetDesired(t.Context(), d), r.Forget(t.Context(), d.Key)} {
+	d := registrytest.NewDesiredState("research", "a", registry.Drain)
+	for _, err := range []error{r.SetDesired(t.Context(), d), r.RemoveDesired(t.Context(), d.Key)} {
 		require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
 	}
 	etcd.Start()

@@ -29,9 +29,9 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultPrefix  = "/troupe/v1/reg"
-	DefaultDesired = "/troupe/v1/desired"
-	DefaultTTL     = 15 * time.Second
+	DefaultPrefix        = "/troupe/v1/reg"
+	DefaultDesiredPrefix = "/troupe/v1/desired"
+	DefaultTTL           = 15 * time.Second
 )
 
 // callTimeout is the timeout of each call to etcd, so that an unresponsive member is noticed.
@@ -39,8 +39,8 @@ const callTimeout = 3 * time.Second
 
 // Config says under which keys a Registry stores its data, and for how long. Zero fields get defaults.
 type Config struct {
-	Prefix  string // prefix of instance keys, without a trailing slash
-	Desired string // prefix of desired states, without a trailing slash
+	Prefix        string // prefix of instance keys, without a trailing slash
+	DesiredPrefix string // prefix of desired states, without a trailing slash
 	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about 2
 	// s, and may keep a lease longer than its TTL but never shorter.
 	TTL time.Duration
@@ -51,12 +51,12 @@ type Config struct {
 
 // Registry implements registry.Registry. It is safe for concurrent use.
 type Registry struct {
-	client  *clientv3.Client
-	log     *zap.Logger
-	prefix  string // with a trailing slash
-	desired string // with a trailing slash
-	ttl     int64  // seconds
-	refused func(context.Context) error
+	client         *clientv3.Client
+	log            *zap.Logger
+	instancePrefix string // with a trailing slash
+	desiredPrefix  string // with a trailing slash
+	ttl            int64  // seconds
+	onDenied       func(context.Context) error
 }
 
 // New returns a registry that stores its data in etcd through client. The caller closes client after all
@@ -65,49 +65,49 @@ func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
-	if cfg.Desired == "" {
-		cfg.Desired = DefaultDesired
+	if cfg.DesiredPrefix == "" {
+		cfg.DesiredPrefix = DefaultDesiredPrefix
 	}
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
 	}
 	return &Registry{
-		client:  client,
-		log:     log.Named("registry"),
-		prefix:  cfg.Prefix + "/",
-		desired: cfg.Desired + "/",
-		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
-		refused: cfg.OnDenied,
+		client:         client,
+		log:            log.Named("registry"),
+		instancePrefix: cfg.Prefix + "/",
+		desiredPrefix:  cfg.DesiredPrefix + "/",
+		ttl:            int64((cfg.TTL + time.Second - 1) / time.Second),
+		onDenied:       cfg.OnDenied,
 	}
 }
 
-func (r *Registry) path(k registry.Key) string { return pathUnder(r.prefix, k) }
+func (r *Registry) instancePath(k registry.Key) string { return pathFromKey(r.instancePrefix, k) }
 
-func pathUnder(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
+func pathFromKey(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
 
 // keyFromPath is the inverse of pathFromKey.
-func keyUnder(prefix string, path []byte) registry.Key {
+func keyFromPath(prefix string, path []byte) registry.Key {
 	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), prefix), "/")
 	return registry.Key{Agent: agent, ID: id}
 }
 
 // decodeInstance decodes a stored instance; ok is false if it is invalid. Any holder of a worker's certificate can
 // write invalid data, so decodeInstance only logs the error.
-func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
-	in, err := marshalInstance(kv, keyUnder(r.prefix, kv.Key))
+func (r *Registry) decodeInstance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
+	in, err := instanceFromKV(kv, keyFromPath(r.instancePrefix, kv.Key))
 	if err != nil {
 		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", kv.Key), zap.Error(err))
 	}
 	return in, err == nil
 }
 
-// maxStoredBytes limits the size of a stored registration.
-const maxStored = 64 << 10
+// maxStoredBytesBytes limits the size of a stored registration.
+const maxStoredBytes = 64 << 10
 
-func marshalInstance(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
+func instanceFromKV(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 	switch {
-	case len(kv.Value) > maxStored:
-		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d are allowed", len(kv.Value), maxStored)
+	case len(kv.Value) > maxStoredBytes:
+		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d are allowed", len(kv.Value), maxStoredBytes)
 	case kv.Lease == 0:
 		return registry.Instance{}, errors.New("it has no lease, so it would outlive its worker")
 	}
@@ -116,17 +116,17 @@ func marshalInstance(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, 
 		return registry.Instance{}, err
 	}
 	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, kv.CreateRevision
-	in.Description = registry.Line(in.Description)
+	in.Description = registry.SingleLine(in.Description)
 	return in, in.Check()
 }
 
-func (r *Registry) away(ctx context.Context, op string, err error) error {
-	return away(ctx, r.client, op, err)
+func (r *Registry) callError(ctx context.Context, op string, err error) error {
+	return newCallError(ctx, r.client, op, err)
 }
 
 // newCallError returns the error for a failed call to etcd: etcd denied it, or did not answer. If the caller
 // cancelled ctx, it returns the cause of ctx.
-func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
+func newCallError(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
 	}

@@ -40,7 +40,7 @@ func TestRegistry_Suite(t *testing.T) {
 	registrytest.Run(t, func(*testing.T) registry.Registry {
 		opened++
 		return etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{
-			Prefix: fmt.Sprintf("/suite/%d", opened), Desired: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
+			Prefix: fmt.Sprintf("/suite/%d", opened), DesiredPrefix: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
 		})
 	})
 }
@@ -48,7 +48,7 @@ func TestRegistry_Suite(t *testing.T) {
 func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
-	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.Instance("research", "a"))
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.NewInstance("research", "a"))
 
 	got, err := client.Get(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 		require.NoError(t, err)
 	}
 	leased := clientv3.WithLease(granted.ID)
-	good, err := instancewire.MarshalInstance(registrytest.Instance("research", "a"))
+	good, err := instancewire.MarshalInstance(registrytest.NewInstance("research", "a"))
 	require.NoError(t, err)
 	instead := func(old, by string) string {
 		require.Contains(t, strings.ReplaceAll(good, ": ", ":"), old)
@@ -136,7 +136,7 @@ func TestRegister_WaitsForEtcdAndLogsIt(t *testing.T) {
 
 	registered := make(chan error, 1)
 	go func() {
-		reg, err := r.Register(t.Context(), registrytest.Instance("research", "a"))
+		reg, err := r.Register(t.Context(), registrytest.NewInstance("research", "a"))
 		if err == nil {
 			err = reg.Close(context.WithoutCancel(t.Context()))
 		}
@@ -157,7 +157,7 @@ func TestRegister_TimeoutErrorNamesEtcd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}).
-		Register(ctx, registrytest.Instance("research", "a"))
+		Register(ctx, registrytest.NewInstance("research", "a"))
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
 	require.ErrorContains(t, err, etcd.Endpoints()[0])
 }
@@ -168,12 +168,12 @@ func TestRegistration_SurvivesARestartOfEtcdUnderAWatcher(t *testing.T) {
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
 	require.Empty(t, o.List())
-	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	before := o.Put()
 
 	etcd.Stop()
 	away := o.Next()
-	require.True(t, failure.Is(away.Away, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
+	require.True(t, failure.Is(away.Unreachable, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
 	require.Empty(t, cmp.Diff(map[registry.Key]registry.Instance{before.Key(): before}, o.Known))
 	etcd.Start()
 	require.Empty(t, cmp.Diff([]registry.Instance{before}, o.List()), "once away, then the list")
@@ -186,7 +186,7 @@ func TestRegistration_WritesTheStateAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	reg := registrytest.Register(t, r, in)
 
 	etcd.Stop()
@@ -203,7 +203,7 @@ func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
 	require.Empty(t, o.List())
-	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	first := o.Put()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
 	require.Equal(t, lifecycle.Ready, o.Put().State)
@@ -226,7 +226,7 @@ func TestRegistration_IsRecreatedWhenItsKeyIsDeleted(t *testing.T) {
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
 	require.Empty(t, o.List())
-	registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	first := o.Put()
 	_, err := client.Delete(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestRegistration_ExpiresWhenItsProcessDies(t *testing.T) {
 
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
 	o.Put()
 	require.NoError(t, doomed.Close())                // the lease is not revoked, but the keeper may still write once
@@ -254,7 +254,7 @@ func TestRegister_ReplacesACrashedInstance(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
 	require.NoError(t, doomed.Close())
 	registrytest.Register(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL), in)
@@ -264,7 +264,7 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	client := etcd.Client()
-	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), shortTTL), registrytest.Instance("research", "a"))
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), shortTTL), registrytest.NewInstance("research", "a"))
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
 
@@ -272,7 +272,7 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
 	o.List()
 	for _, id := range []string{"b", "c"} {
-		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.Instance("research", id))
+		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.NewInstance("research", id))
 		o.Put()
 		require.NoError(t, doomed.Close()) // the keeper may still write once
 		o.Until(func() bool { _, there := o.Known[registry.Key{Agent: "research", ID: id}]; return !there })

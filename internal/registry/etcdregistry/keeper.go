@@ -23,7 +23,7 @@ const expiryLag = 2 * time.Second
 // registration is lost.
 func (g *registration) renewUntilDone(ctx context.Context) {
 	for {
-		g.keepAlive(ctx)
+		g.keepLeaseAlive(ctx)
 		if g.registerWithRetry(ctx, "registry.keep") != nil {
 			return // ctx has ended
 		}
@@ -32,7 +32,7 @@ func (g *registration) renewUntilDone(ctx context.Context) {
 
 // keepLeaseAlive renews the lease. It returns when the lease cannot be renewed, the key was deleted, a recheck was
 // requested, or ctx ended. It needs no lock, because only the keeper changes the fields that it reads.
-func (g *registration) keepAlive(ctx context.Context) {
+func (g *registration) keepLeaseAlive(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers, err := g.registry.client.KeepAlive(ctx, g.lease)
@@ -62,7 +62,7 @@ func (g *registration) keepAlive(ctx context.Context) {
 	}
 }
 
-func (g *registration) askKeeper() {
+func (g *registration) requestRecheck() {
 	select {
 	case g.recheck <- struct{}{}:
 	default: // a recheck is already requested
@@ -79,14 +79,14 @@ func (g *registration) registerWithRetry(ctx context.Context, op string) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		last = g.ensureRegistered(ctx, op)
-		if g.registry.refused != nil && failure.Is(last, failure.PolicySecurity) {
-			if err := g.registry.refused(ctx); err != nil {
+		if g.registry.onDenied != nil && failure.Is(last, failure.PolicySecurity) {
+			if err := g.registry.onDenied(ctx); err != nil {
 				return struct{}{}, err
 			}
 			last = g.ensureRegistered(ctx, op)
 		}
 		if !first {
-			g.updateFromAttempt(last)
+			g.updateFromResult(last)
 		}
 		if first && failure.Is(last, failure.AgentState) {
 			if free.IsZero() {
@@ -111,17 +111,17 @@ func (g *registration) registerWithRetry(ctx context.Context, op string) error {
 // ensureRegistered makes sure that the lease exists and that the key is stored under it with the latest state. It
 // is safe to repeat after any error.
 func (g *registration) ensureRegistered(ctx context.Context, op string) error {
-	if err := g.turn.Acquire(ctx, 1); err != nil {
+	if err := g.sem.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
 	}
-	defer g.turn.Release(1)
+	defer g.sem.Release(1)
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := g.registry.checkAuthEnabled(call, op); err != nil {
 		return err
 	}
 	if err := g.ensureLease(call); err != nil {
-		return g.registry.away(ctx, op, err)
+		return g.registry.callError(ctx, op, err)
 	}
 	value, err := instancewire.MarshalInstance(g.instance)
 	if err != nil {
@@ -135,7 +135,7 @@ func (g *registration) ensureRegistered(ctx context.Context, op string) error {
 		Else(clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{put}, nil), clientv3.OpGet(g.path)).
 		Commit()
 	if err != nil {
-		return g.registry.away(ctx, op, err)
+		return g.registry.callError(ctx, op, err)
 	}
 	stored := done.Responses[1].GetResponseRange().Kvs[0]
 	if clientv3.LeaseID(stored.Lease) != g.lease {

@@ -42,7 +42,7 @@ func TestRegistration_ReportsItsLease(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	near := etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL)
 	o := registrytest.Observe(t, near)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	reg := registrytest.Register(t, etcdregistry.New(far, zap.NewNop(), shortTTL), in)
 	o.Until(func() bool { return len(o.Known) == 1 })
 	first := o.Known[in.Key()].Incarnation

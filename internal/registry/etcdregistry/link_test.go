@@ -101,12 +101,12 @@ func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
 	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
 	require.Empty(t, o.List())
-	a := registrytest.Register(t, near, registrytest.Instance("research", "a"))
+	a := registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
 	o.Put()
 
 	l.Cut()
 	require.NoError(t, a.Close(t.Context()))
-	b := registrytest.Register(t, near, registrytest.Instance("research", "b"))
+	b := registrytest.Register(t, near, registrytest.NewInstance("research", "b"))
 	etcd.Compact()
 	l.Mend()
 
@@ -129,8 +129,8 @@ func TestWatch_ReportsAnOutageOnce(t *testing.T) {
 	require.Empty(t, o.List())
 
 	l.Cut()
-	registrytest.Register(t, near, registrytest.Instance("research", "a"))
-	require.True(t, failure.Is(o.Next().Away, failure.SystemNetwork, failure.SystemTimeout))
+	registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
+	require.True(t, failure.Is(o.Next().Unreachable, failure.SystemNetwork, failure.SystemTimeout))
 	l.Mend()
 	require.Len(t, o.List(), 1)
 	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})

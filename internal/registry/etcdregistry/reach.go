@@ -16,7 +16,7 @@ import (
 // AwaitReachable returns nil once the etcd at one of the addresses accepts calls. It retries until ctx ends. It
 // returns at once if either side rejects the other's certificate. The error names the flag to check; the etcd
 // client itself would only report a timeout. Modes: system_network, policy_security.
-func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
+func AwaitReachable(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
 	var last error
 	for pace := retry.NewBackoff(); ; {
 		for _, at := range endpoints {
@@ -49,7 +49,7 @@ func tryConnect(ctx context.Context, creds credentials.TransportCredentials, at 
 	fail := func(mode failure.Mode, format string, args ...any) error {
 		return failure.Newf(mode, "registry.Reach", format, args...).Because(err)
 	}
-	switch missed, why := grpcfailure.ClassifyDial(err); {
+	switch missed, why := grpcfailure.ClassifyDialError(err); {
 	case missed == grpcfailure.DialUntrusted:
 		return fail(failure.PolicySecurity, "--etcd-ca: the etcd at %s is not trusted, or uses plain text: %s", at, why)
 	case missed == grpcfailure.DialRejected && strings.Contains(why, "tls: "):

@@ -62,7 +62,7 @@ func (r *Registry) checkAuthEnabled(ctx context.Context, op string) error {
 	case isDenied(err):
 		return nil
 	case err != nil:
-		return r.away(ctx, op, err)
+		return r.callError(ctx, op, err)
 	case !status.Enabled:
 		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) has no authentication yet, "+
 			"so anyone with a certificate may do everything there; "+

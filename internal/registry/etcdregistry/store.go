@@ -11,22 +11,22 @@ import (
 )
 
 // DefaultStorePrefix is the default prefix of the keys with store records.
-const DefaultStores = "/troupe/v1/store"
+const DefaultStorePrefix = "/troupe/v1/store"
 
 // StoreRecords implements registry.StoreRecords. It keeps each store's record under a key without a lease. It is
 // safe for concurrent use.
-type Stores struct {
+type StoreRecords struct {
 	client *clientv3.Client
 	prefix string // with a trailing slash
 }
 
 // NewStoreRecords returns the store records under the prefix (empty means DefaultStorePrefix). The caller still
 // has to close the client.
-func NewStores(client *clientv3.Client, prefix string) *Stores {
+func NewStoreRecords(client *clientv3.Client, prefix string) *StoreRecords {
 	if prefix == "" {
-		prefix = DefaultStores
+		prefix = DefaultStorePrefix
 	}
-	return &Stores{client, prefix + "/"}
+	return &StoreRecords{client, prefix + "/"}
 }
 
 // storeRecord is the stored form of a registry.StoreRecord.
@@ -37,13 +37,13 @@ type storeRecord struct {
 }
 
 // Load implements registry.StoreRecords.
-func (s *Stores) Load(ctx context.Context, name string) (registry.StoreRecord, int64, error) {
+func (s *StoreRecords) Load(ctx context.Context, name string) (registry.StoreRecord, int64, error) {
 	const op = "registry.LoadStore"
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	found, err := s.client.Get(call, s.prefix+name)
 	if err != nil {
-		return registry.StoreRecord{}, 0, away(ctx, s.client, op, err)
+		return registry.StoreRecord{}, 0, newCallError(ctx, s.client, op, err)
 	}
 	if len(found.Kvs) == 0 {
 		return registry.StoreRecord{}, 0, nil
@@ -56,7 +56,7 @@ func (s *Stores) Load(ctx context.Context, name string) (registry.StoreRecord, i
 }
 
 // Swap implements registry.StoreRecords.
-func (s *Stores) Swap(ctx context.Context, name string, r registry.StoreRecord, revision int64) (bool, error) {
+func (s *StoreRecords) Swap(ctx context.Context, name string, r registry.StoreRecord, revision int64) (bool, error) {
 	value, err := json.Marshal(storeRecord(r))
 	if err != nil {
 		return false, err
@@ -68,7 +68,7 @@ func (s *Stores) Swap(ctx context.Context, name string, r registry.StoreRecord, 
 		Then(clientv3.OpPut(s.prefix+name, string(value))).
 		Commit()
 	if err != nil {
-		return false, away(ctx, s.client, "registry.SwapStore", err)
+		return false, newCallError(ctx, s.client, "registry.SwapStore", err)
 	}
 	return done.Succeeded, nil
 }

@@ -14,13 +14,13 @@ import (
 
 func TestStores_Suite(t *testing.T) {
 	t.Parallel()
-	registrytest.RunStores(t, etcdregistry.NewStores(etcdtest.Start(t).Client(), ""))
+	registrytest.RunStoreRecords(t, etcdregistry.NewStoreRecords(etcdtest.Start(t).Client(), ""))
 }
 
 func TestStores_AreReadable(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
-	done, err := etcdregistry.NewStores(client, "").Swap(t.Context(), "redis", registry.StoreRecord{Generation: 2, Beat: 7, Identity: "a/b"}, 0)
+	done, err := etcdregistry.NewStoreRecords(client, "").Swap(t.Context(), "redis", registry.StoreRecord{Generation: 2, Beat: 7, Identity: "a/b"}, 0)
 	require.NoError(t, err)
 	require.True(t, done)
 	got, err := client.Get(t.Context(), "/troupe/v1/store/redis")
@@ -33,14 +33,14 @@ func TestStores_RejectAnInvalidRecord(t *testing.T) {
 	client := etcdtest.Start(t).Client()
 	_, err := client.Put(t.Context(), "/troupe/v1/store/redis", "three")
 	require.NoError(t, err)
-	_, _, err = etcdregistry.NewStores(client, "").Load(t.Context(), "redis")
+	_, _, err = etcdregistry.NewStoreRecords(client, "").Load(t.Context(), "redis")
 	require.ErrorContains(t, err, "/troupe/v1/store/redis of etcd holds no record")
 }
 
 func TestStores_ReportThatEtcdIsUnreachable(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	stores := etcdregistry.NewStores(etcd.Client(), "")
+	stores := etcdregistry.NewStoreRecords(etcd.Client(), "")
 	etcd.Stop()
 	_, _, err := stores.Load(t.Context(), "redis")
 	require.Contains(t, []failure.Mode{failure.SystemNetwork, failure.SystemTimeout}, failure.ModeOf(err))

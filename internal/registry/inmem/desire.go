@@ -15,31 +15,31 @@ func (r *Registry) SetDesired(ctx context.Context, desires ...registry.DesiredSt
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range desires {
-		r.desires[d.Key] = d
+		r.desiredStates[d.Key] = d
 	}
-	r.desiresChanged()
+	r.notifyDesired()
 	return nil
 }
 
 // RemoveDesired implements registry.DesiredStates. It never blocks.
-func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
+func (r *Registry) RemoveDesired(ctx context.Context, key registry.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, registered := r.instances[key]; !registered {
-		delete(r.desires, key)
-		r.desiresChanged()
+		delete(r.desiredStates, key)
+		r.notifyDesired()
 	}
 	return nil
 }
 
 // WatchDesiredStates implements registry.DesiredStates.
-func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (r *Registry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		all, changed := maps.Clone(r.desires), r.desired
+		all, changed := maps.Clone(r.desiredStates), r.desiredChanged
 		r.mu.Unlock()
 		apply(all)
 		select {
@@ -50,7 +50,7 @@ func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key
 	return nil
 }
 
-func (r *Registry) desiresChanged() {
-	close(r.desired)
-	r.desired = make(chan struct{})
+func (r *Registry) notifyDesired() {
+	close(r.desiredChanged)
+	r.desiredChanged = make(chan struct{})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // StoreRecords implements registry.StoreRecords. It is safe for concurrent use.
-type Stores struct {
+type StoreRecords struct {
 	mu      sync.Mutex
 	records map[string]storeRecord
 }
@@ -19,10 +19,10 @@ type storeRecord struct {
 }
 
 // NewStoreRecords returns an empty set of records.
-func NewStores() *Stores { return &Stores{records: map[string]storeRecord{}} }
+func NewStoreRecords() *StoreRecords { return &StoreRecords{records: map[string]storeRecord{}} }
 
 // Load implements registry.StoreRecords.
-func (s *Stores) Load(ctx context.Context, name string) (registry.StoreRecord, int64, error) {
+func (s *StoreRecords) Load(ctx context.Context, name string) (registry.StoreRecord, int64, error) {
 	if err := ctx.Err(); err != nil {
 		return registry.StoreRecord{}, 0, err
 	}
@@ -33,7 +33,7 @@ func (s *Stores) Load(ctx context.Context, name string) (registry.StoreRecord, i
 }
 
 // Swap implements registry.StoreRecords.
-func (s *Stores) Swap(ctx context.Context, name string, r registry.StoreRecord, revision int64) (bool, error) {
+func (s *StoreRecords) Swap(ctx context.Context, name string, r registry.StoreRecord, revision int64) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}

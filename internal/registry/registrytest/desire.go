@@ -14,7 +14,7 @@ import (
 )
 
 // NewDesiredState returns a desired state with every field set.
-func DesiredState(agent, id string, want registry.DesiredKind) registry.DesiredState {
+func NewDesiredState(agent, id string, want registry.DesiredKind) registry.DesiredState {
 	return registry.DesiredState{
 		Key: registry.Key{Agent: agent, ID: id}, Kind: want, Reason: "a closer look",
 		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
@@ -33,7 +33,7 @@ func observeDesired(t *testing.T, d registry.DesiredStates) *desiredObserver {
 	o := &desiredObserver{t, make(chan map[registry.Key]registry.DesiredState)}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- d.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+		ended <- d.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 			select {
 			case o.updates <- all:
 			case <-ctx.Done():
@@ -45,13 +45,13 @@ func observeDesired(t *testing.T, d registry.DesiredStates) *desiredObserver {
 }
 
 // awaitStates reads updates until the desired states are exactly the wanted ones.
-func (o *desiredObserver) until(want ...registry.DesiredState) {
+func (o *desiredObserver) awaitStates(want ...registry.DesiredState) {
 	o.t.Helper()
 	all := map[registry.Key]registry.DesiredState{}
 	for _, d := range want {
 		all[d.Key] = d
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	diff := "no update came"
 	for diff != "" {
@@ -64,34 +64,34 @@ func (o *desiredObserver) until(want ...registry.DesiredState) {
 	}
 }
 
-func testDesires(t *testing.T, r registry.Registry) {
+func testDesiredStates(t *testing.T, r registry.Registry) {
 	early := observeDesired(t, r)
-	early.until()
-	a, b := DesiredState("research", "a", registry.Pause), DesiredState("research", "b", registry.Drain)
+	early.awaitStates()
+	a, b := NewDesiredState("research", "a", registry.Pause), NewDesiredState("research", "b", registry.Drain)
 	require.NoError(t, r.SetDesired(t.Context(), a, b))
-	early.until(a, b)
+	early.awaitStates(a, b)
 	a.Kind, a.Reason = registry.Run, ""
 	require.NoError(t, r.SetDesired(t.Context(), a))
-	early.until(a, b)
+	early.awaitStates(a, b)
 	require.NoError(t, r.SetDesired(t.Context(), a), "repeated")
-	observeDesired(t, r).until(a, b) // a watch that starts later gets all states
+	observeDesired(t, r).awaitStates(a, b) // a watch that starts later gets all states
 }
 
-func testManyDesires(t *testing.T, r registry.Registry) {
+func testManyDesiredStates(t *testing.T, r registry.Registry) {
 	o := observeDesired(t, r)
 	var all []registry.DesiredState
 	for i := range 250 {
-		all = append(all, DesiredState("research", fmt.Sprint(i), registry.Pause))
+		all = append(all, NewDesiredState("research", fmt.Sprint(i), registry.Pause))
 	}
 	require.NoError(t, r.SetDesired(t.Context(), all...))
-	o.until(all...)
+	o.awaitStates(all...)
 }
 
-func testConcurrentDesires(t *testing.T, r registry.Registry) {
+func testConcurrentDesiredStates(t *testing.T, r registry.Registry) {
 	const writers = 8
 	var all []registry.DesiredState
 	for i := range writers {
-		all = append(all, DesiredState("research", fmt.Sprint(i), registry.Drain))
+		all = append(all, NewDesiredState("research", fmt.Sprint(i), registry.Drain))
 	}
 	var writing sync.WaitGroup
 	errs := make([]error, writers)
@@ -106,7 +106,7 @@ func testConcurrentDesires(t *testing.T, r registry.Registry) {
 	}
 	observers := []*desiredObserver{observeDesired(t, r), observeDesired(t, r)}
 	for _, o := range observers {
-		o.until(all...)
+		o.awaitStates(all...)
 	}
 	writing.Wait()
 	for _, err := range errs {
@@ -116,51 +116,51 @@ func testConcurrentDesires(t *testing.T, r registry.Registry) {
 
 // A desired state outlives its instance until it is removed. While the instance is registered, removing it has no
 // effect.
-func testForget(t *testing.T, r registry.Registry) {
+func testRemoveDesired(t *testing.T, r registry.Registry) {
 	o := observeDesired(t, r)
-	reg := Register(t, r, Instance("research", "a"))
-	d := DesiredState("research", "a", registry.Drain)
+	reg := Register(t, r, NewInstance("research", "a"))
+	d := NewDesiredState("research", "a", registry.Drain)
 	require.NoError(t, r.SetDesired(t.Context(), d))
-	o.until(d)
-	require.NoError(t, r.Forget(t.Context(), d.Key))
-	observeDesired(t, r).until(d)
+	o.awaitStates(d)
+	require.NoError(t, r.RemoveDesired(t.Context(), d.Key))
+	observeDesired(t, r).awaitStates(d)
 	require.NoError(t, reg.Close(t.Context()))
-	observeDesired(t, r).until(d)
-	require.NoError(t, r.Forget(t.Context(), d.Key))
-	o.until()
-	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
+	observeDesired(t, r).awaitStates(d)
+	require.NoError(t, r.RemoveDesired(t.Context(), d.Key))
+	o.awaitStates()
+	require.NoError(t, r.RemoveDesired(t.Context(), d.Key), "repeated")
 }
 
 // The desired state of a whole agent is independent of its instances' states. It can be removed while they are
 // registered.
-func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
+func testDesiredStateOfAgent(t *testing.T, r registry.Registry) {
 	o := observeDesired(t, r)
-	Register(t, r, Instance("research", "a"))
-	one := DesiredState("research", "a", registry.Pause)
-	whole, other := DesiredState("research", "", registry.Quarantine), DesiredState("researcher", "", registry.Quarantine)
+	Register(t, r, NewInstance("research", "a"))
+	one := NewDesiredState("research", "a", registry.Pause)
+	whole, other := NewDesiredState("research", "", registry.Quarantine), NewDesiredState("researcher", "", registry.Quarantine)
 	require.NoError(t, r.SetDesired(t.Context(), one, whole, other))
-	o.until(one, whole, other)
-	require.NoError(t, r.Forget(t.Context(), whole.Key))
-	o.until(one, other)
-	require.NoError(t, r.Forget(t.Context(), whole.Key), "repeated")
-	observeDesired(t, r).until(one, other)
+	o.awaitStates(one, whole, other)
+	require.NoError(t, r.RemoveDesired(t.Context(), whole.Key))
+	o.awaitStates(one, other)
+	require.NoError(t, r.RemoveDesired(t.Context(), whole.Key), "repeated")
+	observeDesired(t, r).awaitStates(one, other)
 }
 
 // Desired states do not appear as instances and do not change them.
 func testDesiredStatesAreNotInstances(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
 	require.Empty(t, o.List())
-	require.NoError(t, r.SetDesired(t.Context(), DesiredState("research", "a", registry.Pause)))
-	Register(t, r, Instance("research", "a"))
-	require.Equal(t, Instance("research", "a").State, o.Put().State)
+	require.NoError(t, r.SetDesired(t.Context(), NewDesiredState("research", "a", registry.Pause)))
+	Register(t, r, NewInstance("research", "a"))
+	require.Equal(t, NewInstance("research", "a").State, o.Put().State)
 	require.Len(t, Observe(t, r).List(), 1)
 }
 
-func testDesiresEnd(t *testing.T, r registry.Registry) {
+func testDesiredWatchEnds(t *testing.T, r registry.Registry) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	require.NoError(t, r.WatchDesires(ctx, func(map[registry.Key]registry.DesiredState) { calls++; cancel() }))
+	require.NoError(t, r.WatchDesiredStates(ctx, func(map[registry.Key]registry.DesiredState) { calls++; cancel() }))
 	require.Equal(t, 1, calls)
-	require.Error(t, r.SetDesired(ctx, DesiredState("research", "a", registry.Pause)))
-	observeDesired(t, r).until()
+	require.Error(t, r.SetDesired(ctx, NewDesiredState("research", "a", registry.Pause)))
+	observeDesired(t, r).awaitStates()
 }

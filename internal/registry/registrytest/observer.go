@@ -11,7 +11,7 @@ import (
 )
 
 // waitTimeout bounds every wait for an update. It is far longer than an update should take.
-const patience = 30 * time.Second
+const waitTimeout = 30 * time.Second
 
 // Observer receives the updates of a watch. Its methods fail the test if the expected update does not come. Only
 // the goroutine of the test may call them.
@@ -51,11 +51,11 @@ func Observe(t *testing.T, w registry.Watcher) *Observer {
 // Next returns the next update.
 func (o *Observer) Next() registry.Update {
 	o.t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case u := <-o.updates:
-		o.learn(u)
+		o.applyUpdate(u)
 		return u
 	case <-timer.C:
 		require.FailNow(o.t, "no update of the watch", "known: %v", o.Known)
@@ -96,32 +96,32 @@ func (o *Observer) Delete() registry.Key {
 }
 
 // applyUpdate applies an update to Known and checks what must hold for every update.
-func (o *Observer) learn(u registry.Update) {
+func (o *Observer) applyUpdate(u registry.Update) {
 	o.t.Helper()
 	set := 0
 	if u.List != nil {
 		set++
 		clear(o.Known)
 		for _, in := range *u.List {
-			o.see(in)
+			o.applyInstance(in)
 		}
 	}
 	if u.Put != nil {
 		set++
-		o.see(*u.Put)
+		o.applyInstance(*u.Put)
 	}
 	if u.Delete != nil {
 		set++
 		require.Contains(o.t, o.Known, *u.Delete, "an unknown instance was deleted")
 		delete(o.Known, *u.Delete)
 	}
-	if u.Away != nil {
+	if u.Unreachable != nil {
 		set++
 	}
 	require.Equal(o.t, 1, set, "an update has exactly one field set: %+v", u)
 }
 
-func (o *Observer) see(in registry.Instance) {
+func (o *Observer) applyInstance(in registry.Instance) {
 	o.t.Helper()
 	require.GreaterOrEqual(o.t, in.Incarnation, o.incarnations[in.Key()], "an older incarnation of %v came back", in.Key())
 	o.incarnations[in.Key()] = in.Incarnation

@@ -10,7 +10,7 @@ import (
 )
 
 // RunStoreRecords runs the suite for registry.StoreRecords on empty records.
-func RunStores(t *testing.T, records registry.StoreRecords) {
+func RunStoreRecords(t *testing.T, records registry.StoreRecords) {
 	t.Run("Load_OfNoRecord", func(t *testing.T) {
 		r, revision, err := records.Load(t.Context(), "unknown")
 		require.NoError(t, err)

@@ -14,32 +14,32 @@ import (
 )
 
 // EventName is the name of a log event.
-type Name string
+type EventName string
 
 // These are all event names.
 const (
-	PlanCreated       Name = "plan_created"
-	RouteDecision     Name = "route_decision"
-	ToolCallStart     Name = "tool_call_start"
-	ToolCallComplete  Name = "tool_call_complete"
-	ToolCallError     Name = "tool_call_error"
-	BudgetWarning     Name = "budget_warning" // 80 % of a limit is used
-	BudgetExceeded    Name = "budget_exceeded"
-	BudgetUpdated     Name = "budget_updated"
-	ApprovalRequested Name = "approval_requested"
-	ApprovalReceived  Name = "approval_received"
-	ApprovalTimeout   Name = "approval_timeout"
-	ExecutionStart    Name = "execution_start"
-	ExecutionComplete Name = "execution_complete"
-	ExecutionError    Name = "execution_error"
-	MemoryQuery       Name = "memory_query"
-	MemoryStore       Name = "memory_store"
+	PlanCreated       EventName = "plan_created"
+	RouteDecision     EventName = "route_decision"
+	ToolCallStart     EventName = "tool_call_start"
+	ToolCallComplete  EventName = "tool_call_complete"
+	ToolCallError     EventName = "tool_call_error"
+	BudgetWarning     EventName = "budget_warning" // 80 % of a limit is used
+	BudgetExceeded    EventName = "budget_exceeded"
+	BudgetUpdated     EventName = "budget_updated"
+	ApprovalRequested EventName = "approval_requested"
+	ApprovalReceived  EventName = "approval_received"
+	ApprovalTimeout   EventName = "approval_timeout"
+	ExecutionStart    EventName = "execution_start"
+	ExecutionComplete EventName = "execution_complete"
+	ExecutionError    EventName = "execution_error"
+	MemoryQuery       EventName = "memory_query"
+	MemoryStore       EventName = "memory_store"
 
-	OrchestrationComplete Name = "orchestration.complete" // contains the state of the turn (SO-10)
+	OrchestrationComplete EventName = "orchestration.complete" // contains the state of the turn (SO-10)
 )
 
 // levels maps each event name to its log level. Events that occur in every turn have level debug.
-var levels = map[Name]zapcore.Level{
+var levels = map[EventName]zapcore.Level{
 	PlanCreated: zap.DebugLevel, RouteDecision: zap.DebugLevel,
 	ToolCallStart: zap.DebugLevel, ToolCallComplete: zap.DebugLevel, ToolCallError: zap.InfoLevel,
 	BudgetWarning: zap.InfoLevel, BudgetExceeded: zap.InfoLevel, BudgetUpdated: zap.DebugLevel,
@@ -50,8 +50,8 @@ var levels = map[Name]zapcore.Level{
 }
 
 // EventNames returns all event names, sorted.
-func Names() []Name {
-	all := make([]Name, 0, len(levels))
+func EventNames() []EventName {
+	all := make([]EventName, 0, len(levels))
 	for name := range levels {
 		all = append(all, name)
 	}
@@ -62,7 +62,7 @@ func Names() []Name {
 // Event is one log line. The logger supplies the time, the level and the service. The component is the logger's
 // name, and the span comes from the context.
 type Event struct {
-	Name    Name
+	Name    EventName
 	Message string // one phrase for people
 	TraceID string
 	UserID  string // owner of the session; an id, not a secret
@@ -76,7 +76,7 @@ type Event struct {
 func Emit(ctx context.Context, log *zap.Logger, e Event) error {
 	level, ok := levels[e.Name]
 	if !ok {
-		return failure.Newf(failure.UserInvalidInput, "structured.Emit", "event %q is unknown; use one of %v", e.Name, Names())
+		return failure.Newf(failure.UserInvalidInput, "structured.Emit", "event %q is unknown; use one of %v", e.Name, EventNames())
 	}
 	line := log.Check(level, e.Message)
 	if line == nil {

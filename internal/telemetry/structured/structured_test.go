@@ -24,12 +24,12 @@ import (
 func TestEmit_RejectsUnknownNames(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
-	want := []structured.Name{
+	want := []structured.EventName{
 		"approval_received", "approval_requested", "approval_timeout", "budget_exceeded", "budget_updated", "budget_warning",
 		"execution_complete", "execution_error", "execution_start", "memory_query", "memory_store", "orchestration.complete", "plan_created", "route_decision",
 		"tool_call_complete", "tool_call_error", "tool_call_start",
 	}
-	require.Equal(t, want, structured.Names())
+	require.Equal(t, want, structured.EventNames())
 	for i, name := range want {
 		require.NoError(t, structured.Emit(t.Context(), log, structured.Event{Name: name, Message: "so"}))
 		require.Equal(t, string(name), logs.All()[i].ContextMap()["event"])

@@ -50,7 +50,7 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 
 		Capabilities: in.Capabilities,
 		Tools:        toolsToProto(in.Tools),
-		Config:       memorywire.Protocols.ToProto(in.Config),
+		Config:       memorywire.Protocols.ToProto(in.ConfigProtocol),
 	}
 }
 
@@ -67,9 +67,9 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 		Incarnation: in.GetIncarnation(),
 		Started:     convert.TimeFromProto(in.GetStarted()),
 
-		Capabilities: in.GetCapabilities(),
-		Tools:        instanceTools(in.GetTools()),
-		Config:       memorywire.Protocols.FromProto(in.GetConfig()),
+		Capabilities:   in.GetCapabilities(),
+		Tools:          instanceTools(in.GetTools()),
+		ConfigProtocol: memorywire.Protocols.FromProto(in.GetConfig()),
 	}
 }
 

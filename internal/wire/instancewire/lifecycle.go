@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-var leases = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
+var leaseStates = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
 	lifecycle.LeaseNone:    troupev1.LeaseState_LEASE_STATE_UNSPECIFIED,
 	lifecycle.LeaseOK:      troupev1.LeaseState_LEASE_STATE_OK,
 	lifecycle.LeaseUnknown: troupev1.LeaseState_LEASE_STATE_UNKNOWN,
@@ -34,7 +34,7 @@ func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 		Pausing:      s.Pausing,
 		Since:        timestamppb.New(s.Since),
 		Reason:       s.Reason,
-		Lease:        leases.ToProto(s.Lease),
+		Lease:        leaseStates.ToProto(s.Lease),
 		Draining:     s.Draining,
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var verbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
+var sessionVerbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
 	session.Pause:  troupev1.SessionVerb_SESSION_VERB_PAUSE,
 	session.Resume: troupev1.SessionVerb_SESSION_VERB_RESUME,
 	session.Close:  troupev1.SessionVerb_SESSION_VERB_CLOSE,
@@ -48,7 +48,7 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 // UpdateToProto converts an update of a session to a request.
 func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
-		SessionId: u.Ref.Session, Verb: verbs.ToProto(u.Verb), Metadata: u.Metadata,
+		SessionId: u.Ref.Session, Verb: sessionVerbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
 	}
 }
@@ -56,7 +56,7 @@ func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 // UpdateFromProto converts a request to an update in the caller's tenant.
 func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 	return memory.SessionUpdate{
-		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
+		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: sessionVerbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
 	}
 }

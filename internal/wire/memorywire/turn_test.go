@@ -129,7 +129,7 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 		{troupev1.SessionState(0), len(states) + 1},
 		{troupev1.TurnOutcome(0), len(outcomes)},
 		{troupev1.BeginOutcome(0), len(founds) + 1},
-		{troupev1.SessionVerb(0), len(verbs) + 1},
+		{troupev1.SessionVerb(0), len(sessionVerbs) + 1},
 		{troupev1.CompactionStrategy(0), len(strategies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())

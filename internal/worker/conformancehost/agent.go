@@ -34,15 +34,15 @@ func (commandModel) Name() string { return "test/obedient" }
 // Generate implements llm.Model.
 func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		said := lastOfUser(req.Messages)
+		said := lastUserText(req.Messages)
 		verb, rest, _ := strings.Cut(said, " ")
 		switch verb {
 		case "say":
 			yield(llm.Delta{Text: rest}, nil)
 		case "count":
-			count(rest, yield)
+			streamNumbers(rest, yield)
 		case "sleep":
-			if err := sleep(ctx, rest); err != nil {
+			if err := parseAndSleep(ctx, rest); err != nil {
 				yield(llm.Delta{}, err)
 				return
 			}
@@ -64,7 +64,7 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 }
 
 // streamNumbers streams the numbers from 1 to n, one in each delta.
-func count(n string, yield func(llm.Delta, error) bool) {
+func streamNumbers(n string, yield func(llm.Delta, error) bool) {
 	last, err := strconv.Atoi(n)
 	if err != nil {
 		yield(llm.Delta{}, failure.Newf(failure.UserInvalidInput, "conformance", "count %s: want a number", n))
@@ -77,7 +77,7 @@ func count(n string, yield func(llm.Delta, error) bool) {
 	}
 }
 
-func sleep(ctx context.Context, duration string) error {
+func parseAndSleep(ctx context.Context, duration string) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "conformance", "sleep %s: want a duration such as 200ms", duration)
@@ -85,7 +85,7 @@ func sleep(ctx context.Context, duration string) error {
 	return retry.Sleep(ctx, d)
 }
 
-func lastOfUser(messages []conversation.Message) string {
+func lastUserText(messages []conversation.Message) string {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == conversation.RoleUser {
 			return m.Text

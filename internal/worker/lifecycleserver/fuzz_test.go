@@ -24,9 +24,9 @@ func FuzzLifecycle(f *testing.F) {
 		f.Add([]byte{byte(n), 0, 2, 3, byte(n)}, []byte("\x12\xc8\x01x"))
 	}
 	f.Fuzz(func(t *testing.T, order, body []byte) {
-		instance := lifecycle.New(lifecycle.Config{Capacity: 1, StartupTimeout: time.Second, Drain: time.Millisecond})
+		instance := lifecycle.New(lifecycle.Config{Capacity: 1, StartupTimeout: time.Second, DrainTimeout: time.Millisecond})
 		server := &Server{
-			Instance: instance, ID: "i", Agent: "a", Drain: time.Millisecond,
+			Instance: instance, ID: "i", Agent: "a", DefaultDrain: time.Millisecond,
 			State: ownership.NewAgentState("a", map[string]ownership.Owner{"why": ownership.Agent}, nil),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

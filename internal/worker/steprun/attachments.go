@@ -40,7 +40,7 @@ func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history [
 			defer panics.Recover("agent.ExecuteStep", &err)
 			data, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
-				_, err := transfer.Download(ctx, s.turns, ref, a.Name, a.Version, &content)
+				_, err := transfer.Download(ctx, s.store, ref, a.Name, a.Version, &content)
 				return content.Bytes(), err
 			})
 			if err == nil {

@@ -25,24 +25,24 @@ import (
 // Runner runs the steps of an agent and commits their results.
 type Runner struct {
 	agent  *agent.Agent
-	turns  Store
+	store  Store
 	broker *broker.Broker
 }
 
 // New returns a runner for the steps of agent a. instanceID names the instance to the credential broker.
 func New(a *agent.Agent, instanceID string, turns Store) *Runner {
-	return &Runner{agent: a, turns: turns, broker: broker.New(instanceID)}
+	return &Runner{agent: a, store: turns, broker: broker.New(instanceID)}
 }
 
 // Store is the part of memory.Store that a step uses.
 type Store interface {
 	memory.Turns
 	memory.Journal
-	hookstore.Tier
+	hookstore.MemoryTier
 }
 
 // SessionRef returns the session that a step belongs to.
-func RefOf(req *troupev1.ExecuteStepRequest) session.Ref {
+func SessionRef(req *troupev1.ExecuteStepRequest) session.Ref {
 	return session.Ref{Tenant: req.GetTenant(), Session: req.GetSessionId()}
 }
 
@@ -56,8 +56,8 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 			made = &troupev1.StepResult{Used: wire.UsedToProto(step.Budget.Used())}
 		}
 	}()
-	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
-	if err := s.loadAttachments(ctx, RefOf(req), step.History); err != nil {
+	step.Journal, step.Broker = journal, s.broker.ForSession(step.SessionID)
+	if err := s.loadAttachments(ctx, SessionRef(req), step.History); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	auth := wire.AuthFromProto(req.GetAuth())
@@ -65,13 +65,13 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	authorized := execution.WithAuth(ctx, auth)
 	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plaintext credentials are dropped here
-	done, err := s.run(authorized, agent.Invocation{
+	done, err := s.runAgent(authorized, agent.Invocation{
 		Step:  step,
-		Store: hookstore.New(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: hookstore.New(s.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {
-		err = finishInBranch(&done)
+		err = dropBranchMessages(&done)
 	}
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the continuing turn finds the step in the journal, not in a commit
@@ -90,7 +90,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = s.commit(ctx, req, result, done, left); err != nil {
+	if result.Sequence, err = s.commitStep(ctx, req, result, done, left); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // the commit was retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
@@ -110,7 +110,7 @@ func (s *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepR
 	case !req.GetRecorded():
 		return nil, failed
 	case failed != nil:
-		ctx, cancel := context.WithTimeout(ctx, commitTime)
+		ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 		defer cancel()
 		journal.DropLate()
 		_ = journal.Sync(ctx) // the step has already failed
@@ -122,7 +122,7 @@ func (s *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepR
 
 // dropBranchMessages drops the messages of a step in a branch, because they do not belong in the session. It
 // returns an error if the step would end the turn, because parallel steps are still running.
-func finishInBranch(done *event.TurnResult) error {
+func dropBranchMessages(done *event.TurnResult) error {
 	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
 		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
 			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user, wait or stop", r.Agent)
@@ -131,9 +131,9 @@ func finishInBranch(done *event.TurnResult) error {
 	return nil
 }
 
-// runAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
+// runAgentAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
 // mode (LC-29).
-func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
+func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
 	done, err := s.agent.Execute(ctx, inv, emit)
 	if err != nil {
 		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
@@ -143,20 +143,20 @@ func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.
 	return done, err
 }
 
-// commitTimeout bounds the commit of a cancelled step. It is shorter than the orchestrator's timeout for an
+// commitTimeoutout bounds the commit of a cancelled step. It is shorter than the orchestrator's timeout for an
 // unresponsive step, so that the orchestrator still gets the reason.
-const commitTime = 3 * time.Second
+const commitTimeout = 3 * time.Second
 
-// commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
+// commitStepStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
 // commit at once, because the result may already be durable.
-func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
+func (s *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	left []execution.Entry,
 ) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
-	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
+	defer context.AfterFunc(step, func() { time.AfterFunc(commitTimeout, cancel) })()
 	commit := memory.Commit{
-		Ref:      RefOf(req),
+		Ref:      SessionRef(req),
 		TurnID:   req.GetTurnId(),
 		Epoch:    req.GetEpoch(),
 		Base:     req.GetBaseSequence(),
@@ -166,7 +166,7 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 		Outcome:  turnOutcome(req.GetLast(), result),
 		Journal:  left,
 	}
-	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
+	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.store.CommitStep(ctx, commit) })
 }
 
 // turnOutcome returns the outcome of the turn after this step, which is OutcomeOpen if the turn continues. A

@@ -22,15 +22,15 @@ type stepKey struct {
 }
 
 type attempt struct {
-	epoch int64
-	end   context.CancelCauseFunc
+	epoch  int64
+	cancel context.CancelCauseFunc
 }
 
 func newRunningSteps() *runningSteps { return &runningSteps{steps: map[stepKey]*attempt{}} }
 
 // add adds a step under its epoch until remove is called. It cancels a running attempt of the step with a lower
 // epoch. If an attempt with the same or a higher epoch is running, it returns an error of mode fenced.
-func (r *runningSteps) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (remove func(), err error) {
+func (r *runningSteps) add(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (remove func(), err error) {
 	key := stepKey{req.GetSessionId(), req.GetTurnId(), req.GetStep()}
 	mine := &attempt{req.GetEpoch(), end}
 	r.mu.Lock()
@@ -41,7 +41,7 @@ func (r *runningSteps) enter(req *troupev1.ExecuteStepRequest, end context.Cance
 				"step %d of turn %s already runs here under epoch %d", req.GetStep(), req.GetTurnId(), other.epoch).
 				With("current_epoch", strconv.FormatInt(other.epoch, 10))
 		}
-		other.end(failure.Newf(failure.Fenced, "agent.ExecuteStep", "the step was given to this worker again, under epoch %d", mine.epoch))
+		other.cancel(failure.Newf(failure.Fenced, "agent.ExecuteStep", "the step was given to this worker again, under epoch %d", mine.epoch))
 	}
 	r.steps[key] = mine
 	return func() {

@@ -34,14 +34,14 @@ import (
 // Server implements AgentService for one agent.
 type Server struct {
 	troupev1.UnimplementedAgentServiceServer
-	log      *zap.Logger
-	audit    *audit.Log
-	agent    string
-	instance *lifecycle.Instance
-	turns    steprun.Store
-	runner   *steprun.Runner
-	running  *runningSteps
-	fenced   metric.Int64Counter
+	log         *zap.Logger
+	audit       *audit.Log
+	agent       string
+	instance    *lifecycle.Instance
+	store       steprun.Store
+	runner      *steprun.Runner
+	running     *runningSteps
+	fencedSteps metric.Int64Counter
 
 	violations *telemetry.Violations
 	panics     *telemetry.Panics
@@ -56,8 +56,8 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 	}
 	violations, err := t.Violations()
 	return &Server{
-		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, turns: turns, runner: steprun.New(a, id, turns),
-		running: newRunningSteps(), fenced: fenced, violations: violations, panics: t.Panics,
+		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, store: turns, runner: steprun.New(a, id, turns),
+		running: newRunningSteps(), fencedSteps: fenced, violations: violations, panics: t.Panics,
 	}, err
 }
 
@@ -68,9 +68,9 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		// step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.WithRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
-	remove, err := s.running.enter(req, stop)
+	remove, err := s.running.add(req, stop)
 	if err != nil {
 		return err
 	}
@@ -85,13 +85,13 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		return err
 	}
 
-	out := &sender{stream: stream, sent: time.Now()}
+	out := &stepStream{stream: stream, lastSent: time.Now()}
 	result, err := s.runStep(ctx, stop, req, out)
 	if err != nil {
 		if failure.Is(err, failure.Fenced) {
-			s.fenced.Add(ctx, 1)
+			s.fencedSteps.Add(ctx, 1)
 		}
-		s.panics.Note(ctx, err)
+		s.panics.Record(ctx, err)
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()),
 			zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err), Used: result.GetUsed()}
@@ -131,18 +131,18 @@ var errUnfinished = errors.New("the step did not finish")
 
 // runStep runs a step, sends heartbeats and renews the lease of the turn. It returns after all goroutines of the
 // step have ended.
-func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
+func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *stepStream) (*troupev1.StepResult, error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	hold := memory.Lease{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
-	background.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
+	hold := memory.Lease{Ref: steprun.SessionRef(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	background.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.sendHeartbeats(ctx) }) })
 	background.Go(func() {
-		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.turns, hold, turnLease, stop) })
+		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.store, hold, leaseTTL, stop) })
 	})
 
-	journal, err := recorder.New(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	journal, err := recorder.New(ctx, stop, s.store, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
@@ -152,17 +152,17 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 			journal.Record(execution.Entry{Phase: execution.Intent, StepInput: g, Late: true})
 		}
 	}
-	rejected := s.newViolations(req, out)
+	rejected := s.newViolationReporter(req, out)
 	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
 		s.auditBlockedCall(req, e)
-		rejected.note(ctx, e)
+		rejected.recordEvent(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
 			return nil
 		}
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
 	})
-	rejected.noteStepError(ctx, err)
+	rejected.publishStepError(ctx, err)
 	return result, err
 }
 

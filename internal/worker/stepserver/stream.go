@@ -10,38 +10,38 @@ import (
 
 // These are the timings of a running step (guarantees 2.11).
 const (
-	heartbeatEvery = 2 * time.Second // longest time without a message on the stream
-	turnLease      = 30 * time.Second
+	maxSilence = 2 * time.Second // longest time without a message on the stream
+	leaseTTL   = 30 * time.Second
 )
 
 // stepStream serializes the messages on the stream of a step. It is safe for concurrent use.
-type sender struct {
-	mu     sync.Mutex
-	stream troupev1.AgentService_ExecuteStepServer
-	sent   time.Time
+type stepStream struct {
+	mu       sync.Mutex
+	stream   troupev1.AgentService_ExecuteStepServer
+	lastSent time.Time
 }
 
-func (s *sender) send(item *troupev1.ExecuteStepResponse) error {
+func (s *stepStream) send(item *troupev1.ExecuteStepResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent = time.Now()
+	s.lastSent = time.Now()
 	return s.stream.Send(item)
 }
 
 // sendHeartbeat sends a heartbeat, unless a message was sent recently.
-func (s *sender) sendHeartbeat() {
+func (s *stepStream) sendHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.sent) < heartbeatEvery/2 {
+	if time.Since(s.lastSent) < maxSilence/2 {
 		return
 	}
-	s.sent = time.Now()
+	s.lastSent = time.Now()
 	_ = s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 }
 
 // sendHeartbeats sends heartbeats until ctx ends.
-func (s *sender) heartbeats(ctx context.Context) {
-	tick := time.NewTicker(heartbeatEvery / 2)
+func (s *stepStream) sendHeartbeats(ctx context.Context) {
+	tick := time.NewTicker(maxSilence / 2)
 	defer tick.Stop()
 	for {
 		select {

@@ -43,14 +43,14 @@ func TestRunStep_ACommitDuringAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &Server{log: zap.NewNop(), agent: a.Name(), turns: unreachableMemory{}, runner: steprun.New(a, "", unreachableMemory{})}
+		s := &Server{log: zap.NewNop(), agent: a.Name(), store: unreachableMemory{}, runner: steprun.New(a, "", unreachableMemory{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		stream := &timedStream{}
 		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 		_, err = s.runStep(ctx, stop, &troupev1.ExecuteStepRequest{
 			SessionId: "s", TurnId: "t", Step: 1, Attempt: 1, Epoch: 1, Agent: "a", History: []*troupev1.Message{said},
-		}, &sender{stream: stream})
+		}, &stepStream{stream: stream})
 		why, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok, "%v", err)
 		require.Equal(t, "true", why.Facts["lost_lease"], "%v", err)

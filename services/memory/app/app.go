@@ -79,16 +79,16 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.closers.Add(a.httpLis)
-	rates, err := rate.Load(a.cfg.Rates, rate.InnerDefaults())
+	rates, err := rate.Load(a.cfg.Rates, rate.InternalDefaults())
 	if err != nil {
 		return fmt.Errorf("--rates: %w", err)
 	}
 	turns := turncred.New(self)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
-		Reflection: a.cfg.Reflection, Inner: true, Identity: self,
-		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns),
-		Barred: a.quarantine.check, Usual: commitWasFaster,
-		Rates: rate.New(rates), PeerConnections: rpc.MaxInnerPeerConnections,
+		Reflection: a.cfg.Reflection, Internal: true, Identity: self,
+		Authenticate: turncred.Authenticate(turns, rpc.PrincipalFromCertificate), Scope: scope.New(turns),
+		CheckBarred: a.quarantine.check, IsExpectedError: commitWasFaster,
+		Rates: rate.New(rates), PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
 		return err
 	}
@@ -118,14 +118,14 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		a.desires = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
 		if !a.cfg.Fleeting {
 			a.guard, err = generation.New(generation.Config{
-				Records: etcdregistry.NewStores(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+				Records: etcdregistry.NewStoreRecords(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 			})
 			if err != nil {
 				return err
 			}
 		}
 	}
-	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
+	a.durable = &durability{class: redisconn.DurabilityClass(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
 	a.store, err = redisstore.New(redisstore.Config{
 		URL:             a.cfg.Redis,
 		Durability:      a.durable.class,
@@ -176,12 +176,12 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 // Run serves until ctx ends, and calls ready once Redis has been reached. When it stops, calls in flight may end
 // within the grace period.
 func (a *App) Run(ctx context.Context, ready func()) error {
-	a.grpc.Follow(a.board)
+	a.grpc.FollowBoard(a.board)
 	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()),
 		zap.String("redis", a.store.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
-		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
-		a.grpc.Part(a.grpcLis, a.cfg.Grace),
+		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
+		a.grpc.ProcessPart(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
 			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.check,
 		}, true),

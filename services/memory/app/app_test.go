@@ -46,7 +46,7 @@ func runApp(t testing.TB, redisURL string, more ...func(*Config)) *runningApp {
 	for _, set := range more {
 		set(&cfg)
 	}
-	a, err := New(telemetry.For(zap.New(core)), cfg)
+	a, err := New(telemetry.FromLogger(zap.New(core)), cfg)
 	require.NoError(t, err)
 	r := &runningApp{App: a, ready: make(chan struct{}), logs: logs}
 	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())

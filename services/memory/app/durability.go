@@ -19,7 +19,7 @@ import (
 // is not, or was not checked yet, no turn begins. It is safe for concurrent use.
 type durability struct {
 	store *redisstore.Store
-	class redisconn.Class
+	class redisconn.DurabilityClass
 	log   *zap.Logger
 
 	mu         sync.Mutex

@@ -48,14 +48,14 @@ func TestApp_LimitsTheCallRateOfWorkers(t *testing.T) {
 func TestApp_LimitsConnectionsPerAddress(t *testing.T) {
 	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
-	for n := range rpc.MaxInnerPeerConnections + 1 {
+	for n := range rpc.MaxInternalPeerConnections + 1 {
 		conn, err := net.Dial("tcp", r.GRPCAddr())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		if n%256 == 0 { // to serve the pending ones
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 			_, err = conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
-			require.Equal(t, n < rpc.MaxInnerPeerConnections, err == nil, "connection %d: %v", n, err)
+			require.Equal(t, n < rpc.MaxInternalPeerConnections, err == nil, "connection %d: %v", n, err)
 		}
 	}
 }

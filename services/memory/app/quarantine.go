@@ -40,7 +40,7 @@ func (q *quarantine) check(p identity.Principal, method string) error {
 func (q *quarantine) watchDesires(desires registry.DesiredStates, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+		return desires.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 			now := registry.QuarantinedAgents(all)
 			var was []string
 			if before := q.agents.Swap(&now); before != nil {

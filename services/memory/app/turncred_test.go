@@ -64,7 +64,7 @@ func (s *secureApp) clientIdentity(t testing.TB, role identity.Role, agent strin
 
 func (s *secureApp) dial(t testing.TB, role identity.Role, agent string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.DialWith(s.clientIdentity(t, role, agent).Client(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
+	conn, err := rpc.DialWith(s.clientIdentity(t, role, agent).ClientCredentials(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
@@ -151,7 +151,7 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	ctx := s.withCredential(t, s.turn, time.Time{})
 	for _, method := range authz.Methods() {
 		name, ours := strings.CutPrefix(method, "/troupe.v1.MemoryService/")
-		roles, _ := authz.Roles(method)
+		roles, _ := authz.RolesFor(method)
 		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
 			continue
 		}

@@ -85,7 +85,7 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	// Servers inside the mesh measure and watch their own certificate; the port for clients has another one.
-	if err := self.Measure(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
+	if err := self.RegisterMetrics(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
 		return err
 	}
 	port, err := a.openPorts(self)
@@ -195,14 +195,14 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 // drain time.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
-	a.grpc.Follow(a.board)
+	a.grpc.FollowBoard(a.board)
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()),
 		zap.String("version", process.Version()))
 	parts := []process.Part{
-		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
+		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
 		{Name: "certificates", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
-			identity.Watch(ctx, a.certificates...)
+			identity.WatchCertificates(ctx, a.certificates...)
 			return nil
 		}},
 	}
@@ -211,7 +211,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		parts = append(parts, probe.DependencyPart(a.board, a.telemetry.Log, d, false))
 	}
 	parts = append(parts,
-		a.grpc.Part(a.grpcLis, time.Second), // streams have ended with their turns by then
+		a.grpc.ProcessPart(a.grpcLis, time.Second), // streams have ended with their turns by then
 		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns})
 	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }

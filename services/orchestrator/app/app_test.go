@@ -110,7 +110,7 @@ func TestApp_WaitsForItsDependencies(t *testing.T) {
 	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), loopback.Address(t)
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
-	a, err := New(telemetry.For(zap.New(core)), config(t,
+	a, err := New(telemetry.FromLogger(zap.New(core)), config(t,
 		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), files(flow))
 	require.NoError(t, err)
 	ready := runService(t, a)
@@ -192,7 +192,7 @@ func serveMember(t *testing.T) (address string) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }
@@ -208,7 +208,7 @@ func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	cfg := config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
 	registered := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	for id, address := range map[string]string{"alive": serveMember(t), "dead": loopback.Address(t)} {
-		in := registrytest.Instance("one", id)
+		in := registrytest.NewInstance("one", id)
 		in.Address, in.State = address, lifecycle.Ready
 		registrytest.Register(t, registered, in)
 	}

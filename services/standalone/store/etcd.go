@@ -108,7 +108,7 @@ func (e *Etcd) provision(ctx context.Context) error {
 	if e.cfg.CA == nil {
 		return nil
 	}
-	root, err := e.cfg.CA.CredentialsFor(etcdauth.Root)
+	root, err := e.cfg.CA.ExternalUserCredentials(etcdauth.Root)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (e *Etcd) config() (*embed.Config, error) {
 	if e.cfg.CA == nil {
 		return cfg, nil
 	}
-	files, err := e.cfg.CA.ServerFiles(e.cfg.DataDir, "etcd")
+	files, err := e.cfg.CA.WriteServerFiles(e.cfg.DataDir, "etcd")
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true}
 	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peer, and this keeps others from becoming one
 	cfg.PeerTLSInfo.AllowedCNs = []string{"etcd"}

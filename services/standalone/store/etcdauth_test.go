@@ -19,7 +19,7 @@ import (
 // clientAs returns a client with a certificate for that common name.
 func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
-	creds, err := ca.CredentialsFor(name)
+	creds, err := ca.ExternalUserCredentials(name)
 	require.NoError(t, err)
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
 	require.NoError(t, err)

@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 		return []error{err}
 	}
 	if len(test.Turns) == 0 {
-		return []error{doc.At("turns").Errorf("turns: missing; add what the user says")}
+		return []error{doc.PlaceOf("turns").Errorf("turns: missing; add what the user says")}
 	}
 	replies, err := scriptedReplies(doc, test.Model)
 	if err != nil {
@@ -120,11 +120,11 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 			wrong = append(wrong, turn.Want.check(doc, i, session.Try(turn.Say))...)
 		}
 	}); fatal != "" {
-		wrong = append(wrong, doc.At().Errorf("%s", fatal))
+		wrong = append(wrong, doc.PlaceOf().Errorf("%s", fatal))
 	}
 	if model != nil && len(wrong) == 0 {
 		if asked := len(model.Requests()); asked < len(replies) {
-			wrong = append(wrong, doc.At("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
+			wrong = append(wrong, doc.PlaceOf("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
 		}
 	}
 	return wrong
@@ -134,12 +134,12 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []error) {
 	expect := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			wrong = append(wrong, doc.At("turns", i, "want", field).Errorf("turns[%d].want.%s: %s", i, field, fmt.Sprintf(format, args...)))
+			wrong = append(wrong, doc.PlaceOf("turns", i, "want", field).Errorf("turns[%d].want.%s: %s", i, field, fmt.Sprintf(format, args...)))
 		}
 	}
 	switch {
 	case got.Err != nil && w.Fails == "":
-		return []error{doc.At("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
+		return []error{doc.PlaceOf("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
 	case got.Err != nil:
 		expect(strings.Contains(failure.Plain(got.Err), w.Fails), "fails", "it failed with %q; want %q in it", failure.Plain(got.Err), w.Fails)
 	case w.Fails != "":

@@ -88,7 +88,7 @@ func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, provid
 
 // sessionLog returns where the agent logs its turns (nil for nowhere; CO-56, CO-57).
 func (c *Config) sessionLog() *agent.SessionLog {
-	if _, set := os.LookupEnv(sessionlog.Variable); c.AgentLog == "" && !set {
+	if _, set := os.LookupEnv(sessionlog.EnvVariable); c.AgentLog == "" && !set {
 		return nil
 	}
 	return &agent.SessionLog{Folder: c.AgentLog, Lookup: os.LookupEnv}

@@ -95,7 +95,7 @@ func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
 	cfg.Worker.HTTPAddr = loopback.Address(t)
-	w, err := New(t.Context(), telemetry.For(zap.New(core)), cfg, files(one))
+	w, err := New(t.Context(), telemetry.FromLogger(zap.New(core)), cfg, files(one))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

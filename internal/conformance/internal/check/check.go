@@ -21,19 +21,19 @@ import (
 )
 
 // ConcurrentCallers is the number of callers in checks of concurrent calls.
-const Callers = 16
+const ConcurrentCallers = 16
 
 // These are the time limits of the checks.
 const (
-	// CheckTimeout bounds one check.
-	CheckTime = 10 * time.Second
+	// CheckTimeoutout bounds one check.
+	CheckTimeout = 10 * time.Second
 	// medianLimit bounds the median of answers that need no waiting.
-	medianTime = 50 * time.Millisecond
+	medianLimit = 50 * time.Millisecond
 	// promptLimit bounds each answer that needs no waiting. It is longer than medianLimit to allow for the network
 	// and for busy machines.
-	promptTime = 250 * time.Millisecond
+	promptLimit = 250 * time.Millisecond
 	// TimingSlack is how far an answer may exceed its deadline, to allow for the network and for busy machines.
-	Slack = 500 * time.Millisecond
+	TimingSlack = 500 * time.Millisecond
 )
 
 // Check is a rule with the function that tests it.
@@ -42,8 +42,8 @@ type Check struct {
 	Requirement string
 	Title       string
 	// Exclusive is true if the check measures short times, so that other checks would disturb it.
-	Alone bool
-	Run   func(t *T)
+	Exclusive bool
+	Run       func(t *T)
 }
 
 // T is one run of one check. Like a testing.T, it ends the check at the first failed assertion. Therefore only the
@@ -53,14 +53,14 @@ type T struct {
 	host   troupev1.ConformanceServiceClient
 	Memory *MemoryService
 
-	calls  sync.WaitGroup
-	drops  []func()
-	reason string
+	calls    sync.WaitGroup
+	cleanups []func()
+	reason   string
 }
 
 // Run runs a check and returns why it failed (empty if it passed).
 func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, memory *MemoryService) (reason string) {
-	ctx, cancel := context.WithTimeout(ctx, CheckTime)
+	ctx, cancel := context.WithTimeout(ctx, CheckTimeout)
 	t := &T{Ctx: ctx, host: host, Memory: memory}
 	ended := make(chan struct{})
 	go func() { // Failf ends this goroutine
@@ -70,7 +70,7 @@ func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, m
 	<-ended
 	cancel()
 	t.calls.Wait()
-	for _, drop := range slices.Backward(t.drops) {
+	for _, drop := range slices.Backward(t.cleanups) {
 		drop()
 	}
 	return t.reason
@@ -80,7 +80,7 @@ func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, m
 func (t *T) Failf(format string, args ...any) {
 	t.reason = strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
 	if errors.Is(t.Ctx.Err(), context.DeadlineExceeded) {
-		t.reason += fmt.Sprintf(" (the check ran out of its %s)", CheckTime)
+		t.reason += fmt.Sprintf(" (the check ran out of its %s)", CheckTimeout)
 	}
 	runtime.Goexit()
 }
@@ -94,13 +94,13 @@ func (t *T) NoError(what string, err error) {
 
 // ErrorMode fails the check unless err has one of the modes, the gRPC code of that mode, and the details that
 // identify the mode.
-func (t *T) Rejected(what string, err error, modes ...failure.Mode) {
-	_ = t.Rejection(what, err, modes...)
+func (t *T) ErrorMode(what string, err error, modes ...failure.Mode) {
+	_ = t.FailureWithMode(what, err, modes...)
 }
 
 // FailureWithMode checks err as ErrorMode does, and returns the failure in it.
-func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Error {
-	want := reasons(modes)
+func (t *T) FailureWithMode(what string, err error, modes ...failure.Mode) *failure.Error {
+	want := joinReasons(modes)
 	if err == nil {
 		t.Failf("%s: expected %s, actual OK", what, want)
 	}
@@ -109,10 +109,10 @@ func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Er
 		t.Failf("%s: expected %s, actual %s", what, want, FormatError(err))
 	}
 	if e.Cause != nil {
-		t.Failf("%s: expected %s with a troupe.v1.Failure among its details, actual a bare status %s", what, want, codeOf(err))
+		t.Failf("%s: expected %s with a troupe.v1.Failure among its details, actual a bare status %s", what, want, codeFromError(err))
 	}
-	if expected := codeOf(grpcfailure.ToStatus(failure.New(e.Mode, "", ""))); codeOf(err) != expected {
-		t.Failf("%s: expected %s with the code %s, actual the code %s", what, e.Mode.Reason(), expected, codeOf(err))
+	if expected := codeFromError(grpcfailure.ToStatus(failure.New(e.Mode, "", ""))); codeFromError(err) != expected {
+		t.Failf("%s: expected %s with the code %s, actual the code %s", what, e.Mode.Reason(), expected, codeFromError(err))
 	}
 	return e
 }
@@ -134,32 +134,32 @@ func (t *T) True(holds bool, what string, expected, actual any) {
 // Equal fails the check unless the two values are equal.
 func Equal[V comparable](t *T, what string, expected, actual V) {
 	if expected != actual {
-		t.Failf("%s: expected %v, actual %v", what, Show(expected), Show(actual))
+		t.Failf("%s: expected %v, actual %v", what, FormatValue(expected), FormatValue(actual))
 	}
 }
 
 // AnswersPromptly fails the check unless answers that need no waiting are fast. Of ten answers, half must arrive
 // within medianLimit and all within promptLimit. ask returns how long one answer took. There are several rounds,
 // because the machine may be busy for a moment. A slow worker fails in each round.
-func (t *T) Promptly(what string, ask func() time.Duration) {
+func (t *T) AnswersPromptly(what string, ask func() time.Duration) {
 	const rounds, answers = 3, 10
 	var why string
 	for range rounds {
 		var took []time.Duration
-		for len(took) < answers && (len(took) == 0 || took[len(took)-1] <= promptTime) {
+		for len(took) < answers && (len(took) == 0 || took[len(took)-1] <= promptLimit) {
 			took = append(took, ask())
 		}
 		last := took[len(took)-1]
 		slices.Sort(took)
 		switch median := took[len(took)/2]; {
-		case last > promptTime:
-			why = fmt.Sprintf("expected within %s, actual %s", promptTime, last.Round(time.Millisecond))
-		case median > medianTime:
-			why = fmt.Sprintf("expected half of them within %s, actual %s", medianTime, median.Round(time.Millisecond))
+		case last > promptLimit:
+			why = fmt.Sprintf("expected within %s, actual %s", promptLimit, last.Round(time.Millisecond))
+		case median > medianLimit:
+			why = fmt.Sprintf("expected half of them within %s, actual %s", medianLimit, median.Round(time.Millisecond))
 		default:
 			return
 		}
-		t.Sleep(Slack)
+		t.Sleep(TimingSlack)
 	}
 	t.Failf("%s, in each of %d rounds: %s", what, rounds, why)
 }
@@ -263,18 +263,18 @@ func FormatError(err error) string {
 	if e.Cause != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s (%s)", reasons([]failure.Mode{e.Mode}), e.Message)
+	return fmt.Sprintf("%s (%s)", joinReasons([]failure.Mode{e.Mode}), e.Message)
 }
 
 // codeFromError returns the gRPC code in the text of an error. It parses the text because only package grpcfailure
 // may use gRPC codes.
-func codeOf(err error) string {
+func codeFromError(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "code = ")
 	code, _, _ := strings.Cut(text, " ")
 	return code
 }
 
-func reasons(modes []failure.Mode) string {
+func joinReasons(modes []failure.Mode) string {
 	var names []string
 	for _, m := range modes {
 		names = append(names, cmp.Or(m.Reason(), "UNSPECIFIED"))
@@ -283,7 +283,7 @@ func reasons(modes []failure.Mode) string {
 }
 
 // FormatValue formats a value for a report. It shortens the names of states and quotes strings.
-func Show(v any) string {
+func FormatValue(v any) string {
 	switch v := v.(type) {
 	case troupev1.InstanceState:
 		return StateName(v)
@@ -300,4 +300,4 @@ func StateName(s troupev1.InstanceState) string {
 }
 
 // AnswerLimit bounds an answer that needs no waiting.
-const AnswerTime = 2 * time.Second
+const AnswerLimit = 2 * time.Second

@@ -50,10 +50,10 @@ type InstanceSpec struct {
 
 // Instance is one instance under test.
 type Instance struct {
-	t         *T
-	Made      *troupev1.MakeInstanceResponse
-	Lifecycle troupev1.LifecycleServiceClient
-	stepper   troupev1.AgentServiceClient
+	t            *T
+	MakeResponse *troupev1.MakeInstanceResponse
+	Lifecycle    troupev1.LifecycleServiceClient
+	agentClient  troupev1.AgentServiceClient
 }
 
 // MakeInstance creates an instance in state UNINITIALIZED. The instance is dropped when the check ends.
@@ -73,9 +73,9 @@ func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	conn, err := rpc.Dial(made.GetAddress(), telemetry.Discard())
 	t.NoError("the address of the instance", err)
 	host := t.host
-	t.drops = append(t.drops, func() {
+	t.cleanups = append(t.cleanups, func() {
 		_ = conn.Close()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerLimit)
 		defer cancel()
 		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // an error here cannot be handled
 	})
@@ -159,7 +159,7 @@ func (in *Instance) AwaitState(state troupev1.InstanceState, limit time.Duration
 
 // AwaitStartup waits until the instance is no longer UNINITIALIZED.
 func (in *Instance) AwaitStartup() {
-	in.t.Eventually("a start", AnswerTime, func() (bool, any) {
+	in.t.Eventually("a start", AnswerLimit, func() (bool, any) {
 		s := in.Status().GetState()
 		return s != Uninitialized, StateName(s)
 	})
@@ -188,32 +188,32 @@ func FormatStatus(s *Status) string {
 }
 
 // WatchResult holds the items of a WatchState stream, up to its end or to the requested number of items.
-type Watched struct {
+type WatchResult struct {
 	First       *Status
 	Transitions []*troupev1.Transition
 	Statuses    []*Status // status sent with each transition
-	Ended       bool      // whether the worker ended the stream with OK
+	EndedOK     bool      // whether the worker ended the stream with OK
 }
 
-// watchTimeout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
-const watchTime = 5 * time.Second
+// watchTimeoutout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
+const watchTimeout = 5 * time.Second
 
 // Watch reads n transitions from WatchState, or all until the end of the stream if n is negative.
-func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, error) {
-	ctx, cancel := context.WithTimeout(ctx, watchTime)
+func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*WatchResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	stream, err := in.Lifecycle.WatchState(ctx, &troupev1.WatchStateRequest{AfterVersion: after})
 	if err != nil {
 		return nil, err
 	}
-	w := &Watched{}
+	w := &WatchResult{}
 	for {
 		item, err := stream.Recv()
-		if done, err := formatEnd(err); done || err != nil {
+		if done, err := streamEnded(err); done || err != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("the stream had not ended after %s and %d transitions", watchTime, len(w.Transitions))
+				err = fmt.Errorf("the stream had not ended after %s and %d transitions", watchTimeout, len(w.Transitions))
 			}
-			w.Ended = done
+			w.EndedOK = done
 			return w, err
 		}
 		if w.First == nil {
@@ -247,7 +247,7 @@ func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 
 // AwaitPausing waits until the status reports that a Pause is pending or done.
 func (in *Instance) AwaitPausing() {
-	in.t.Eventually("pausing in the status of a BUSY instance", AnswerTime, func() (bool, any) {
+	in.t.Eventually("pausing in the status of a BUSY instance", AnswerLimit, func() (bool, any) {
 		s := in.Status()
 		return s.GetPausing() || s.GetState() == Paused, FormatStatus(s)
 	})
@@ -255,8 +255,8 @@ func (in *Instance) AwaitPausing() {
 
 // RequirePromptAnswers makes every call that must be answered in every state, and fails the check unless all
 // answers are prompt.
-func (in *Instance) RequireAnswers() {
-	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerTime)
+func (in *Instance) RequirePromptAnswers() {
+	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerLimit)
 	defer cancel()
 	for _, q := range []struct {
 		name string
@@ -268,9 +268,9 @@ func (in *Instance) RequireAnswers() {
 			_, err := in.Lifecycle.OwnsState(ctx, &troupev1.OwnsStateRequest{Key: "history"})
 			return err
 		}},
-		{"WatchState", func() error { return in.watchFirst(ctx) }},
+		{"WatchState", func() error { return in.watchFirstItem(ctx) }},
 	} {
-		in.t.Promptly(q.name, func() time.Duration {
+		in.t.AnswersPromptly(q.name, func() time.Duration {
 			began := time.Now()
 			in.t.NoError(q.name, q.ask())
 			return time.Since(began)
@@ -278,8 +278,8 @@ func (in *Instance) RequireAnswers() {
 	}
 }
 
-// watchFirstItem reads only the first item of WatchState.
-func (in *Instance) watchFirst(ctx context.Context) error {
+// watchFirstItemItem reads only the first item of WatchState.
+func (in *Instance) watchFirstItem(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := in.Lifecycle.WatchState(ctx, &troupev1.WatchStateRequest{})
@@ -291,7 +291,7 @@ func (in *Instance) watchFirst(ctx context.Context) error {
 }
 
 // CallVerb calls the named verb and returns the status in its reply, if the reply has one.
-func (in *Instance) Apply(verb string) (*Status, error) {
+func (in *Instance) CallVerb(verb string) (*Status, error) {
 	ctx := in.t.Ctx
 	switch verb {
 	case "startup":
@@ -307,13 +307,13 @@ func (in *Instance) Apply(verb string) (*Status, error) {
 		s := in.StartStep("say hello")
 		o, err := s.Wait(in.t, "ExecuteStep", 5*time.Second)
 		if err != nil {
-			in.t.True(!o.Header, "a rejected step", "no response header", "one")
+			in.t.True(!o.HasHeader, "a rejected step", "no response header", "one")
 			return nil, err
 		}
-		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, AnswerTime).Text())
+		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, AnswerLimit).Text())
 		return nil, nil //nolint:nilnil // the reply of a step has no status
 	default: // queries
-		in.RequireAnswers()
+		in.RequirePromptAnswers()
 		return nil, nil //nolint:nilnil // queries have no status
 	}
 }

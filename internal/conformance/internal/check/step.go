@@ -15,8 +15,8 @@ import (
 
 // RequireOneCommit fails the check unless the worker called CommitStep exactly once for the step. It returns the
 // request.
-func (s *Step) OnlyCommit(t *T) *troupev1.CommitStepRequest {
-	calls := t.Memory.Commits(s.Req.GetSessionId())
+func (s *Step) RequireOneCommit(t *T) *troupev1.CommitStepRequest {
+	calls := t.Memory.CommitCalls(s.Req.GetSessionId())
 	Equal(t, "calls of CommitStep", 1, len(calls))
 	return calls[0].Request
 }
@@ -27,15 +27,15 @@ func (s *Step) RequireUncommitted(t *T, in *Instance) {
 	in.AwaitState(Ready, time.Second)
 	Equal(t, "in_flight after it", 0, in.Status().GetInFlight())
 	t.Sleep(200 * time.Millisecond) // the step may still commit late
-	Equal(t, "commits of an abandoned step", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
-	Equal(t, "answer of the next step", "hello", in.Say("say hello"))
+	Equal(t, "commits of an abandoned step", 0, len(t.Memory.CommitCalls(s.Req.GetSessionId())))
+	Equal(t, "answer of the next step", "hello", in.RunStep("say hello"))
 }
 
 // RequireNotAdmitted fails the check unless the step was rejected with the mode before it began.
-func (s *Step) RequireRejected(t *T, what string, mode failure.Mode) {
-	o, err := s.Wait(t, what, AnswerTime)
-	t.Rejected(what, err, mode)
-	t.True(!o.Header, what, "no response header", "one")
+func (s *Step) RequireNotAdmitted(t *T, what string, mode failure.Mode) {
+	o, err := s.Wait(t, what, AnswerLimit)
+	t.ErrorMode(what, err, mode)
+	t.True(!o.HasHeader, what, "no response header", "one")
 }
 
 // errFirstItem is the error for a WatchState stream whose first item contains a transition.
@@ -43,7 +43,7 @@ var errFirstItem = errors.New("the first item of WatchState has a transition; it
 
 // streamEnded splits the error of Recv: ended is true for a normal end of the stream, and any other error is
 // returned.
-func formatEnd(err error) (ended bool, _ error) {
+func streamEnded(err error) (ended bool, _ error) {
 	if errors.Is(err, io.EOF) {
 		return true, nil
 	}
@@ -51,20 +51,20 @@ func formatEnd(err error) (ended bool, _ error) {
 }
 
 // NewRequest returns a step request in a new session. The text is the latest user message.
-func (in *Instance) Request(text string) *troupev1.ExecuteStepRequest {
+func (in *Instance) NewRequest(text string) *troupev1.ExecuteStepRequest {
 	trace := strings.ReplaceAll(uuid.NewString(), "-", "")
 	return &troupev1.ExecuteStepRequest{
 		TraceId: trace, SessionId: "s-" + trace, TurnId: "t-" + trace, Turn: 3, Step: 1, Attempt: 1, Epoch: 41,
-		Agent: in.Made.GetAgent(), BaseSequence: 7, Last: true, Goal: text, Task: text,
+		Agent: in.MakeResponse.GetAgent(), BaseSequence: 7, Last: true, Goal: text, Task: text,
 		History: []*troupev1.Message{
-			message(troupev1.Role_ROLE_USER, 5, 2, "say not this"),
-			message(troupev1.Role_ROLE_ASSISTANT, 6, 2, "not this"),
-			message(troupev1.Role_ROLE_USER, 7, 3, text),
+			newMessage(troupev1.Role_ROLE_USER, 5, 2, "say not this"),
+			newMessage(troupev1.Role_ROLE_ASSISTANT, 6, 2, "not this"),
+			newMessage(troupev1.Role_ROLE_USER, 7, 3, text),
 		},
 	}
 }
 
-func message(role troupev1.Role, sequence int64, turn int32, text string) *troupev1.Message {
+func newMessage(role troupev1.Role, sequence int64, turn int32, text string) *troupev1.Message {
 	m := &troupev1.Message{Role: role, Sequence: sequence, Turn: turn}
 	m.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}
 	if role == troupev1.Role_ROLE_ASSISTANT {
@@ -84,13 +84,13 @@ type Step struct {
 
 // StepOutcome holds everything that arrived on the stream of a step.
 type StepOutcome struct {
-	Header     bool
-	Events     []*troupev1.Event
-	results    []*troupev1.StepResult
-	afterwards int // items after the first result
-	AdmittedAt time.Time
-	AnsweredAt time.Time
-	Arrived    []time.Time // when each item arrived
+	HasHeader        bool
+	Events           []*troupev1.Event
+	results          []*troupev1.StepResult
+	itemsAfterResult int // items after the first result
+	AdmittedAt       time.Time
+	AnsweredAt       time.Time
+	ArrivalTimes     []time.Time // when each item arrived
 }
 
 // Text returns the text of the first result.
@@ -117,40 +117,40 @@ func (o StepOutcome) Deltas() []string {
 
 // StartStep starts a step whose user message is the text.
 func (in *Instance) StartStep(text string) *Step {
-	return in.SendStep(in.t.Ctx, in.Request(text), Session{})
+	return in.SendStep(in.t.Ctx, in.NewRequest(text), Session{})
 }
 
 // SendStep starts a step with the given request. The session says how the memory service behaves toward the step's
 // commits.
 func (in *Instance) SendStep(ctx context.Context, req *troupev1.ExecuteStepRequest, memory Session) *Step {
-	in.t.Memory.open(req, memory)
+	in.t.Memory.openSession(req, memory)
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Step{Req: req, Cancel: cancel, admitted: make(chan struct{}), Answered: make(chan struct{})}
 	s.Call = Go(in.t, func() (StepOutcome, error) {
 		defer cancel()
-		stream, err := in.stepper.ExecuteStep(ctx, req)
+		stream, err := in.agentClient.ExecuteStep(ctx, req)
 		if err != nil {
 			return StepOutcome{}, err
 		}
-		return s.read(stream)
+		return s.readStream(stream)
 	})
 	return s
 }
 
-// readStream reads the stream to its end and records its items.
-func (s *Step) read(stream troupev1.AgentService_ExecuteStepClient) (o StepOutcome, _ error) {
+// readStreamStream reads the stream to its end and records its items.
+func (s *Step) readStream(stream troupev1.AgentService_ExecuteStepClient) (o StepOutcome, _ error) {
 	if header, err := stream.Header(); err == nil && header != nil { // a rejected step has no header
-		o.Header, o.AdmittedAt = true, time.Now()
+		o.HasHeader, o.AdmittedAt = true, time.Now()
 		close(s.admitted)
 	}
 	for {
 		item, err := stream.Recv()
-		if done, err := formatEnd(err); done || err != nil {
+		if done, err := streamEnded(err); done || err != nil {
 			return o, err
 		}
-		o.Arrived = append(o.Arrived, time.Now())
+		o.ArrivalTimes = append(o.ArrivalTimes, time.Now())
 		if len(o.results) > 0 {
-			o.afterwards++
+			o.itemsAfterResult++
 		}
 		if e := item.GetEvent(); e != nil {
 			o.Events = append(o.Events, e)
@@ -173,7 +173,7 @@ func (s *Step) AwaitAdmission(t *T) *Step {
 	case <-s.admitted:
 		return s
 	case <-s.done:
-		if s.Value.Header {
+		if s.Value.HasHeader {
 			return s
 		}
 		t.NoError("ExecuteStep", s.Err)
@@ -189,9 +189,9 @@ func (s *Step) AwaitAdmission(t *T) *Step {
 func (s *Step) AwaitResult(t *T, limit time.Duration) StepOutcome {
 	o, err := s.Wait(t, "ExecuteStep", limit)
 	t.NoError("ExecuteStep", err)
-	t.True(o.Header, "ExecuteStep", "a response header", "none")
+	t.True(o.HasHeader, "ExecuteStep", "a response header", "none")
 	Equal(t, "results of the step", 1, len(o.results))
-	Equal(t, "items after the result", 0, o.afterwards)
+	Equal(t, "items after the result", 0, o.itemsAfterResult)
 	return o
 }
 
@@ -214,6 +214,6 @@ func (s *Step) RequireFailure(t *T, limit time.Duration, mode troupev1.FailureMo
 }
 
 // RunStep runs a step to its end and returns the text of its result.
-func (in *Instance) Say(text string) string {
+func (in *Instance) RunStep(text string) string {
 	return in.StartStep(text).RequireSuccess(in.t, 5*time.Second).Text()
 }

@@ -13,19 +13,19 @@ import (
 )
 
 // verbCase is one cell of the table of states and verbs (docs/lifecycle.md).
-type row struct {
+type verbCase struct {
 	verb        string
 	state       troupev1.InstanceState
-	mode        failure.Mode // mode with which the verb is rejected (empty means OK)
+	rejectMode  failure.Mode // mode with which the verb is rejected (empty means OK)
 	nextState   troupev1.InstanceState
 	transitions uint64 // number of transitions that the verb causes (0 means no change)
 	requirement string
 	title       string
 }
 
-func verbTable() []row {
+func verbCases() []verbCase {
 	const ok = failure.Unknown
-	return []row{
+	return []verbCase{
 		{"startup", check.Uninitialized, ok, check.Ready, 2, "LC-2", "Startup takes a new instance to READY."},
 		{"startup", check.Initializing, ok, check.Ready, 1, "LC-9", "Startup joins the one that runs, and returns when that has ended."},
 		{"startup", check.Ready, ok, check.Ready, 0, "LC-8", "Startup of a READY instance is OK and changes nothing."},
@@ -86,27 +86,27 @@ func Checks() []check.Check {
 
 func verbChecks() []check.Check {
 	var checks []check.Check
-	for _, r := range verbTable() {
+	for _, r := range verbCases() {
 		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.state)), "_", "-")
-		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Alone: r.verb == "queries", Run: r.run})
+		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Exclusive: r.verb == "queries", Run: r.run})
 	}
 	return checks
 }
 
-func (r row) run(t *check.T) {
+func (r verbCase) run(t *check.T) {
 	in := r.reachState(t)
 	before := in.Status()
 	joins := r.verb == "startup" && r.state == check.Initializing
 	if !joins { // a start that ends by itself may have ended already
 		check.Equal(t, "state before the verb", r.state, before.GetState())
 	}
-	reply, err := in.Apply(r.verb)
-	if r.mode != failure.Unknown {
-		e := t.Rejection(r.verb, err, r.mode)
-		if r.mode == failure.AgentState {
+	reply, err := in.CallVerb(r.verb)
+	if r.rejectMode != failure.Unknown {
+		e := t.FailureWithMode(r.verb, err, r.rejectMode)
+		if r.rejectMode == failure.AgentState {
 			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.state)), e.Facts["actual_state"])
 			required := e.Facts["required_state"]
-			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it", check.Show(required))
+			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it", check.FormatValue(required))
 		}
 		in.RequireUnchanged("a rejected verb", before)
 		return
@@ -117,7 +117,7 @@ func (r row) run(t *check.T) {
 	}
 	if r.transitions == 0 {
 		if r.verb == "step" { // the stream may end shortly before in_flight is lowered
-			in.AwaitSteps(before.GetInFlight(), check.AnswerTime)
+			in.AwaitSteps(before.GetInFlight(), check.AnswerLimit)
 		}
 		in.RequireUnchanged(r.verb, before)
 		return
@@ -131,7 +131,7 @@ func (r row) run(t *check.T) {
 }
 
 // reachState creates an instance and brings it to the state in which the verb is called.
-func (r row) reachState(t *check.T) *check.Instance {
+func (r verbCase) reachState(t *check.T) *check.Instance {
 	if r.state == check.Uninitialized {
 		return t.MakeInstance(check.InstanceSpec{})
 	}
@@ -140,7 +140,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 		if r.verb == "startup" {
 			hook = check.HookSlow
 		}
-		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTime})
+		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTimeout})
 		in.StartupAsync()
 		in.AwaitStartup()
 		return in
@@ -159,7 +159,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.ShuttingDown:
 		in.StartStep("sleep 30s").AwaitAdmission(t)
 		in.ShutdownAsync(time.Minute)
-		in.AwaitState(check.ShuttingDown, check.AnswerTime)
+		in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	case check.Terminated:
 		_, err := in.Shutdown(t.Ctx, 0, "to be terminated")
 		t.NoError("Shutdown", err)

@@ -23,15 +23,15 @@ func stateChecks() []check.Check {
 			Title: "A new instance is UNINITIALIZED at state_version 0, and says which instance of which agent it is.",
 		},
 		{
-			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: checkStateWhileStartupHangs, Alone: true,
+			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: checkStateWhileStartupHangs, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a startup hook hangs.",
 		},
 		{
-			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: checkStateWhileShutdownHangs, Alone: true,
+			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: checkStateWhileShutdownHangs, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a shutdown hook hangs.",
 		},
 		{
-			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: checkStateWhileStepsRun, Alone: true,
+			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: checkStateWhileStepsRun, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once at capacity and while a Pause waits.",
 		},
 		{
@@ -55,16 +55,16 @@ func checkStateBeginsUninitialized(t *check.T) {
 	check.Equal(t, "state_version", 0, s.GetStateVersion())
 	check.Equal(t, "capacity", 7, s.GetCapacity())
 	check.Equal(t, "in_flight", 0, s.GetInFlight())
-	check.Equal(t, "instance_id", in.Made.GetInstanceId(), s.GetInstanceId())
-	check.Equal(t, "agent", in.Made.GetAgent(), s.GetAgent())
-	t.True(in.Made.GetAgent() != "", "agent of MakeInstanceResponse", "a name", "none")
+	check.Equal(t, "instance_id", in.MakeResponse.GetInstanceId(), s.GetInstanceId())
+	check.Equal(t, "agent", in.MakeResponse.GetAgent(), s.GetAgent())
+	t.True(in.MakeResponse.GetAgent() != "", "agent of MakeInstanceResponse", "a name", "none")
 }
 
 func checkStateWhileStartupHangs(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	in.StartupAsync()
 	t.Sleep(100 * time.Millisecond) // AwaitState cannot be used, because GetState may hang
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 	in.RequireState("while the startup hook hangs", check.Initializing)
 }
 
@@ -72,7 +72,7 @@ func checkStateWhileShutdownHangs(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs})
 	in.ShutdownAsync(5 * time.Second)
 	t.Sleep(100 * time.Millisecond)
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 	in.RequireState("while the shutdown hook hangs", check.ShuttingDown)
 }
 
@@ -80,10 +80,10 @@ func checkStateWhileStepsRun(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	in.StartStep("sleep 30s").AwaitAdmission(t)
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 	in.PauseAsync("")
 	in.AwaitPausing()
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 }
 
 // statusReading is a status with the times just before and after it was read.
@@ -134,15 +134,15 @@ func checkStateAgreesWithReplies(t *check.T) {
 	}
 	close(stop)
 	for _, l := range lookers {
-		_, err := l.Wait(t, "GetState", check.AnswerTime)
+		_, err := l.Wait(t, "GetState", check.AnswerLimit)
 		t.NoError("GetState", err)
 	}
-	linearizable(t, seen)
+	requireLinearizable(t, seen)
 }
 
 // requireLinearizable requires that each version belongs to one state. A status read after another one, without
 // overlap, must not have a lower version.
-func linearizable(t *check.T, seen []statusReading) {
+func requireLinearizable(t *check.T, seen []statusReading) {
 	states := map[uint64]troupev1.InstanceState{}
 	newest := make([]statusReading, 0, len(seen)) // ordered by end of the reading, with the highest version so far
 	for _, s := range seen {                      // readings are ordered by their ends
@@ -177,9 +177,9 @@ func checkStateVersionCounts(t *check.T) {
 	_, err := in.Startup(t.Ctx)
 	t.NoError("Startup", err)
 	after("Startup", 2)
-	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
 	after("a step", 2)
-	in.StartStep("fail").AwaitResult(t, check.AnswerTime)
+	in.StartStep("fail").AwaitResult(t, check.AnswerLimit)
 	after("a step that failed", 2)
 	_, err = in.Pause(t.Ctx, "")
 	t.NoError("Pause", err)

@@ -46,14 +46,14 @@ type User struct {
 
 // Users returns all users of a mesh with the given agents, except root.
 func Users(agents []string) []User {
-	const desired = etcdregistry.DefaultDesired + "/"
+	const desired = etcdregistry.DefaultDesiredPrefix + "/"
 	users := []User{
-		{identity.ID{Role: identity.Orchestrator}.User(), []Right{{etcdregistry.DefaultPrefix + "/", false}, {desired, true}}},
-		{identity.ID{Role: identity.Memory}.User(), []Right{{etcdregistry.DefaultStores + "/", true}, {desired, false}}},
+		{identity.ID{Role: identity.Orchestrator}.EtcdUser(), []Right{{etcdregistry.DefaultPrefix + "/", false}, {desired, true}}},
+		{identity.ID{Role: identity.Memory}.EtcdUser(), []Right{{etcdregistry.DefaultStorePrefix + "/", true}, {desired, false}}},
 	}
 	for _, agent := range agents {
 		users = append(users, User{
-			identity.ID{Role: identity.Worker, Name: agent}.User(),
+			identity.ID{Role: identity.Worker, Name: agent}.EtcdUser(),
 			[]Right{{etcdregistry.DefaultPrefix + "/" + agent + "/", true}, {desired, false}},
 		})
 	}
@@ -67,7 +67,7 @@ func ConnectAndProvision(ctx context.Context, creds credentials.TransportCredent
 	if err != nil {
 		return nil, err
 	}
-	if err := etcdregistry.Reach(ctx, creds, endpoints); err != nil {
+	if err := etcdregistry.AwaitReachable(ctx, creds, endpoints); err != nil {
 		_ = client.Close() // nothing to flush: the client made no call
 		return nil, err
 	}
@@ -87,33 +87,33 @@ func Provision(ctx context.Context, client *clientv3.Client, agents []string) (o
 	}
 	there, err := client.UserList(ctx)
 	if err != nil {
-		return nil, failed(client, err)
+		return nil, wrapError(client, err)
 	}
 	users := Users(agents)
 	each, one := errgroup.WithContext(ctx)
-	each.SetLimit(atOnce)
+	each.SetLimit(maxConcurrentUsers)
 	for _, u := range users {
 		each.Go(func() error { return ensureUserAndRole(one, client, u) })
 	}
 	if err := each.Wait(); err != nil {
-		return nil, failed(client, err)
+		return nil, wrapError(client, err)
 	}
 	for _, name := range there.Users {
 		if strings.HasPrefix(name, string(identity.Worker)+"/") && !slices.ContainsFunc(users, func(u User) bool { return u.Name == name }) {
 			others = append(others, name)
 		}
 	}
-	return others, failed(client, enableAuth(ctx, client))
+	return others, wrapError(client, enableAuth(ctx, client))
 }
 
 const (
-	op     = "etcd.Provision"
-	atOnce = 8 // number of users provisioned concurrently
+	op                 = "etcd.Provision"
+	maxConcurrentUsers = 8 // number of users provisioned concurrently
 
-	patience = 10 * time.Second // timeout of ProvisionWithDevCA
+	devCATimeout = 10 * time.Second // timeout of ProvisionWithDevCA
 )
 
-func failed(client *clientv3.Client, err error) error {
+func wrapError(client *clientv3.Client, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) err
 	}
 	missing := slices.Clone(u.Rights)
 	for _, p := range role.Perm {
-		i := slices.IndexFunc(missing, func(r Right) bool { return matches(r, p) })
+		i := slices.IndexFunc(missing, func(r Right) bool { return matchesPermission(r, p) })
 		if i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
 			continue
@@ -144,23 +144,23 @@ func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) err
 		}
 	}
 	for _, r := range missing {
-		if _, err := client.RoleGrantPermission(ctx, u.Name, r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix), r.kind()); err != nil {
+		if _, err := client.RoleGrantPermission(ctx, u.Name, r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix), r.permissionType()); err != nil {
 			return fmt.Errorf("role %s: %w", u.Name, err)
 		}
 	}
 	return ensureUser(ctx, client, u.Name)
 }
 
-func (r Right) kind() clientv3.PermissionType {
+func (r Right) permissionType() clientv3.PermissionType {
 	if r.Write {
 		return clientv3.PermissionType(clientv3.PermReadWrite)
 	}
 	return clientv3.PermissionType(clientv3.PermRead)
 }
 
-func matches(r Right, p *authpb.Permission) bool {
+func matchesPermission(r Right, p *authpb.Permission) bool {
 	return string(p.GetKey()) == r.Prefix && string(p.GetRangeEnd()) == clientv3.GetPrefixRangeEnd(r.Prefix) &&
-		clientv3.PermissionType(p.GetPermType()) == r.kind()
+		clientv3.PermissionType(p.GetPermType()) == r.permissionType()
 }
 
 // ensureUser makes sure that a user exists, without a password, and has only the role of the same name.
@@ -213,11 +213,11 @@ func ProvisionWithDevCA(ctx context.Context, devCA string, endpoints []string, a
 	if err != nil {
 		return err
 	}
-	root, err := ca.CredentialsFor(Root)
+	root, err := ca.ExternalUserCredentials(Root)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, devCATimeout)
 	defer cancel()
 	_, err = ConnectAndProvision(ctx, root, endpoints, []string{agent})
 	return err

@@ -29,7 +29,7 @@ const ttl = 2 * time.Second
 // that it reads.
 func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
 	t.Helper()
-	files, err := ca.Files(identity.Worker, agent)
+	files, err := ca.WriteFiles(identity.Worker, agent)
 	require.NoError(t, err)
 	self, err := identity.Open(files, identity.Worker, agent, zap.NewNop())
 	require.NoError(t, err)
@@ -47,12 +47,12 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
 	r, files := worker(t, etcd, ca, "a")
-	reg := registrytest.Register(t, r, registrytest.Instance("a", "1"))
+	reg := registrytest.Register(t, r, registrytest.NewInstance("a", "1"))
 	before := createRevision(t, etcd)
 
 	first, err := os.ReadFile(files.Cert)
 	require.NoError(t, err)
-	_, err = ca.Files(identity.Worker, "a")
+	_, err = ca.WriteFiles(identity.Worker, "a")
 	require.NoError(t, err)
 	second, err := os.ReadFile(files.Cert)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 	require.NoError(t, err)
 	mine := filepath.Join(t.TempDir(), "tls")
 	lay := func(agent string) {
-		made, err := ca.Files(identity.Worker, agent)
+		made, err := ca.WriteFiles(identity.Worker, agent)
 		require.NoError(t, err)
 		require.NoError(t, os.Rename(made.Cert, mine+".crt"))
 		require.NoError(t, os.Rename(made.Key, mine+".key"))
@@ -119,7 +119,7 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	client := etcd.As("worker/a")
 	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
 	require.NoError(t, err)
-	value, err := instancewire.MarshalInstance(registrytest.Instance("a", "1"))
+	value, err := instancewire.MarshalInstance(registrytest.NewInstance("a", "1"))
 	require.NoError(t, err)
 	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", value, clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestRegistration_WaitsForAuthentication(t *testing.T) {
 	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { warned <- struct{}{}; return nil }))
 	registered := make(chan error, 1)
 	go func() {
-		reg, err := etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(t.Context(), registrytest.Instance("a", "1"))
+		reg, err := etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(t.Context(), registrytest.NewInstance("a", "1"))
 		if err == nil {
 			err = reg.Close(t.Context())
 		}
@@ -200,6 +200,6 @@ func TestRegistration_WaitsForAuthentication(t *testing.T) {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})
-	registrytest.Register(t, dev, registrytest.Instance("b", "1"))
+	registrytest.Register(t, dev, registrytest.NewInstance("b", "1"))
 	require.False(t, etcdtest.MayWrite(t, etcd.As("worker/b"), "/troupe/v1/reg/a/1"), "etcd asks")
 }

@@ -20,7 +20,7 @@ type Server struct {
 func New(store memory.Store) *Server { return &Server{store: store} }
 
 // tenant returns the tenant whose sessions the call may use. No request names it.
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 func sessionRef(ctx context.Context, sessionID string) session.Ref {
 	return session.Ref{Tenant: tenant(ctx), Session: sessionID}

@@ -52,14 +52,14 @@ func dialServer(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
 		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
 	require.NoError(t, err)
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, api.New(store))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	var conn *grpc.ClientConn
 	conn, err = rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)

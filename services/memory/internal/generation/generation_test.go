@@ -134,7 +134,7 @@ func eventually(t *testing.T, ask func(context.Context) error) {
 }
 
 func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
-	g, err := generation.New(generation.Config{Records: inmem.NewStores(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
+	g, err := generation.New(generation.Config{Records: inmem.NewStoreRecords(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
 	require.NoError(t, err)
 	_, err = g.Generation()
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
@@ -145,7 +145,7 @@ func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	open := g.beginTurn(t, "s1")
 	require.EqualValues(t, 1, open.Epoch)
 	for want := range int64(2) {
@@ -162,7 +162,7 @@ func TestGuard_RestartRaisesEpochs(t *testing.T) {
 // another holder.
 func TestGuard_RepeatedBeginGetsTheNextGeneration(t *testing.T) {
 	server := redistest.New(t)
-	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	require.EqualValues(t, 1, g.beginTurn(t, "s1").Epoch)
 	server.Kill()
 	server.Start()
@@ -176,7 +176,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t)
-			records := inmem.NewStores()
+			records := inmem.NewStoreRecords()
 			g := startGuard(t, "redis://"+server.Addr, records)
 			g.beginTurn(t, "s1")
 			server.Kill()
@@ -211,7 +211,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 func TestGuard_ReplicasAgree(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	records := inmem.NewStores()
+	records := inmem.NewStoreRecords()
 	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records)}
 	for i, g := range replicas {
 		require.EqualValues(t, 1, g.beginTurn(t, []string{"a1", "a2", "a3"}[i]).Epoch)
@@ -227,7 +227,7 @@ func TestGuard_ReplicasAgree(t *testing.T) {
 func TestGuard_WithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	records := etcdregistry.NewStores(etcd.Client(), "")
+	records := etcdregistry.NewStoreRecords(etcd.Client(), "")
 	server := redistest.New(t)
 	g := startGuard(t, "redis://"+server.Addr, records)
 	open := g.beginTurn(t, "s1")
@@ -275,7 +275,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 				empty = lost.Backup()
 				lost.Start()
 			}
-			records := inmem.NewStores()
+			records := inmem.NewStoreRecords()
 			g := startGuard(t, url, records)
 			granted := map[string]int64{}
 			grant := func(names string) {
@@ -320,7 +320,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 // A failover begins a new generation. It raises no alarm, because no write was lost.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	t.Parallel()
-	records := inmem.NewStores()
+	records := inmem.NewStoreRecords()
 	g := startGuard(t, redistest.Cluster(t), records)
 	g.beginTurn(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")

@@ -33,7 +33,7 @@ func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, error) {
 	beat, err := s.db.HIncrBy(ctx, storeKey+share, "beat", by).Result()
 	if err != nil {
-		return 0, s.db.Fault("memory.Beat", err)
+		return 0, s.db.Failure("memory.Beat", err)
 	}
 	return beat, nil
 }
@@ -63,11 +63,11 @@ func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
 	shares, err := s.db.Shards(ctx, storeKey)
 	if err != nil {
-		return s.db.Fault(op, err)
+		return s.db.Failure(op, err)
 	}
 	for _, share := range shares {
 		if err := do(share); err != nil {
-			return s.db.Fault(op, err)
+			return s.db.Failure(op, err)
 		}
 	}
 	return nil

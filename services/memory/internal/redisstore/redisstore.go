@@ -82,7 +82,7 @@ type Config struct {
 	Security redisconn.Security
 	// Durability is what an acknowledged write survives (empty means redisconn.D1). In D2 each write
 	// waits for a replica, and fails when the replica does not confirm it in time.
-	Durability redisconn.Class
+	Durability redisconn.DurabilityClass
 	// ReplicaTime is how long a replica may take to confirm a write (0 means 200 ms).
 	ReplicaTime time.Duration
 	// MaxMessages and MaxBytes bound what a session holds (0 means session.MaxMessages and
@@ -114,7 +114,7 @@ type Store struct {
 	*configs.Configs
 
 	db              *db.DB
-	durability      redisconn.Class
+	durability      redisconn.DurabilityClass
 	requireIdentity bool
 }
 
@@ -186,7 +186,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if s.requireIdentity {
 		commands = append(slices.Clip(commands), "info")
 	}
-	return s.db.CheckServing(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
+	return s.db.CheckServing(ctx, redisconn.Permissions{Prefix: "m:", Commands: commands})
 }
 
 // Durable returns nil when Redis is as durable as the store is configured to be (guarantees 0.2). Its

@@ -39,14 +39,14 @@ var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 // Modes: policy_security without a valid credential, for another step of the turn, or for another agent; fenced when
 // the credential has ended or the request is for another turn or epoch; not_found for another session, whether or not
 // it exists. A worker reads and writes as the holder of the turn in its step.
-func New(a *turncred.Authority) rpc.Scope {
+func New(a *turncred.Authority) rpc.ScopeChecker {
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
 		name, ours := strings.CutPrefix(method, service)
-		if !ours || identity.PrincipalOf(ctx).Role != identity.Worker {
+		if !ours || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 			return ctx, nil
 		}
 		op := "memory." + name
-		turn, ok, err := a.TurnOfCall(ctx)
+		turn, ok, err := a.TurnFromContext(ctx)
 		switch {
 		case err != nil:
 			return nil, err

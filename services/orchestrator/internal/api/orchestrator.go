@@ -25,7 +25,7 @@ import (
 
 // tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
 // belongs to another tenant (guarantees S5).
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
 type Orchestrator struct {
@@ -80,7 +80,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 // parentTrace returns the trace of the turn that waits for the requested one. A worker that names none
 // asks within the turn of its credential (package scope).
 func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
-	if said := turncred.ParentTrace(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
+	if said := turncred.ParentTraceFromContext(ctx); said != "" || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 		return said
 	}
 	return req.GetParent().GetTraceId()

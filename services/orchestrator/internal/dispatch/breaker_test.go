@@ -132,7 +132,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		require.ErrorContains(t, err, "the workflow names 1, which failed its last steps")
 		require.Equal(t, asked, count(), "it was not asked")
 
-		time.Sleep(time.Until(opened.Add(breaker.OpenFor - time.Millisecond)))
+		time.Sleep(time.Until(opened.Add(breaker.OpenDuration - time.Millisecond)))
 		require.Equal(t, breakers.Open, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status)
 		time.Sleep(2 * time.Millisecond)
 		lose() // fails the trial
@@ -140,7 +140,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 		require.Equal(t, asked+1, count())
 
-		time.Sleep(breaker.OpenFor)
+		time.Sleep(breaker.OpenDuration)
 		h.setError("1", nil)
 		for range 3 {
 			_, err = h.step(t, "1")
@@ -170,7 +170,7 @@ func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 		for i := range errs { // they wait, because there is no other instance
 			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(callRecorder).handler()) })
 		}
-		time.Sleep(breaker.OpenFor + time.Second)
+		time.Sleep(breaker.OpenDuration + time.Second)
 		require.Equal(t, asked+1, h.workers["1"].count())
 		close(release)
 		steps.Wait()
@@ -187,7 +187,7 @@ func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		time.Sleep(breaker.OpenFor + time.Second)
+		time.Sleep(breaker.OpenDuration + time.Second)
 		h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			time.Sleep(5 * time.Second)
@@ -219,7 +219,7 @@ func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		time.Sleep(breaker.OpenFor + time.Second)
+		time.Sleep(breaker.OpenDuration + time.Second)
 		h.setError("1", nil)
 		handler := new(callRecorder).handler()
 		handler.Started = func(registry.Instance) error { panic("broken") }

@@ -40,14 +40,14 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 		return s
 	}
 	worker := func(self *identity.Source) string {
-		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true, Identity: self})
+		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true, Identity: self})
 		require.NoError(t, err)
 		troupev1.RegisterLifecycleServiceServer(server, &statusWorker{status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}})
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan error, 1)
-		go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+		go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 		return lis.Addr().String()
 	}

@@ -48,7 +48,7 @@ func (s *unstartedWorker) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream tro
 func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance) {
 	t.Helper()
 	s := &unstartedWorker{started: make(chan error, 1)}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, s)
 	troupev1.RegisterLifecycleServiceServer(server, s)
@@ -56,7 +56,7 @@ func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	in := instance(id, lis.Addr().String(), 16)
 	in.State, in.Incarnation = lifecycle.Uninitialized, 1

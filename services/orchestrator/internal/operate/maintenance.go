@@ -21,7 +21,7 @@ func (o *Operator) maintainRecords(ctx context.Context) {
 	for {
 		unclaimed, changed := o.instances.Unclaimed()
 		for _, d := range unclaimed {
-			if err := o.registry.Forget(ctx, d.Key); err != nil {
+			if err := o.registry.RemoveDesired(ctx, d.Key); err != nil {
 				o.log.Debug("the desired state of a gone instance was not forgotten", zap.Error(err))
 			}
 		}

@@ -40,7 +40,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 		}
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
-	if err := o.registry.Forget(ctx, registry.AgentKey(agent)); err != nil {
+	if err := o.registry.RemoveDesired(ctx, registry.AgentKey(agent)); err != nil {
 		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.EndQuarantine(agent)

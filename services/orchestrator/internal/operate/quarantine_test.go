@@ -86,7 +86,7 @@ func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 
 // An orchestrator that has just started does not claim that nothing is quarantined.
 func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
-	desires := &unreadRegistry{inmem.New(), make(chan struct{})}
+	desires := &lateRegistry{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.SetDesired(t.Context(), registry.DesiredState{Key: registry.AgentKey("research"), Kind: registry.Quarantine}))
 	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	roster.Desired().Await()
@@ -105,14 +105,14 @@ func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
 }
 
 // lateRegistry is a registry whose desired states arrive late.
-type unreadRegistry struct {
+type lateRegistry struct {
 	*inmem.Registry
 	answer chan struct{}
 }
 
-func (u *unreadRegistry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (u *lateRegistry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	<-u.answer
-	return u.Registry.WatchDesires(ctx, apply)
+	return u.Registry.WatchDesiredStates(ctx, apply)
 }
 
 // An agent without instances can be quarantined, and an instance that registers later is paused.
@@ -126,7 +126,7 @@ func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
 	w.life = lifecycle.New(lifecycle.Config{Capacity: 4})
 	require.NoError(t, w.life.Startup(t.Context()))
 	t.Cleanup(func() { _ = w.life.Shutdown(t.Context(), 0, "the test ends") })
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	in.Address, in.State = serve(t, w), lifecycle.Ready
 	registrytest.Register(t, r.registry, in)
 	await(t, "the roster knows it", func() bool { return r.awaitCached(in.Key()) })

@@ -108,7 +108,7 @@ func (r *rig) join(t *testing.T, agent, id string) *worker {
 
 func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
 	t.Helper()
-	in := registrytest.Instance(agent, id)
+	in := registrytest.NewInstance(agent, id)
 	in.Address, in.State = address, lifecycle.Ready
 	registration := registrytest.Register(t, r.registry, in)
 	if w != nil {
@@ -141,7 +141,7 @@ func (r *rig) recorded(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var got registry.DesiredState
-	require.NoError(t, r.registry.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+	require.NoError(t, r.registry.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 		got = all[registry.Key{Agent: agent, ID: id}]
 		cancel()
 	}))
@@ -150,14 +150,14 @@ func (r *rig) recorded(t *testing.T, agent, id string) registry.DesiredState {
 
 func serve(t *testing.T, w *worker) string {
 	t.Helper()
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterLifecycleServiceServer(server, w)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }

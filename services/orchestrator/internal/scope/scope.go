@@ -31,13 +31,13 @@ type TraceStatus func(ctx context.Context, ref trace.Ref, step int) (trace.Statu
 // Modes: policy_security without the credential of a turn, or for a request that no turn may make; not_found
 // for sessions and traces that belong neither to the turn nor to its children, whether they exist or not;
 // fenced when another worker has the turn; turn_not_open when the step has ended.
-func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.Scope {
+func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.ScopeChecker {
 	s := scope{find, status}
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
-		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
+		if identity.PrincipalFromContext(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
 			return ctx, nil
 		}
-		turn, ok, err := a.TurnOfCall(ctx)
+		turn, ok, err := a.TurnFromContext(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -76,13 +76,13 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	switch {
 	case r.GetParent().GetTraceId() != turn.Trace:
 		return refuse("parent", "a turn may request only its own children; name its trace here")
-	case turncred.ParentTrace(ctx) != "" && turncred.ParentTrace(ctx) != turn.Trace:
+	case turncred.ParentTraceFromContext(ctx) != "" && turncred.ParentTraceFromContext(ctx) != turn.Trace:
 		return refuse("troupe-parent-trace", "a turn may name only its own trace")
 	case r.GetAnswers() != nil: // it could approve a call that it had another agent make
 		return refuse("answers", "an agent may not answer calls that wait for a person or a client")
 	case r.GetUserId() != turn.User:
 		return refuse("user_id", "a turn acts only for its own user")
-	case r.GetSessionId() == turn.Session || !turn.Owns(r.GetSessionId()):
+	case r.GetSessionId() == turn.Session || !turn.MayAccess(r.GetSessionId()):
 		return failure.Newf(failure.NotFound, op, "session_id: the turn has no child session %q", r.GetSessionId()).With("session_id", r.GetSessionId())
 	case cmp.Or(r.GetParent().GetRootTraceId(), r.GetParent().GetTraceId()) != turn.Root:
 		return refuse("parent.root_trace_id", "a turn may request turns only in its own run")
@@ -167,7 +167,7 @@ func (s scope) checkOwned(ctx context.Context, turn turncred.Turn, traceID strin
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return err
 	}
-	if err != nil || record.GetSessionId() == turn.Session || !turn.Owns(record.GetSessionId()) {
+	if err != nil || record.GetSessionId() == turn.Session || !turn.MayAccess(record.GetSessionId()) {
 		return failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", traceID)
 	}
 	return nil

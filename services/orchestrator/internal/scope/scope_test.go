@@ -55,7 +55,7 @@ func statusOfTurn(ctx context.Context, ref trace.Ref, step int) (trace.Status, e
 type scopeTest struct {
 	t     *testing.T
 	a     *turncred.Authority
-	scope rpc.Scope
+	scope rpc.ScopeChecker
 }
 
 func newScopeTest(t *testing.T) *scopeTest {
@@ -72,7 +72,7 @@ func (c *scopeTest) ask(turn turncred.Turn, req any, more ...string) error {
 	require.NoError(c.t, err)
 	md := metadata.Pairs(append([]string{turnctx.CredentialKey, credential}, more...)...)
 	ctx := metadata.NewIncomingContext(c.t.Context(), md)
-	who, err := turncred.Authenticate(c.a, rpc.Certified)(ctx)
+	who, err := turncred.Authenticate(c.a, rpc.PrincipalFromCertificate)(ctx)
 	require.NoError(c.t, err)
 	require.Equal(c.t, identity.Principal{Role: identity.Worker, Name: turn.Agent, Tenant: turn.Tenant}, who)
 	_, err = c.scope(identity.WithPrincipal(ctx, who), "/troupe.v1.OrchestratorService/X", req)

@@ -32,7 +32,7 @@ func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.Observe
 	t.Cleanup(func() { runner.Close(t.Context()) })
 	return runner, func() string {
 		answer := httptest.NewRecorder()
-		tel.Scrape.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+		tel.MetricsHandler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 		return answer.Body.String()
 	}, logs
 }

@@ -84,12 +84,12 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 			})
 		})
 	}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, worker)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) })
+	serving.Go(func() { _ = server.ProcessPart(lis, 0).Run(ctx, func() {}) })
 
 	b := &simulatedMesh{cache: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	var known []registry.Instance

@@ -199,11 +199,11 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	w.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" })
 	})
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, w)
 	troupev1.RegisterLifecycleServiceServer(server, startCounter{starts: &w.starts})
-	runInBackground(t, server.Part(w.conns, 0))
+	runInBackground(t, server.ProcessPart(w.conns, 0))
 	return w
 }
 

@@ -18,7 +18,7 @@ import (
 // credentialCall is a call of research that needs a credential, sealed to a key of an instance.
 func credentialCall(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
 	t.Helper()
-	key, err := broker.New(instance).Ask("s1", "mailbox")
+	key, err := broker.New(instance).CreateKey("s1", "mailbox")
 	require.NoError(t, err)
 	call := approvalCall()
 	call.Needs, call.Until = troupev1.CallNeed_CALL_NEED_AUTH, timestamppb.New(time.Now().Add(left))

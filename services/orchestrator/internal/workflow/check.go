@@ -29,7 +29,7 @@ func (c *checker) err() error {
 }
 
 func (c *checker) addProblem(at []any, format string, args ...any) {
-	c.problems = append(c.problems, c.document.At(at...).Errorf(format, args...))
+	c.problems = append(c.problems, c.document.PlaceOf(at...).Errorf(format, args...))
 }
 
 // target checks that a field names a step.

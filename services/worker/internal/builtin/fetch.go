@@ -59,7 +59,7 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d",
 			s.MaxBytes, maxText, defaultText)
 	}
-	networks, err := egress.Networks(s.AllowInnerAddresses)
+	networks, err := egress.ParseNetworks(s.AllowInnerAddresses)
 	if err == nil {
 		f.client, err = egress.New(egress.Config{
 			Hosts: s.Hosts, PlainHTTP: s.PlainHTTP, Ports: s.Ports, AllowInnerAddresses: networks,

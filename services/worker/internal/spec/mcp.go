@@ -36,7 +36,7 @@ func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
 		return nil
 	}
-	networks, err := egress.Networks(m.AllowInnerAddresses)
+	networks, err := egress.ParseNetworks(m.AllowInnerAddresses)
 	if err != nil {
 		return wrong(err)
 	}

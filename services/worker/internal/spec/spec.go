@@ -156,7 +156,7 @@ type builder struct {
 }
 
 func (b *builder) errorf(keys []any, format string, args ...any) {
-	b.errs = append(b.errs, b.doc.At(keys...).Errorf(format, args...))
+	b.errs = append(b.errs, b.doc.PlaceOf(keys...).Errorf(format, args...))
 }
 
 func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
@@ -193,7 +193,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 	}
 	a, err := agent.New(config)
 	if err != nil {
-		return nil, b.doc.At().Errorf("%s", failure.Plain(err))
+		return nil, b.doc.PlaceOf().Errorf("%s", failure.Plain(err))
 	}
 	return a, nil
 }
@@ -210,7 +210,7 @@ func (b *builder) limits(s Agent) {
 	if d := s.Limits.Timeout; d < 0 {
 		b.errorf([]any{"limits", "timeout"}, "limits.timeout is %s; use a positive duration, or leave it out for %s", d, agent.DefaultTimeout)
 	}
-	if _, err := registry.Capabilities(s.Capabilities); err != nil {
+	if _, err := registry.MergeCapabilities(s.Capabilities); err != nil {
 		b.errorf([]any{"capabilities"}, "capabilities: %v", err)
 	}
 	if p := s.Config.Protocol; p != "" && !p.IsValid() {

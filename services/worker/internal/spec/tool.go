@@ -71,7 +71,7 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 
 // setCapabilities records what the tools of one declaration can do.
 func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i int) {
-	sorted, err := registry.Capabilities(capabilities)
+	sorted, err := registry.MergeCapabilities(capabilities)
 	if err != nil {
 		b.errorf([]any{"tools", i, "capabilities"}, "tools[%d].capabilities: %v", i, err)
 	}

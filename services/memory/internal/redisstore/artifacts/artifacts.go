@@ -158,7 +158,7 @@ func (s *Artifacts) readOfSession(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil {
-		return nil, nil, s.db.Fault(op, err)
+		return nil, nil, s.db.Failure(op, err)
 	}
 	all, err := contents.ReadVersions(arts.Val())
 	if err != nil {

@@ -115,7 +115,7 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, s.db.Fault(op, err)
+		return nil, s.db.Failure(op, err)
 	}
 	if err := db.CheckSession(op, ref, map[string]string{"deleted": deleted.Val(), "schema": schema.Val()}); err != nil {
 		return nil, err

@@ -125,7 +125,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
 		piece, err := s.db.GetRange(ctx, own(contents.PieceKey(c, offset)), 0, -1).Result()
 		if err != nil {
-			return "", s.db.Fault(op, err)
+			return "", s.db.Failure(op, err)
 		}
 		if piece == "" { // it expired since
 			return "", storeerror.WrongOffset(op, 0)
@@ -159,7 +159,7 @@ func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, 
 	}
 	stored, err := s.db.HGetAll(ctx, db.UserKey(ref.Tenant, meta["user"], "arts")).Result()
 	if err != nil {
-		return nil, s.db.Fault(op, err)
+		return nil, s.db.Failure(op, err)
 	}
 	all, err := contents.ReadVersions(stored)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Artifacts) readPieceOfUser(ctx context.Context, op string, at db.Locati
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, false, s.db.Fault(op, err)
+		return nil, false, s.db.Failure(op, err)
 	}
 	return []byte(bytes.Val()), db.ParseNumber(refs.Val()) > 0, nil
 }

@@ -39,7 +39,7 @@ func configKey(agent string) string { return "m:config:{" + agent + "}" }
 func (c *Configs) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
 	stored, err := c.db.HGetAll(ctx, configKey(agent)).Result()
 	if err != nil {
-		return memory.Configuration{}, c.db.Fault("memory.GetConfig", err)
+		return memory.Configuration{}, c.db.Failure("memory.GetConfig", err)
 	}
 	return configuration(stored), nil
 }

@@ -54,7 +54,7 @@ type DB struct {
 func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.Run(ctx, d, keys, args...).Slice()
 	if err != nil {
-		return nil, d.Fault(op, err)
+		return nil, d.Failure(op, err)
 	}
 	return r, sessionError(op, ref, r)
 }
@@ -63,7 +63,7 @@ func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.
 func (d *DB) RunReadOnly(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.RunRO(ctx, d, keys, args...).Slice()
 	if err != nil {
-		return nil, d.Fault(op, err)
+		return nil, d.Failure(op, err)
 	}
 	return r, sessionError(op, ref, r)
 }

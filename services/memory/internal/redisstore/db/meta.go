@@ -15,7 +15,7 @@ var StatusFields = []string{"deleted", "schema", "epoch", "open"}
 func (d *DB) ReadMeta(ctx context.Context, op string, ref session.Ref) (map[string]string, error) {
 	meta, err := d.HGetAll(ctx, Key(ref, "meta")).Result()
 	if err != nil {
-		return nil, d.Fault(op, err)
+		return nil, d.Failure(op, err)
 	}
 	return meta, CheckReader(ctx, op, ref, meta)
 }
@@ -57,7 +57,7 @@ func (d *DB) CheckHolder(ctx context.Context, op string) error {
 	}
 	stored, err := d.HMGet(ctx, Key(h.Ref, "meta"), StatusFields...).Result()
 	if err != nil {
-		return d.Fault(op, err)
+		return d.Failure(op, err)
 	}
 	return CheckReader(ctx, op, h.Ref, Reply(stored).FieldsByName(StatusFields))
 }

@@ -71,7 +71,7 @@ func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (
 	const op = "memory.Expire"
 	now, err := e.db.Time(ctx).Result()
 	if err != nil {
-		return 0, e.db.Fault(op, err)
+		return 0, e.db.Failure(op, err)
 	}
 	before := now.Add(-age).UnixMilli()
 	at, count, key := index.Entry{Created: before}, 0, db.IndexKey(tenant, "")

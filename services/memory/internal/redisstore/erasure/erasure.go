@@ -56,7 +56,7 @@ func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref,
 	}
 	if user != "" {
 		if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, user), ref.Session).Err(); err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 	}
 	_, err := e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -65,10 +65,10 @@ func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref,
 		return nil
 	})
 	if err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, ""), ref.Session).Err(); err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 	for {
 		batch, err := e.db.ZRevRangeByScore(ctx, turns, &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: journal.BatchSize}).Result()
 		if err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 		if len(batch) == 0 {
 			return nil
@@ -98,7 +98,7 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 			return nil
 		})
 		if err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 		if len(batch) < journal.BatchSize {
 			return nil
@@ -129,7 +129,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 		return nil
 	})
 	if err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 func (e *Eraser) stagedContents(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
 	names, err := e.db.ZRevRangeByScore(ctx, at("staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, e.db.Fault(op, err)
+		return nil, e.db.Failure(op, err)
 	}
 	staged := make([]memory.Content, len(names))
 	for i, name := range names {

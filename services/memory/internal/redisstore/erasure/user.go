@@ -115,7 +115,7 @@ func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string,
 func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) (string, error) {
 	stored, err := e.db.HGetAll(ctx, at("arts")).Result()
 	if err != nil {
-		return "", e.db.Fault(op, err)
+		return "", e.db.Failure(op, err)
 	}
 	count := strconv.FormatInt(db.ParseNumber(stored["arts"]), 10)
 	all, err := contents.ReadVersions(stored)
@@ -143,7 +143,7 @@ func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) 
 		return nil
 	})
 	if err != nil {
-		return "", e.db.Fault(op, err)
+		return "", e.db.Failure(op, err)
 	}
 	return count, nil
 }

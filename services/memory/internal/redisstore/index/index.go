@@ -47,7 +47,7 @@ func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string
 		return nil
 	})
 	if err != nil {
-		return x.db.Fault(op, err)
+		return x.db.Failure(op, err)
 	}
 	if leaving != nil && leaving.Val() > 0 {
 		return failure.Newf(failure.SessionDeleted, op, "session %s was deleted, for its user is being erased; begin a new session later", ref.Session).
@@ -101,7 +101,7 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 			Min: "-inf", Max: strconv.FormatInt(after.Created, 10), Count: int64(count),
 		}).Result()
 		if err != nil {
-			return nil, x.db.Fault(op, err)
+			return nil, x.db.Failure(op, err)
 		}
 		var found []Entry
 		for _, z := range stored {
@@ -128,7 +128,7 @@ func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entr
 		return nil
 	})
 	if err != nil {
-		return nil, x.db.Fault(op, err)
+		return nil, x.db.Failure(op, err)
 	}
 	metas := make([]map[string]string, len(entries))
 	for i, r := range replies {
@@ -142,7 +142,7 @@ func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entr
 func (x *Index) Tenants(ctx context.Context) ([]string, error) {
 	all, err := x.db.ZRevRangeByScore(ctx, db.TenantsKey, &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, x.db.Fault("memory.Tenants", err)
+		return nil, x.db.Failure("memory.Tenants", err)
 	}
 	all = append(all, identity.DefaultTenant)
 	slices.Sort(all)

@@ -28,7 +28,7 @@ func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, t
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, j.db.Fault(op, err)
+		return nil, j.db.Failure(op, err)
 	}
 	var keys []string
 	for i, id := range turns {
@@ -76,7 +76,7 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return j.db.Fault(op, err)
+		return j.db.Failure(op, err)
 	}
 	var compacted []string
 	for i, id := range turns {
@@ -95,7 +95,7 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil {
-		return j.db.Fault(op, err)
+		return j.db.Failure(op, err)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 func (j *Journal) turnIDs(ctx context.Context, op string, ref session.Ref) ([]string, error) {
 	ids, err := j.db.ZRevRangeByScore(ctx, db.Key(ref, "turns"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, j.db.Fault(op, err)
+		return nil, j.db.Failure(op, err)
 	}
 	return ids, nil
 }

@@ -24,7 +24,7 @@ type Partial struct {
 func (j *Journal) ReadPartial(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
 	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()
 	if err != nil {
-		return Partial{}, j.db.Fault(op, err)
+		return Partial{}, j.db.Failure(op, err)
 	}
 	partial := Partial{Step: int(db.ParseNumber(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
 	if outcome, known := turn[0].(string); !known || outcome != "" {
@@ -32,7 +32,7 @@ func (j *Journal) ReadPartial(ctx context.Context, op string, ref session.Ref, t
 	}
 	stored, err := j.db.HGetAll(ctx, db.Key(ref, db.JournalName(turnID, partial.Step))).Result()
 	if err != nil {
-		return Partial{}, j.db.Fault(op, err)
+		return Partial{}, j.db.Failure(op, err)
 	}
 	entries, err := decodeHash(stored)
 	if err != nil {

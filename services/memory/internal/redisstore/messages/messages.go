@@ -88,7 +88,7 @@ func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst
 	for {
 		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanCount).Result()
 		if err != nil {
-			return d.Fault(op, err)
+			return d.Failure(op, err)
 		}
 		for _, entry := range entries {
 			text, _ := entry.Values["m"].(string)

@@ -75,7 +75,7 @@ func (o *Outbox) putArtifactVersion(ctx context.Context, op string, at db.Locati
 func (o *Outbox) dropArtifactVersions(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
 	stored, err := o.db.HGetAll(ctx, at("arts")).Result()
 	if err != nil {
-		return nil, o.db.Fault(op, err)
+		return nil, o.db.Failure(op, err)
 	}
 	all, err := contents.ReadVersions(stored)
 	if err != nil {

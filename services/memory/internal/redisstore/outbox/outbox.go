@@ -76,7 +76,7 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return o.db.Fault(op, err)
+		return o.db.Failure(op, err)
 	}
 	all := make([]Change, 0, len(waiting.Val()))
 	for id, stored := range waiting.Val() {
@@ -159,7 +159,7 @@ func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, 
 // scope.
 func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
 	if err := o.db.HDel(ctx, db.Key(c.Ref, "out"), c.id).Err(); err != nil {
-		return o.db.Fault(op, err)
+		return o.db.Failure(op, err)
 	}
 	for _, scope := range scopes {
 		keys := delta.ScopeKeys(c.Ref, user, scope, "decided", "erased")

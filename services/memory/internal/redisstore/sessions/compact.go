@@ -98,7 +98,7 @@ func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref sess
 		return 0, nil
 	}
 	if err != nil {
-		return 0, s.db.Fault(op, err)
+		return 0, s.db.Failure(op, err)
 	}
 	n := 0
 	for _, m := range held {

@@ -67,7 +67,7 @@ func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.R
 		return found, nil
 	}
 	if err != nil {
-		return found, s.db.Fault(op, err)
+		return found, s.db.Failure(op, err)
 	}
 	var result troupev1.StepResult
 	if err := proto.Unmarshal(stored, &result); err != nil {

@@ -66,7 +66,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 		return nil
 	})
 	if err != nil {
-		return memory.Snapshot{}, false, s.db.Fault(op, err)
+		return memory.Snapshot{}, false, s.db.Failure(op, err)
 	}
 	known := db.Reply(meta.Val()).FieldsByName(fields)
 	if err := db.CheckReader(ctx, op, ref, known); err != nil {
@@ -76,7 +76,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 	if user := known["user"]; user != "" {
 		scopes[memory.ScopeUser], err = s.db.HGetAll(ctx, db.UserKey(ref.Tenant, user, "state")).Result()
 		if err != nil {
-			return memory.Snapshot{}, false, s.db.Fault(op, err)
+			return memory.Snapshot{}, false, s.db.Failure(op, err)
 		}
 	}
 	snapshot := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}

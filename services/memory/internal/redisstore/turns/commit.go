@@ -160,7 +160,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 	if needsUser(shared) {
 		var err error
 		if user, err = t.db.HGet(ctx, db.Key(ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, t.db.Fault(op, err)
+			return nil, t.db.Failure(op, err)
 		}
 	}
 	for scope, changes := range delta.SplitByScope(shared) {

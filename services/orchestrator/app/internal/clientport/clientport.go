@@ -43,7 +43,7 @@ type Port struct {
 	Certificate *identity.EdgeSource
 
 	cfg       Config
-	callers   *bearer.Clients
+	callers   *bearer.Authenticator
 	telemetry *telemetry.Telemetry
 }
 
@@ -59,7 +59,7 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 		return nil, err
 	}
 	meter := t.Metrics.Meter("troupe/identity")
-	if err := errors.Join(p.Certificate.Measure(meter), p.callers.Measure(meter)); err != nil {
+	if err := errors.Join(p.Certificate.RegisterMetrics(meter), p.callers.RegisterMetrics(meter)); err != nil {
 		return nil, err
 	}
 	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
@@ -86,6 +86,6 @@ func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
 	return rpc.NewServer(p.telemetry, rpc.Config{
 		Reflection: p.cfg.Reflection, TLS: p.Certificate.Credentials(), Rates: rate.New(rates), PeerConnections: p.cfg.PeerConnections,
 		Authenticate: turncred.Authenticate(g.Credentials, p.callers.Authenticate),
-		Scope:        scope.New(g.Credentials, g.Find, g.Status), Barred: g.Barred,
+		Scope:        scope.New(g.Credentials, g.Find, g.Status), CheckBarred: g.Barred,
 	})
 }

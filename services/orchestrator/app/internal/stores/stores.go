@@ -63,14 +63,14 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry) (*Stores, e
 	}
 	s.closers.Add(s.Traces)
 	service := troupev1.MemoryService_ServiceDesc.ServiceName
-	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), cfg.Memory, t, service)
+	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), cfg.Memory, t, service)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--memory: %w", err), s.Close())
 	}
 	s.closers.Add(conn)
 	s.Memory = memoryrpc.New(conn)
 	s.Dependencies = []probe.Dependency{
-		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.Serving(conn, service)},
+		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.CheckServing(conn, service)},
 		{Condition: ConditionTraces, Address: s.Traces.Addr(), Check: s.Traces.Ping},
 	}
 	return s, nil

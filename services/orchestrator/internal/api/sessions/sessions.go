@@ -31,7 +31,7 @@ const (
 
 // tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
 // belongs to another tenant (guarantees S5).
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // ref returns the reference by which the memory service knows a session of the caller's tenant.
 func ref(ctx context.Context, id string) session.Ref {
@@ -146,7 +146,7 @@ func (s *Server) ClearSession(ctx context.Context, req *troupev1.ClearSessionReq
 
 // DeleteSession implements troupev1.SessionServiceServer.
 func (s *Server) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
-	erased, err := s.Eraser.Session(ctx, ref(ctx, req.GetSessionId()), identity.PrincipalOf(ctx).String())
+	erased, err := s.Eraser.Session(ctx, ref(ctx, req.GetSessionId()), identity.PrincipalFromContext(ctx).String())
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (s *Server) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionR
 
 // EraseUser implements troupev1.SessionServiceServer.
 func (s *Server) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
-	caller := identity.PrincipalOf(ctx)
+	caller := identity.PrincipalFromContext(ctx)
 	erased, err := s.Eraser.User(ctx, caller.Tenant, req.GetUserId(), caller.String())
 	if err != nil {
 		return nil, err

@@ -135,7 +135,7 @@ func (i *instanceBreaker) status() Status {
 	switch {
 	case !i.circuit.IsOpen():
 		return Closed
-	case i.circuit.InTrial():
+	case i.circuit.IsTrialRunning():
 		return InTrial
 	default:
 		return Open
@@ -145,7 +145,7 @@ func (i *instanceBreaker) status() Status {
 func (b *Breakers) logChange(in registry.Instance, open bool) {
 	fields := []zap.Field{zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.Int64("incarnation", in.Incarnation)}
 	if open {
-		b.log.Warn("circuit breaker opened: the instance failed its last steps", append(fields, zap.Duration("pause", breaker.OpenFor))...)
+		b.log.Warn("circuit breaker opened: the instance failed its last steps", append(fields, zap.Duration("pause", breaker.OpenDuration))...)
 		return
 	}
 	b.log.Info("circuit breaker closed: the instance works again", fields...)

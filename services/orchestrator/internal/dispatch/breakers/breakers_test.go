@@ -32,7 +32,7 @@ func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 		anew.Incarnation++
 		require.NotNil(t, b.Begin(anew), "a new process may work")
 
-		time.Sleep(breaker.OpenFor + time.Millisecond)
+		time.Sleep(breaker.OpenDuration + time.Millisecond)
 		trial := b.Begin(in)
 		require.NotNil(t, trial)
 		require.Equal(t, InTrial, b.Failures("a")[who].Status)

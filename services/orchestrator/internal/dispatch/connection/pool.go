@@ -66,7 +66,7 @@ func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
 		c.ClientConn, err = p.dial(target, p.telemetry)
 		return c, err
 	}
-	c.creds = p.self.Client(identity.Worker, to.agent)
+	c.creds = p.self.ClientCredentials(identity.Worker, to.agent)
 	c.ClientConn, err = rpc.DialWith(c.creds, target, p.telemetry)
 	return c, err
 }

@@ -79,7 +79,7 @@ func (s *State) beginChannel(agent string) chan struct{} {
 
 // Watch keeps the desired state up to date from the registry until ctx ends.
 func (s *State) Watch(ctx context.Context, d registry.DesiredStates) error {
-	return d.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+	return d.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 		s.change(func() { s.desires, s.source = all, fromRegistry })
 	})
 }

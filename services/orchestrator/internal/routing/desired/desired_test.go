@@ -10,12 +10,12 @@ import (
 )
 
 // fixedDesiredStates is a registry that delivers the same desired states once.
-type fixedDesires struct {
+type fixedDesiredStates struct {
 	registry.DesiredStates
 	all map[registry.Key]registry.DesiredState
 }
 
-func (r fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (r fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	apply(r.all)
 	return nil
 }
@@ -43,7 +43,7 @@ func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	require.Equal(t, 1, changes)
 
 	pause := registry.DesiredState{Key: key, Kind: registry.Pause}
-	require.NoError(t, s.Watch(t.Context(), fixedDesires{all: map[registry.Key]registry.DesiredState{key: pause}}))
+	require.NoError(t, s.Watch(t.Context(), fixedDesiredStates{all: map[registry.Key]registry.DesiredState{key: pause}}))
 	want, restriction := s.Lookup(key)
 	require.Equal(t, registry.Pause, want)
 	require.Equal(t, Unrestricted, restriction)

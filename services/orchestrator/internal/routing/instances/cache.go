@@ -80,10 +80,10 @@ func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 func (r *Cache) Apply(u registry.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u.Away != nil {
+	if u.Unreachable != nil {
 		r.awaySince = time.Now()
 		defer r.announce()
-		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Away), zap.Int("instances", len(r.instances)))
+		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Unreachable), zap.Int("instances", len(r.instances)))
 		return
 	}
 	r.awaySince = time.Time{}

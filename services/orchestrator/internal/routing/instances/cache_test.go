@@ -26,7 +26,7 @@ func filledCache() (*Cache, *map[string]bool) {
 
 func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
 	r, _ := filledCache()
-	r.Apply(registry.Update{Away: errors.New("no etcd")})
+	r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 	candidates := instances(r, "a")
 	require.Len(t, candidates, 3)
 	require.Positive(t, r.Staleness())

@@ -269,7 +269,7 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 		time.Sleep(registrationTTL) // of the bubble
 		unclaimed, _ = r.Unclaimed()
 		require.ElementsMatch(t, []registry.DesiredState{paused, drained}, unclaimed)
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		unclaimed, _ = r.Unclaimed()
 		require.Empty(t, unclaimed, "it cannot be known")
 		r.Apply(registry.Update{List: &[]registry.Instance{}})

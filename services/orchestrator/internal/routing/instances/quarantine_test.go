@@ -68,9 +68,9 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 }
 
 // fixedDesiredStates is a registry that delivers desired states once.
-type fixedDesires struct{ registry.DesiredStates }
+type fixedDesiredStates struct{ registry.DesiredStates }
 
-func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	d := quarantineDesire("b")
 	apply(map[registry.Key]registry.DesiredState{d.Key: d})
 	return nil
@@ -84,7 +84,7 @@ func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	other.Agent = "b"
 	r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready), other}})
 	require.Empty(t, instances(r, "a"))
-	require.NoError(t, r.Desired().Watch(t.Context(), fixedDesires{}))
+	require.NoError(t, r.Desired().Watch(t.Context(), fixedDesiredStates{}))
 	require.Len(t, instances(r, "a"), 1)
 	require.Empty(t, instances(r, "b"))
 }
@@ -99,7 +99,7 @@ func TestSnapshot_ContainsQuarantinedAgents(t *testing.T) {
 	})
 	keepSnapshot(t, path, livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 		r.Desired().Await()
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		require.Empty(t, instances(r, "a"))

@@ -54,7 +54,7 @@ func writtenSnapshot(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "instances.json")
 	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {
-		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("a", "2")}})
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.NewInstance("a", "1"), registrytest.NewInstance("a", "2")}})
 		sleepFor(2 * time.Second)
 	})
 	return path
@@ -65,7 +65,7 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 	keepSnapshot(t, path, livingInstance("", ""), func(t *testing.T, r *Cache) {
 		sleepFor(time.Minute)
 		require.NoFileExists(t, path, "nothing is known")
-		want := []registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("b", "1")}
+		want := []registry.Instance{registrytest.NewInstance("a", "1"), registrytest.NewInstance("b", "1")}
 		r.Apply(registry.Update{List: &want})
 		sleepFor(2 * time.Second)
 		got, _, err := SnapshotFile{Path: path}.read()
@@ -94,7 +94,7 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 func TestSnapshot_RestoresInstancesThatConfirmThemselves(t *testing.T) {
 	keepSnapshot(t, writtenSnapshot(t), livingInstance("2", lifecycle.Ready), func(t *testing.T, r *Cache) {
 		require.False(t, r.IsFilled())
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		candidates := instances(r, "a")
@@ -102,13 +102,13 @@ func TestSnapshot_RestoresInstancesThatConfirmThemselves(t *testing.T) {
 		require.Equal(t, "2", candidates[0].ID)
 		require.Positive(t, r.Staleness())
 
-		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "3")}})
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.NewInstance("a", "3")}})
 		require.Equal(t, "3", r.Instances()[0].ID, "the registry has the last word")
 	})
 }
 
 func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
-	away := registry.Update{Away: errors.New("no etcd")}
+	away := registry.Update{Unreachable: errors.New("no etcd")}
 	t.Run("when no instance confirms it", func(t *testing.T) {
 		alive := livingInstance("", "")
 		keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
@@ -154,7 +154,7 @@ func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
 	alive := livingInstance("1", lifecycle.Ready)
 	alive.Store("2", lifecycle.Initializing)
 	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.Equal(t, 1, r.Ready("a"))
 		alive.Store("2", lifecycle.Ready)
@@ -163,13 +163,13 @@ func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
 	})
 	alive = livingInstance("1", lifecycle.Ready)
 	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		alive.Store("2", lifecycle.Ready)
 		sleepFor(recoverPause)
 		require.Equal(t, 2, r.Ready("a"))
 		r.Apply(registry.Update{List: &[]registry.Instance{}})
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Minute)
 		require.Zero(t, r.Ready("a"), "the registry has the last word")
 	})

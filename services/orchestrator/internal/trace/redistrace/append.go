@@ -47,7 +47,7 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 	}
 	reply, err := w.appendWithPointers(ctx, ref, events, result, args)
 	if err != nil {
-		return w.conn.Fault(op, err)
+		return w.conn.Failure(op, err)
 	}
 	switch reply[0] {
 	case "OK":
@@ -97,7 +97,7 @@ func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events [
 func decisionPointers(ref trace.Ref, events []*troupev1.Event) map[string][]redis.Z {
 	var all map[string][]redis.Z
 	for _, e := range events {
-		d := tracelog.DecisionOf(e)
+		d := tracelog.DecisionFromEvent(e)
 		if d == nil {
 			continue
 		}

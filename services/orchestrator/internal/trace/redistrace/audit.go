@@ -49,7 +49,7 @@ func sequenceOf(d *troupev1.Decision) int {
 func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	err := r.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for _, e := range page {
-			if d := tracelog.DecisionOf(e); q.Matches(d) {
+			if d := tracelog.DecisionFromEvent(e); q.Matches(d) {
 				all = append(all, d)
 			}
 		}
@@ -68,7 +68,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 	for from := int64(0); ; from += pageSize {
 		pointers, err := r.conn.ZRevRange(ctx, auditKey(tenant, q.Type), from, from+pageSize-1).Result()
 		if err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		replies := make([]*redis.XMessageSliceCmd, len(pointers))
 		if _, err := r.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -78,7 +78,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 			}
 			return nil
 		}); err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		for _, reply := range replies {
 			for _, entry := range reply.Val() {
@@ -86,7 +86,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 				if err != nil {
 					return nil, err
 				}
-				if d := tracelog.DecisionOf(e); q.Matches(d) {
+				if d := tracelog.DecisionFromEvent(e); q.Matches(d) {
 					all = append(all, d)
 				}
 			}

@@ -57,7 +57,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	reply, erased, err := w.claimAndList(ctx, c, args)
 	if err != nil {
-		return 0, 0, w.conn.Fault(op, err)
+		return 0, 0, w.conn.Failure(op, err)
 	}
 	if erased { // the claim came too late, and the session in the memory service may be erased already
 		subject := sessionSubject(c.Tenant, c.Record.GetSessionId())

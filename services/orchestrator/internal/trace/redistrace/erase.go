@@ -98,7 +98,7 @@ type fencedTrace struct {
 func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
 	reply, err := fenceScript.Run(ctx, e.conn, []string{recordKey(ref), childrenKey(ref)}, markRetention.Milliseconds()).Slice()
 	if err != nil {
-		return fencedTrace{}, e.conn.Fault(op, err)
+		return fencedTrace{}, e.conn.Failure(op, err)
 	}
 	var had fencedTrace
 	body, _ := reply[0].(string)
@@ -178,7 +178,7 @@ func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, 
 	list, _ := sessionKeys(sessionSubject(ref.Tenant, ref.Session))
 	ids, err := e.conn.ZRevRange(ctx, list, 0, -1).Result()
 	if err != nil {
-		return nil, e.conn.Fault(op, err)
+		return nil, e.conn.Failure(op, err)
 	}
 	children, prefix := map[string]bool{}, turnctx.ChildSessionPrefix(ref.Session)
 	add := func(id string) {

@@ -24,7 +24,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 	for from, last := int64(0), false; !last && len(all) < q.Limit; from += int64(q.Limit) {
 		ids, err := r.conn.ZRevRange(ctx, key, from, from+int64(q.Limit)-1).Result()
 		if err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		last = len(ids) < q.Limit || key == indexKey(tenant)
 		if last && q.Root != "" {
@@ -53,7 +53,7 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 		}
 		return nil
 	}); err != nil {
-		return nil, r.conn.Fault("trace.List", err)
+		return nil, r.conn.Failure("trace.List", err)
 	}
 	var all []*troupev1.Trace
 	for _, reply := range replies {

@@ -48,11 +48,11 @@ func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by str
 	const op = "trace.BeginErasure"
 	again := -time.Now().Add(staleAfter).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	reply, err := beginErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	return decodeMark(subject, reply), nil
 }
@@ -94,7 +94,7 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 	const op = "trace.EndErasure"
 	reply, err := endErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	err = e.conn.ZRem(ctx, erasingKey, erasingMember(subject)).Err()
 	return decodeMark(subject, reply), e.conn.failure(op, err)
@@ -104,7 +104,7 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
 	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
 	if err != nil {
-		return nil, e.conn.Fault("trace.UnfinishedErasures", err)
+		return nil, e.conn.Failure("trace.UnfinishedErasures", err)
 	}
 	for _, member := range found {
 		all = append(all, subjectFromMember(member))

@@ -65,7 +65,7 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 	const op = "trace.Heartbeat"
 	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
 	if err != nil {
-		return o.conn.Fault(op, err)
+		return o.conn.Failure(op, err)
 	}
 	if len(reply) != 2 {
 		return fmt.Errorf("%s: reply of %d parts", op, len(reply))

@@ -32,7 +32,7 @@ func (r *reader) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error
 	const op = "trace.Get"
 	fields, err := r.conn.HGetAll(ctx, recordKey(ref)).Result()
 	if err != nil {
-		return nil, r.conn.Fault(op, err)
+		return nil, r.conn.Failure(op, err)
 	}
 	if len(fields) == 0 || fields["erased"] != "" {
 		return nil, notFoundError(op, ref)
@@ -45,7 +45,7 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 	const op = "trace.Load"
 	reply, err := loadScript.Run(ctx, r.conn, []string{recordKey(ref)}).StringSlice()
 	if err != nil {
-		return trace.RunningTrace{}, r.conn.Fault(op, err)
+		return trace.RunningTrace{}, r.conn.Failure(op, err)
 	}
 	if len(reply) < 2 {
 		return trace.RunningTrace{}, notFoundError(op, ref)
@@ -112,7 +112,7 @@ func (r *reader) Events(ctx context.Context, ref trace.Ref, after uint64, limit 
 	const op = "trace.Events"
 	entries, err := r.conn.XRangeN(ctx, eventsKey(ref), strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
 	if err != nil {
-		return nil, r.conn.Fault(op, err)
+		return nil, r.conn.Failure(op, err)
 	}
 	events := make([]*troupev1.Event, 0, len(entries))
 	for _, entry := range entries {

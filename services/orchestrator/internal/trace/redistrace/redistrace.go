@@ -73,7 +73,7 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 
 // needs are the Redis commands that the scripts and the other calls use. The user of the service in
 // deploy/redis/users.acl may use these, and the commands for connections.
-var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
+var needs = redisconn.Permissions{Prefix: "o:", Commands: []string{
 	"eval", "evalsha", "exists", "time", "unlink", "pexpire", "hexists", "hgetall", "hincrby", "hmget", "hset", "hsetnx",
 	"xadd", "xdel", "xrange", "zadd", "zrem", "zrevrange", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }}
@@ -102,7 +102,7 @@ func (c *conn) failure(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return c.Fault(op, err)
+	return c.Failure(op, err)
 }
 
 func notFoundError(op string, ref trace.Ref) error {

@@ -38,7 +38,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if req, err = withLabels(req, decided); err != nil {
 		return memory.BeginResult{}, err
 	}
-	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
+	ctx = rpc.WithRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
 	begun, err := a.beginTurn(ctx, req, &decided)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return begun, err

@@ -110,7 +110,7 @@ func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 		return policy
 	}
 	for _, a := range t.Turn.Answers {
-		if keeper := broker.Instance(a.AuthID); a.Sealed != "" && keeper != "" {
+		if keeper := broker.InstanceFromKeyID(a.AuthID); a.Sealed != "" && keeper != "" {
 			policy.Fallback = cmp.Or(policy.Strategy, selection.RoundRobin)
 			policy.Strategy, policy.Instance, policy.By = selection.Manual, keeper, "the credential of an answer"
 			return policy

@@ -107,7 +107,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	c.telemetry.Panics.Note(ctx, o.Err)
+	c.telemetry.Panics.Record(ctx, o.Err)
 	t.Events.Log().Warn("turn without an answer",
 		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.Stage(t.Events, o.Err)), zap.Error(o.Err))
 	c.endTrace(ctx, t, o, closed)

@@ -101,7 +101,7 @@ func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialRe
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}
-	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, Ended: account.Ended}
+	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, EndTimes: account.Ended}
 	for step, r := range account.Finished {
 		if r.GetFailure() != nil {
 			p.Results[step] = wire.ResultFromProto(r)
@@ -116,17 +116,17 @@ func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialRe
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
 		if r.Failure == nil {
-			p.Completed = append(p.Completed, step)
+			p.CompletedSteps = append(p.CompletedSteps, step)
 			continue
 		}
-		p.Failed = append(p.Failed, step)
-		if p.Point == 0 && !account.Tolerated[step] && !r.Inherited {
-			p.Point = step
+		p.FailedSteps = append(p.FailedSteps, step)
+		if p.FailedAtStep == 0 && !account.Tolerated[step] && !r.Inherited {
+			p.FailedAtStep = step
 		}
 	}
-	if len(p.Completed) == 0 {
+	if len(p.CompletedSteps) == 0 {
 		return nil
 	}
-	p.Total = max(account.Planned, len(p.Results))
+	p.PlannedSteps = max(account.Planned, len(p.Results))
 	return wire.PartialToProto(p)
 }

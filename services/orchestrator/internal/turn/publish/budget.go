@@ -39,7 +39,7 @@ func (w *Writer) WatchTime(work, ctx context.Context, timeout time.Duration, t *
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		var broken error
-		defer func() { t.Panics.Note(ctx, broken) }()
+		defer func() { t.Panics.Record(ctx, broken) }()
 		defer panics.Recover("turn.watchTime", &broken)
 		end, _ := work.Deadline()
 		due := time.NewTimer(time.Until(end) - spending.TimeLeftAtWarning(timeout))

@@ -92,7 +92,7 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 		p.auditTakeover(t)
 	}
 	for _, e := range events.Events() {
-		w.translation.Spending.Note(e)
+		w.translation.Spending.AddEvent(e)
 	}
 	if allowed, ok := request.AllowanceFromPlan(w.translation.Spending.Budget()); ok {
 		w.turn.Allowance = allowed

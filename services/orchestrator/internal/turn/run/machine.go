@@ -60,7 +60,7 @@ func (t *Turn) drive(work, ctx context.Context) {
 		case at.isWorking():
 			t.err, at = err, stopping
 		default:
-			t.driver.Telemetry.Panics.Note(ctx, err)
+			t.driver.Telemetry.Panics.Record(ctx, err)
 			at = ended
 		}
 	}

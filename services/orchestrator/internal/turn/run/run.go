@@ -157,7 +157,7 @@ func (t *Turn) run(ctx context.Context) {
 	defer t.driver.Active.Remove(t.handle)
 	defer b.Permit.Release(true)
 	defer b.Request.Auth.Wipe()
-	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, b.TimeLeft)+conclude.Timeout)
+	ctx, cancel := context.WithTimeout(rpc.WithRun(ctx, t.events.Root()), max(0, b.TimeLeft)+conclude.Timeout)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, b.TimeLeft,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", b.Timeout))

@@ -60,7 +60,7 @@ func (t *Turn) close(work, ctx context.Context) (state, error) {
 		Lease: t.lease, Permit: b.Permit, Events: t.events,
 	}, outcome)
 	if broken != nil {
-		t.driver.Telemetry.Panics.Note(ctx, broken)
+		t.driver.Telemetry.Panics.Record(ctx, broken)
 		t.events.Log().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
 		t.driver.Publisher.Abandon(ctx, t.events)
 	}

@@ -35,7 +35,7 @@ func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
 	done, err := r.takeOverOrEnd(ctx, ref)
 	switch {
 	case err != nil:
-		r.Telemetry.Panics.Note(ctx, err)
+		r.Telemetry.Panics.Record(ctx, err)
 		r.log.Warn("orphaned trace not taken over", zap.String("trace", ref.Trace), zap.Error(err))
 	case done:
 		r.takeovers.Add(ctx, 1)
