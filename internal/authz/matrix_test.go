@@ -38,7 +38,7 @@ const page = "../../docs/authz.md"
 // Each of ten callers calls each method over real connections. The results match the table and the documentation
 // page. A rejected caller learns only that it may not make the call.
 func TestMatrix(t *testing.T) {
-	callers := identities(t)
+	callers := newCallers(t)
 	var table strings.Builder
 	for _, method := range authz.Methods() {
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
@@ -47,7 +47,7 @@ func TestMatrix(t *testing.T) {
 		for _, c := range callers {
 			got := c.call(t, method)
 			want := c.refused
-			if c.probes && method == healthpb.Health_Check_FullMethodName {
+			if c.canProbe && method == healthpb.Health_Check_FullMethodName {
 				want = resultServed
 			} else if want == "" && !slices.Contains(roles, c.role) {
 				want = resultDenied
@@ -57,7 +57,7 @@ func TestMatrix(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	written := introduction(callers) + table.String()
+	written := pageIntroduction(callers) + table.String()
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(written), 0o600))
 	}
@@ -76,7 +76,7 @@ const (
 
 var resultMarks = map[string]string{resultServed: "✔", resultDenied: "·", resultUnknown: "?", resultUnconnected: "x"}
 
-func introduction(callers []caller) string {
+func pageIntroduction(callers []caller) string {
 	names, lines := "", ""
 	for _, c := range callers {
 		names, lines = names+" "+c.name+" |", lines+"---|"
@@ -96,12 +96,12 @@ Reflection is served where it is configured. A method that is not listed is reje
 
 // caller is one of the ten callers of the test, with its connection and credentials.
 type caller struct {
-	name    string
-	role    identity.Role
-	refused string // result of every call (empty if the table decides)
-	probes  bool   // whether it may still check the health of the server, as load balancers do
-	conn    *grpc.ClientConn
-	token   string
+	name     string
+	role     identity.Role
+	refused  string // result of every call (empty if the table decides)
+	canProbe bool   // whether it may still check the health of the server, as load balancers do
+	conn     *grpc.ClientConn
+	token    string
 }
 
 // call calls a method with an empty message and returns the result.
@@ -138,18 +138,18 @@ func (c caller) call(t *testing.T, method string) string {
 
 // newCallers returns the ten callers. Some are connected to a port inside the mesh, others to the port for
 // clients.
-func identities(t *testing.T) []caller {
+func newCallers(t *testing.T) []caller {
 	mesh, foreign := t.TempDir(), t.TempDir()
 	open := func(dir string, role identity.Role, name string) *identity.Source {
 		source, err := identity.Open(identity.Config{DevCA: dir}, role, name, zap.NewNop())
 		require.NoError(t, err)
 		return source
 	}
-	inner := serve(t, rpc.Config{Internal: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
+	inner := startServer(t, rpc.Config{Internal: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
 	tokens, admin, client := writeTokens(t)
 	known, err := bearer.Open(bearer.Config{Tokens: tokens}, zap.NewNop())
 	require.NoError(t, err)
-	edge := serve(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
+	edge := startServer(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
 	dial := func(to string, creds credentials.TransportCredentials) *grpc.ClientConn {
 		conn, err := rpc.DialWith(creds, to, telemetry.Discard())
 		require.NoError(t, err)
@@ -168,7 +168,7 @@ func identities(t *testing.T) []caller {
 		{name: "admin, token", role: identity.Admin, conn: clients, token: admin},
 		{name: "client", role: identity.Client, conn: clients, token: client},
 		{name: "wrong token", refused: resultUnknown, conn: clients, token: "nonsense"},
-		{name: "no token", refused: resultUnknown, probes: true, conn: clients},
+		{name: "no token", refused: resultUnknown, canProbe: true, conn: clients},
 		{name: "other CA", refused: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
 		{name: "plain text", refused: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
 	}
@@ -187,7 +187,7 @@ func writeTokens(t *testing.T) (file, admin, client string) {
 }
 
 // startServer runs a server that implements no method, so an authorized call ends with Unimplemented.
-func serve(t *testing.T, cfg rpc.Config) (address string) {
+func startServer(t *testing.T, cfg rpc.Config) (address string) {
 	server, err := rpc.NewServer(telemetry.Discard(), cfg)
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, troupev1.UnimplementedOrchestratorServiceServer{})

@@ -13,7 +13,7 @@ import (
 
 // attack is a URL that leads to the canary, or to another inner address. In the URL, P stands for the port of the
 // canary. A leading R with a status, such as R302=, stands for a redirect to the rest of the URL.
-type trick struct{ name, url, rule string }
+type attack struct{ name, url, rule string }
 
 // Each constant is a part of the error message of one rule.
 const (
@@ -31,7 +31,7 @@ const (
 	redirects = "redirects more than"
 )
 
-var tricks = []trick{
+var attacks = []attack{
 	// Loopback as it is.
 	{"loopback", "http://127.0.0.1:P/", rule},
 	{"another loopback", "http://127.8.8.8:P/", rule},
@@ -166,7 +166,7 @@ var tricks = []trick{
 
 // attackHosts maps the host names of the attacks to addresses. Go would not resolve some of them. They show what
 // another client would reach.
-var names = map[string]string{
+var attackHosts = map[string]string{
 	"inside.test": innerAddress, "inside6.test": "::1", "mapped.test": "::ffff:127.0.0.1", "127.0.0.1.nip.io": innerAddress,
 	"7f000001.nip.io": innerAddress, "169-254-169-254.sslip.io": "169.254.169.254", "app.localtest.me": innerAddress,
 	"metadata.google.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1", "localhost": innerAddress,
@@ -175,17 +175,17 @@ var names = map[string]string{
 	"0X7F000001": innerAddress, "2852039166": "169.254.169.254",
 }
 
-func (tr trick) requestURL(w *world) string {
+func (tr attack) requestURL(w *testNetwork) string {
 	target := strings.ReplaceAll(tr.url, "P", strconv.Itoa(w.port))
 	status, to, ok := strings.Cut(strings.TrimPrefix(target, "R"), "=")
 	if !ok || !strings.HasPrefix(target, "R") {
 		return target
 	}
-	return fmt.Sprintf("http://allowed.test:%d/%s/%s", w.port, status, trick{url: to}.requestURL(w))
+	return fmt.Sprintf("http://allowed.test:%d/%s/%s", w.port, status, attack{url: to}.requestURL(w))
 }
 
 // serveRedirect answers a path such as /302/target with a redirect to the target, and any other path with a page.
-func redirect(rw http.ResponseWriter, r *http.Request) {
+func serveRedirect(rw http.ResponseWriter, r *http.Request) {
 	status, target, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	code, err := strconv.Atoi(status)
 	if !ok || err != nil {
@@ -199,41 +199,41 @@ func redirect(rw http.ResponseWriter, r *http.Request) {
 // No attack reaches an inner address (guarantee S13). A naive client reaches the canary with the same URLs, which
 // shows that the attacks are real.
 func TestClient_ReachesNoInnerAddress(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(redirect))
-	for name, address := range names {
-		w.name(name, address)
+	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
+	for name, address := range attackHosts {
+		w.setAddresses(name, address)
 	}
-	w.name("many.test", innerAddress, "::1", "10.0.0.1")
-	client, naive := w.client(t), w.naiveClient(t)
-	require.GreaterOrEqual(t, len(tricks), 60)
+	w.setAddresses("many.test", innerAddress, "::1", "10.0.0.1")
+	client, naive := w.restrictedClient(t), w.naiveClient(t)
+	require.GreaterOrEqual(t, len(attacks), 60)
 
 	worked := 0 // attacks that reach the canary with a naive client
-	for _, tr := range tricks {
+	for _, tr := range attacks {
 		t.Run(tr.name, func(t *testing.T) {
-			body, err := get(t, client, tr.requestURL(w))
-			require.Zero(t, w.canary.Load(), "the canary was reached")
+			body, err := getBody(t, client, tr.requestURL(w))
+			require.Zero(t, w.canaryRequests.Load(), "the canary was reached")
 			require.ErrorContains(t, err, tr.rule)
 			require.Empty(t, body)
 
-			if body, err := get(t, naive, tr.requestURL(w)); err == nil && body == "the secret" {
+			if body, err := getBody(t, naive, tr.requestURL(w)); err == nil && body == "the secret" {
 				worked++
 			}
-			w.canary.Store(0)
+			w.canaryRequests.Store(0)
 		})
 	}
 	require.GreaterOrEqual(t, worked, 30, "too few attacks reach the canary with a naive client")
-	t.Logf("%d attacks, of which %d succeed with a naive client", len(tricks), worked)
+	t.Logf("%d attacks, of which %d succeed with a naive client", len(attacks), worked)
 
-	body, err := get(t, client, fmt.Sprintf("http://allowed.test:%d/", w.port))
+	body, err := getBody(t, client, fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err, "the same client reaches what it may")
 	require.Equal(t, "keptHeaders", body)
-	body, err = get(t, client, fmt.Sprintf("http://allowed.test:%d/302/http://allowed.test:%d/", w.port, w.port))
+	body, err = getBody(t, client, fmt.Sprintf("http://allowed.test:%d/302/http://allowed.test:%d/", w.port, w.port))
 	require.NoError(t, err, "and follows a redirect there")
 	require.Equal(t, "keptHeaders", body)
 }
 
-// getBody returns the body of the page at the target.
-func get(t *testing.T, client *http.Client, target string) (string, error) {
+// getBodyBody returns the body of the page at the target.
+func getBody(t *testing.T, client *http.Client, target string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	if err != nil {

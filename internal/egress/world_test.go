@@ -30,35 +30,35 @@ const (
 )
 
 // testNetwork consists of an allowed server, a canary server that must not be reached, and a DNS resolver.
-type world struct {
-	port         int // port of both servers
-	canary       atomic.Int64
-	reachedCount atomic.Int64 // requests to the allowed server
-	resolver     *net.Resolver
+type testNetwork struct {
+	port           int // port of both servers
+	canaryRequests atomic.Int64
+	publicRequests atomic.Int64 // requests to the allowed server
+	resolver       *net.Resolver
 
-	mu    sync.Mutex
-	names map[string][]string // by name: each query takes the next element, which lists addresses separated by spaces
-	asked map[string]int
+	mu          sync.Mutex
+	addresses   map[string][]string // by name: each query takes the next element, which lists addresses separated by spaces
+	queryCounts map[string]int
 }
 
-func newWorld(t *testing.T, handler http.Handler) *world {
+func newTestNetwork(t *testing.T, handler http.Handler) *testNetwork {
 	t.Helper()
-	w := &world{names: map[string][]string{}, asked: map[string]int{}}
+	w := &testNetwork{addresses: map[string][]string{}, queryCounts: map[string]int{}}
 	listeners := listenOnOnePort(t, publicAddress, innerAddress, "::1")
 	w.port = listeners[0].Addr().(*net.TCPAddr).Port
 	serve(t, listeners[0], http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.reachedCount.Add(1)
+		w.publicRequests.Add(1)
 		handler.ServeHTTP(rw, r)
 	}))
 	trap := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		w.canary.Add(1)
+		w.canaryRequests.Add(1)
 		_, _ = rw.Write([]byte("the secret"))
 	})
 	for _, lis := range listeners[1:] {
 		serve(t, lis, trap)
 	}
 	w.serveDNS(t)
-	w.name("allowed.test", publicAddress)
+	w.setAddresses("allowed.test", publicAddress)
 	return w
 }
 
@@ -94,20 +94,20 @@ func serve(t *testing.T, lis net.Listener, handler http.Handler) {
 }
 
 // setAddresses makes a name resolve to all of the addresses at once.
-func (w *world) name(name string, addresses ...string) {
+func (w *testNetwork) setAddresses(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.names[name] = []string{strings.Join(addresses, " ")}
+	w.addresses[name] = []string{strings.Join(addresses, " ")}
 }
 
-// alternateAddresses makes a name resolve to the addresses in turn, one for each query.
-func (w *world) alternate(name string, addresses ...string) {
+// alternateAddressesAddresses makes a name resolve to the addresses in turn, one for each query.
+func (w *testNetwork) alternateAddresses(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.names[name] = addresses
+	w.addresses[name] = addresses
 }
 
-func (w *world) serveDNS(t *testing.T) {
+func (w *testNetwork) serveDNS(t *testing.T) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var serving sync.WaitGroup
@@ -118,7 +118,7 @@ func (w *world) serveDNS(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if reply := w.answer(packet[:n]); reply != nil {
+			if reply := w.answerDNS(packet[:n]); reply != nil {
 				_, _ = conn.WriteTo(reply, from)
 			}
 		}
@@ -132,7 +132,7 @@ func (w *world) serveDNS(t *testing.T) {
 	}}
 }
 
-func (w *world) answer(packet []byte) []byte {
+func (w *testNetwork) answerDNS(packet []byte) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(packet) != nil || len(m.Questions) != 1 {
 		return nil
@@ -143,16 +143,16 @@ func (w *world) answer(packet []byte) []byte {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	turns, ok := w.names[name]
+	turns, ok := w.addresses[name]
 	if !ok {
 		m.RCode = dnsmessage.RCodeNameError
 		reply, _ := m.Pack()
 		return reply
 	}
 	if q.Type == dnsmessage.TypeA {
-		w.asked[name]++
+		w.queryCounts[name]++
 	}
-	for address := range strings.FieldsSeq(turns[max(w.asked[name]-1, 0)%len(turns)]) {
+	for address := range strings.FieldsSeq(turns[max(w.queryCounts[name]-1, 0)%len(turns)]) {
 		a := netip.MustParseAddr(address)
 		header := dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, Type: q.Type}
 		switch {
@@ -168,7 +168,7 @@ func (w *world) answer(packet []byte) []byte {
 
 // restrictedClient returns a client that may reach every host, without TLS and on the servers' ports. Only the
 // rules for addresses and for the form of URLs keep it from the canary.
-func (w *world) client(t *testing.T) *http.Client {
+func (w *testNetwork) restrictedClient(t *testing.T) *http.Client {
 	t.Helper()
 	client, err := egress.New(egress.Config{
 		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port},
@@ -181,7 +181,7 @@ func (w *world) client(t *testing.T) *http.Client {
 }
 
 // naiveClient returns a client without the rules of package egress.
-func (w *world) naiveClient(t *testing.T) *http.Client {
+func (w *testNetwork) naiveClient(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -27,7 +27,7 @@ func newLedger(change func(*budget.Limits)) *budget.Ledger {
 }
 
 // requireBudgetExceeded requires that a run ended because a budget of the given kind was exceeded.
-func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
+func requireBudgetExceeded(t *testing.T, err error, kind budget.Kind) {
 	t.Helper()
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok, "%v", err)
@@ -58,10 +58,10 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 			round.Usage = spent
 			model := scripted.New(round, round, scripted.Say("done"))
 			ran := 0
-			in := input("go")
+			in := newInput("go")
 			in.Budget = newLedger(c.limit)
 			_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: observingTools(t, func(context.Context) { ran++ })}, in, ignoreEvents)
-			requireBudgetRefusal(t, err, kind)
+			requireBudgetExceeded(t, err, kind)
 			require.Len(t, model.Requests(), c.models)
 			require.Equal(t, c.tools, ran)
 			used := in.Budget.Used()
@@ -76,10 +76,10 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 // A request is rejected before it is sent if its estimated tokens exceed the remaining budget.
 func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	model := scripted.New(scripted.Say("done"))
-	in := input(fmt.Sprintf("%0400d", 7)) // about 100 tokens
+	in := newInput(fmt.Sprintf("%0400d", 7)) // about 100 tokens
 	in.Budget = newLedger(func(l *budget.Limits) { l.Tokens = 100 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.Tokens)
+	requireBudgetExceeded(t, err, budget.Tokens)
 	require.Empty(t, model.Requests())
 }
 
@@ -88,11 +88,11 @@ func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
-	in := input("go")
+	in := newInput("go")
 	in.Journal, in.Budget = j, newLedger(func(l *budget.Limits) { l.ToolCalls = 1 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ToolCalls)
-	require.Empty(t, w.did)
+	requireBudgetExceeded(t, err, budget.ToolCalls)
+	require.Empty(t, w.recorded)
 	require.Len(t, j.durable, 1, "the reply of the model, and no intent of a tool: %v", j.durable)
 }
 
@@ -100,9 +100,9 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	round := toolCallsReply("spy", "spy")
 	round.Usage = execution.Usage{InputTokens: 90, OutputTokens: 30}
 	ran := 0
-	in := input("go")
+	in := newInput("go")
 	in.Budget = newLedger(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
-	var got recorder
+	var got eventRecorder
 	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
@@ -122,12 +122,12 @@ func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	replies := []scripted.Reply{scripted.Call(toolCall("1", "read", "a")), scripted.Call(toolCall("2", "idempotent", "b")), scripted.Say("done")}
-	first := input("go")
+	first := newInput("go")
 	first.Journal, first.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls = 2 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 
-	second := input("go")
+	second := newInput("go")
 	second.Journal, second.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
 	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
 	require.NoError(t, err)
@@ -143,17 +143,17 @@ func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}
 		return nil
 	})
-	in := input("go", stand)
+	in := newInput("go", stand)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 0 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New()}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 
 	asks := hook.AfterLLM(func(ctx context.Context, reply *hook.LLMReply) error {
 		_, _ = reply.Ask(ctx, llm.Request{System: "what do you think of it?"})
 		return nil
 	})
-	in = input("go", asks)
+	in = newInput("go", asks)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 1 })
 	_, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 }

@@ -21,7 +21,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	met := make(chan struct{})
 	var both []tool.Tool
 	for _, name := range []string{"left", "right"} {
-		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ wordArgs) (string, error) {
 			select { // the first one waits for the other
 			case met <- struct{}{}:
 			case <-met:
@@ -36,7 +36,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	set, err := tool.NewSet(both...)
 	require.NoError(t, err)
 	model := scripted.New(scripted.Call(toolCall("1", "left", "a"), toolCall("2", "bad name!", "b"), toolCall("3", "right", "c")), scripted.Say("done"))
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, newInput("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	var statuses []event.ToolStatus
@@ -64,7 +64,7 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
 	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
-		Memory: hook.NewMemory(artifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
+		Memory: hook.NewMemory(fakeArtifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
 	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)
@@ -76,8 +76,8 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 }
 
 // fakeArtifactStore is a hook store that contains one artifact.
-type artifactStore struct{ hook.Store }
+type fakeArtifactStore struct{ hook.Store }
 
-func (artifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
+func (fakeArtifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
 	return []byte("the plan"), "text/markdown", nil
 }

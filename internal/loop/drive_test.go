@@ -12,7 +12,7 @@ import (
 )
 
 // runOutcome holds the results of a run, which runToEnd collects from the run's events.
-type outcome struct {
+type runOutcome struct {
 	event.Answer
 	Messages []conversation.Message
 	Calls    []event.ToolFinished
@@ -21,7 +21,7 @@ type outcome struct {
 
 // runToEnd reads the events of a run until it ends. It passes each payload that is not internal to emit. An error
 // of emit ends the run.
-func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
+func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out runOutcome, err error) {
 	for e, err := range l.Run(ctx, in) {
 		if err != nil {
 			return out, err
@@ -49,15 +49,15 @@ func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.P
 func ignoreEvents(event.Payload) error { return nil }
 
 // eventRecorder keeps the emitted events of a run.
-type recorder struct{ events []event.Payload }
+type eventRecorder struct{ events []event.Payload }
 
-func (r *recorder) emit(e event.Payload) error {
+func (r *eventRecorder) emit(e event.Payload) error {
 	r.events = append(r.events, e)
 	return nil
 }
 
 // newInput returns the input of a turn whose user message is text.
-func input(text string, handlers ...hook.Handler) loop.Input {
+func newInput(text string, handlers ...hook.Handler) loop.Input {
 	set, err := hook.NewSet(nil, handlers)
 	if err != nil {
 		panic(err)

@@ -51,7 +51,7 @@ func toolCalls(names ...string) scripted.Reply {
 }
 
 // toolStatuses returns how the calls of a run ended, keyed by tool. It leaves out waiting calls.
-func statuses(out outcome) map[string]string {
+func toolStatuses(out runOutcome) map[string]string {
 	all := map[string]string{}
 	for _, c := range out.Calls {
 		all[c.Tool] = string(c.Status) + c.ErrorType
@@ -66,7 +66,7 @@ var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 func TestGuard_ConsidersReadSources(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
-	in := input("Send, and read.")
+	in := newInput("Send, and read.")
 	in.AllowedTools = mail
 	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
@@ -83,15 +83,15 @@ func TestGuard_ConsidersReadSources(t *testing.T) {
 func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
-	out, err := runToEnd(t.Context(), l, input("Add."), ignoreEvents)
+	out, err := runToEnd(t.Context(), l, newInput("Add."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"add": 1}, ran)
-	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, statuses(out))
+	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, toolStatuses(out))
 
 	l.Model = scripted.New(toolCalls("send"), scripted.Say("done"))
-	out, err = runToEnd(t.Context(), l, input("Send."), ignoreEvents)
+	out, err = runToEnd(t.Context(), l, newInput("Send."), ignoreEvents)
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, statuses(out))
+	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, toolStatuses(out))
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
 }
 
@@ -100,9 +100,9 @@ func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	ran := map[string]int{}
 	j := &fakeJournal{}
-	asked := func(replies ...scripted.Reply) (outcome, *recorder) {
-		emitted := &recorder{}
-		in := input("Read and send.")
+	asked := func(replies ...scripted.Reply) (runOutcome, *eventRecorder) {
+		emitted := &eventRecorder{}
+		in := newInput("Read and send.")
 		in.AllowedTools, in.Journal = mail, j
 		out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	require.Equal(t, first.Pending[0].ID, again.Pending[0].ID)
 	require.Equal(t, map[string]int{"inbox": 1}, ran)
 
-	in := input("Read and send.")
+	in := newInput("Read and send.")
 	in.AllowedTools, in.Journal = mail, j
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
@@ -141,7 +141,7 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 		c.Allow()
 		return nil
 	})
-	in := input("Read and send.", allow)
+	in := newInput("Read and send.", allow)
 	in.AllowedTools = mail
 	_, err := runToEnd(t.Context(), loop.Loop{
 		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),

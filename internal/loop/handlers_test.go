@@ -41,8 +41,8 @@ func handlerFor(name string, fn func(*hook.Turn) error) hook.Handler {
 }
 
 // configReachingEvent returns the configuration of an agent whose turn reaches the named event.
-func configThatReaches(t *testing.T, name string) agent.Config {
-	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
+func configReachingEvent(t *testing.T, name string) agent.Config {
+	c := agent.Config{Tools: newWatchedTools(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
 	switch name {
 	case "on_llm_error":
 		c.Model = scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
@@ -64,7 +64,7 @@ var hooks = []string{
 func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
 	for _, name := range hooks {
-		whole := turn(t, configThatReaches(t, name), agent.Invocation{}, nil)
+		whole := turn(t, configReachingEvent(t, name), agent.Invocation{}, nil)
 		until := slices.IndexFunc(whole.log, func(token string) bool { return strings.Split(token, ":")[0] == name })
 		require.Positive(t, until, "%s is not on its path: %s", name, whole.text())
 		for how, fn := range map[string]func(*hook.Turn) error{
@@ -72,7 +72,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 			"panic": func(*hook.Turn) error { panic("oh") },
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				c, after := configThatReaches(t, name), false
+				c, after := configReachingEvent(t, name), false
 				c.Plugins = []hook.Plugin{
 					{Name: "broken", Handlers: []hook.Handler{handlerFor(name, fn)}},
 					{Name: "behind", Handlers: []hook.Handler{handlerFor(name, func(*hook.Turn) error { after = true; return nil })}},
@@ -90,7 +90,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 				rest := slices.DeleteFunc(slices.Clone(w.log[until+1:]), func(token string) bool { return strings.HasPrefix(token, ">appended:tool") })
 				require.Equal(t, []string{">turn_result:error"}, rest)
 				require.Equal(t, whole.log[:until+1], w.log[:until+1])
-				require.Equal(t, string(failure.ModeOf(w.err)), w.done.ErrorType)
+				require.Equal(t, string(failure.ModeOf(w.err)), w.result.ErrorType)
 			})
 		}
 	}
@@ -105,7 +105,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen []*hook.Call
 			model := scripted.New(toolCallsReply("echo", "nothing"), scripted.Say("done"))
-			c := agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
+			c := agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
 				handlerFor("before_each_tool", fn),
 				hook.OnError(func(_ context.Context, c *hook.Call) error {
 					require.Error(t, c.Err)
@@ -127,7 +127,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		model := scripted.New(toolCallsReply("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
-		w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
+		w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
 			hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
 					c.Answer("from a handler")
@@ -164,7 +164,7 @@ func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 			}),
 		}}, agent.Invocation{}, nil)
 		require.NoError(t, w.err)
-		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.done.Result.Text)
+		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.result.Result.Text)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	for _, name := range append(hooks, "before_each_tool") {
 		t.Run(name, func(t *testing.T) {
-			c, after := configThatReaches(t, name), false
+			c, after := configReachingEvent(t, name), false
 			c.Handlers = append(c.Handlers,
 				handlerFor(name, func(t *hook.Turn) error { t.End(); return nil }),
 				handlerFor(name, func(*hook.Turn) error { after = true; return nil }))
@@ -200,7 +200,7 @@ func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
 	w := turn(t, agent.Config{
-		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: toolbox(t, nil), Handlers: []hook.Handler{compact},
+		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{compact},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 	require.Contains(t, w.text(), ">tool_call:1 ")
@@ -240,7 +240,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}))
 	asking := toolCallsReply("echo", "echo")
 	asking.Usage = execution.Usage{InputTokens: 32_000}
-	w := turn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: toolbox(t, nil), Handlers: watching}, agent.Invocation{}, nil)
+	w := turn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 
 	require.Equal(t, map[string][]view{
@@ -263,7 +263,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 // A run ends without an error if its consumer stops reading, even if a handler then continues.
 func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
-	in := input("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
+	in := newInput("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
 		_, _ = t.Ask(ctx, llm.Request{}) // emits a model call that has no consumer
 		return nil
 	}))
@@ -297,16 +297,16 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, err := tool.NewSet(toolbox(t, nil)...)
+			set, err := tool.NewSet(newWatchedTools(t, nil)...)
 			require.NoError(t, err)
 			j := &fakeJournal{}
-			in := input("go", tc.handler)
+			in := newInput("go", tc.handler)
 			in.Journal = j
 			model := scripted.New(scripted.Say("first"), scripted.Say("good"))
-			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{after: tc.heard}).emit)
+			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{eventsLeft: tc.heard}).emit)
 			require.ErrorIs(t, err, errKilled)
 
-			in = input("go", tc.handler)
+			in = newInput("go", tc.handler)
 			in.Journal = j
 			model = scripted.New(scripted.Say("second"), scripted.Say("never"))
 			out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
@@ -323,13 +323,13 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 // The reply that calls an idempotent tool is durable before the tool runs. A successor therefore calls the tool
 // with the same arguments.
 func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
-	j, w := &fakeJournal{lazy: true}, &toolRuns{}
-	in := input("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
+	in := newInput("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 		r.ToolCalls = []conversation.ToolCall{toolCall("x", "idempotent", r.Text)}
 		return nil
 	}))
 	in.Journal = j
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Len(t, j.durable, 1)
 	require.Equal(t, "first", j.durable[0].Reply.Text)

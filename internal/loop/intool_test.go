@@ -24,7 +24,7 @@ func observingTools(t *testing.T, look func(context.Context)) *tool.Set {
 	for name, end := range map[string]func() error{
 		"spy": func() error { return nil }, "fail": func() error { return errors.New("caught") }, "panic": func() error { panic("caught") },
 	} {
-		one, err := tool.Func(name, "Looks around.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(name, "Looks around.", func(ctx context.Context, _ wordArgs) (string, error) {
 			look(ctx)
 			return "seen", end()
 		})
@@ -42,9 +42,9 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	set := observingTools(t, func(ctx context.Context) { seen = append(seen, hook.InTool(ctx)) })
 	outside := func(ctx context.Context) { require.Equal(t, hook.Running{}, hook.InTool(ctx)) }
 	call := func(ctx context.Context, _ *hook.Call) error { outside(ctx); return nil }
-	in := input("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
+	in := newInput("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
 	model := scripted.New(toolCallsReply("spy", "fail"), scripted.Call(toolCall("3", "spy", "x")), scripted.Say("done"))
-	var got recorder
+	var got eventRecorder
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
 	require.NoError(t, err)
 	outside(t.Context())
@@ -89,7 +89,7 @@ func TestInTool_IsZeroAfterTheTool(t *testing.T) {
 					later <- hook.InTool(ctx)
 				}()
 			})
-			in := input("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
+			in := newInput("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
 				close(ended)
 				require.Equal(t, hook.Running{}, <-later)
 				return nil

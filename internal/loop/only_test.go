@@ -26,7 +26,7 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		"none": {&execution.Tools{}, nil, `The tool "echo" may not be used in this step; there are none.`},
 	} {
 		model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "nothing", "b")), scripted.Say("done"))
-		in := input("go")
+		in := newInput("go")
 		in.AllowedTools = c.only
 		out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
 		require.NoError(t, err, name)
@@ -44,7 +44,7 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		require.Equal(t, c.refused, out.Messages[1].Text, "the model reads it")
 	}
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
-	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Len(t, model.Requests()[0].Tools, 4, "all")
 	require.Equal(t, []string{"a"}, calls)

@@ -40,7 +40,7 @@ func barrierTools(t *testing.T, order []int) *tool.Set {
 	close(turn[0])
 	all := make([]tool.Tool, len(order))
 	for place, which := range order {
-		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ wordArgs) (string, error) {
 			begun.Done()
 			begun.Wait()
 			<-turn[place]
@@ -69,10 +69,10 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 					return func(_ context.Context, c *hook.Call) error { log = append(log, name+" "+c.ID); return nil }
 				}
 				j := &fakeJournal{}
-				in := input("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
+				in := newInput("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
 				in.Journal = j
 				model := scripted.New(toolCallsReply("meet0", "meet1", "meet2"), scripted.Say("done"))
-				var got recorder
+				var got eventRecorder
 				out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: barrierTools(t, order), Parallel: true}, in, got.emit)
 				require.NoError(t, err)
 
@@ -109,11 +109,11 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 
 // deterministicModel is a model whose reply depends only on the request. It makes two rounds of tool calls and
 // then answers. It also answers each question of a handler.
-type steadyModel struct{ asked int }
+type deterministicModel struct{ asked int }
 
-func (o *steadyModel) Name() string { return "oracle/model" }
+func (o *deterministicModel) Name() string { return "oracle/model" }
 
-func (o *steadyModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (o *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	o.asked++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
@@ -153,7 +153,7 @@ func modelAskingHandlers() []hook.Handler {
 
 // finalState holds the messages and the state that a run leaves behind.
 type finalState struct {
-	outcome
+	runOutcome
 	state map[string]json.RawMessage
 }
 
@@ -165,13 +165,13 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 		for _, lazy := range []bool{false, true} {
 			for _, asks := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parallel=%v lazy=%v asks=%v", parallel, lazy, asks), func(t *testing.T) {
-					run := func(j *fakeJournal, w *toolRuns, emit func(event.Payload) error) (*steadyModel, finalState, error) {
+					run := func(j *fakeJournal, w *toolRuns, emit func(event.Payload) error) (*deterministicModel, finalState, error) {
 						var handlers []hook.Handler
 						if asks {
 							handlers = modelAskingHandlers()
 						}
-						in, model := input("go", handlers...), &steadyModel{}
-						in.Journal, in.IdempotencyKey = j, key
+						in, model := newInput("go", handlers...), &deterministicModel{}
+						in.Journal, in.IdempotencyKey = j, idempotencyKey
 						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
 						return model, finalState{out, in.Turn.ChangesToStore()}, err
 					}
@@ -180,8 +180,8 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 					require.Len(t, whole.Messages, 9)
 
 					for after := 0; ; after++ {
-						j, w := &fakeJournal{lazy: lazy}, &toolRuns{}
-						first, _, err := run(j, w, (&killedConsumer{after: after}).emit)
+						j, w := &fakeJournal{durableOnSync: lazy}, &toolRuns{}
+						first, _, err := run(j, w, (&killedConsumer{eventsLeft: after}).emit)
 						if err == nil {
 							require.Greater(t, after, 14, "the run was long enough")
 							return
@@ -202,7 +202,7 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 						require.LessOrEqual(t, first.asked, all.asked)
 
 						keys := map[string]int{}
-						for _, did := range w.did {
+						for _, did := range w.recorded {
 							keys[did]++
 						}
 						require.Len(t, keys, 4, "every call has one key in all attempts")
@@ -219,12 +219,12 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{durable: []execution.Entry{{Number: 3, Phase: execution.Done, Tool: "idempotent", Digest: "another"}}}
-	in := input("go")
+	in := newInput("go")
 	in.Journal = j
-	var got recorder
+	var got eventRecorder
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
 	require.ErrorContains(t, err, "changed under a running step")
-	require.Empty(t, w.did)
+	require.Empty(t, w.recorded)
 	for _, e := range got.events {
 		require.NotEqual(t, event.ToolStarted{}.Kind(), e.Kind())
 	}

@@ -33,7 +33,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 				case <-ctx.Done():
 				}
 			})
-			in := input("go")
+			in := newInput("go")
 			in.IdempotencyKey = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
 			var emitted []string
 			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
@@ -72,7 +72,7 @@ func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
 		<-ctx.Done()
 	})
 	gone := errors.New("gone")
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, input("go"), func(p event.Payload) error {
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, newInput("go"), func(p event.Payload) error {
 		if _, ok := p.(event.ToolProgress); ok {
 			return gone
 		}
@@ -98,7 +98,7 @@ func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []event.Finish
 			set := observingTools(t, func(context.Context) {})
-			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
+			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, newInput("go"), func(p event.Payload) error {
 				if call, ok := p.(event.ModelCall); ok {
 					got = append(got, call.Finish)
 				}

@@ -32,11 +32,11 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 		want    string
 	}{
 		"before the first iteration": {
-			on:   func(stop func()) hook.Handler { return hook.AfterUserInput(inTurn(stop)) },
+			on:   func(stop func()) hook.Handler { return hook.AfterUserInput(stopInTurn(stop)) },
 			want: "on_stop_signal >answer:stopped >turn_result:stopped",
 		},
 		"before an iteration": {
-			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(inTurn(stop)) },
+			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(stopInTurn(stop)) },
 			want: "before_iteration before_llm " + logStop,
 		},
 		"before the model": {
@@ -112,7 +112,7 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			config := agent.Config{
-				Model: scripted.New(tc.replies...), Tools: toolbox(t, nil),
+				Model: scripted.New(tc.replies...), Tools: newWatchedTools(t, nil),
 				Handlers: []hook.Handler{tc.on(stop)},
 			}
 			w := turn(t, config, agent.Invocation{Stop: signal}, nil)
@@ -129,14 +129,14 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			w = turn(t, config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
-			if w.done.Reason == event.Stopped {
-				require.Equal(t, "The turn was stopped: enough", w.done.Result.Text)
+			if w.result.Reason == event.Stopped {
+				require.Equal(t, "The turn was stopped: enough", w.result.Result.Text)
 			}
 		})
 	}
 }
 
-func inTurn(stop func()) func(context.Context, *hook.Turn) error {
+func stopInTurn(stop func()) func(context.Context, *hook.Turn) error {
 	return func(context.Context, *hook.Turn) error { stop(); return nil }
 }
 
@@ -159,7 +159,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 			if tc.reply.Wait != nil {
 				model = thinkingModel{scripted.New(tc.reply), stop}
 			}
-			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
+			w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
 				if token == ">text_delta" && name == "a model that speaks" || token == ">llm_call" && name == "no tool, and the last answer" {
 					stop()
 				}
@@ -167,9 +167,9 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 			})
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
-			if w.done.Reason == event.Stopped {
-				require.NotContains(t, w.done.Result.Text, "never")
-				require.Equal(t, 1, w.done.Result.Usage.ModelCalls, "what was asked was consumed")
+			if w.result.Reason == event.Stopped {
+				require.NotContains(t, w.result.Result.Text, "never")
+				require.Equal(t, 1, w.result.Result.Usage.ModelCalls, "what was asked was consumed")
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func (m thinkingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[
 // Req: CO-63
 func TestTurn_StopsInItsLastIteration(t *testing.T) {
 	w := turn(t, agent.Config{
-		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
+		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: newWatchedTools(t, nil), MaxIterations: 1,
 		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
@@ -245,7 +245,7 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			model := &modelStoppedAtLastReply{scripted.New(tc.replies...), len(tc.replies), stop}
-			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
+			w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 		})
@@ -278,8 +278,8 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 		return err
 	}
 	w := turn(t, agent.Config{
-		Model: scripted.New(scripted.Say("as far as I came")), Tools: toolbox(t, nil),
-		Handlers: []hook.Handler{hook.AfterUserInput(inTurn(stop)), hook.OnStopSignal(ask)},
+		Model: scripted.New(scripted.Say("as far as I came")), Tools: newWatchedTools(t, nil),
+		Handlers: []hook.Handler{hook.AfterUserInput(stopInTurn(stop)), hook.OnStopSignal(ask)},
 	}, agent.Invocation{Stop: signal}, nil)
 	require.NoError(t, w.err)
 	require.Equal(t, "as far as I came", summary)
@@ -288,14 +288,14 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 	signal, stop = context.WithCancel(t.Context())
 	defer stop()
 	w = turn(t, agent.Config{
-		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: toolbox(t, nil),
+		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: newWatchedTools(t, nil),
 		Handlers: []hook.Handler{hook.OnComplete(func(ctx context.Context, c *hook.Completion) error {
 			stop()
 			return ask(ctx, c.Turn)
 		})},
 	}, agent.Invocation{Stop: signal}, nil)
 	require.NoError(t, w.err)
-	require.Equal(t, "the answer", w.done.Result.Text)
+	require.Equal(t, "the answer", w.result.Result.Text)
 	require.Equal(t, "judged", summary)
 }
 
@@ -328,7 +328,7 @@ func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			j, runs := &fakeJournal{}, 0
-			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ word) (string, error) {
+			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ wordArgs) (string, error) {
 				if runs++; runs == 1 {
 					cancel()
 					<-ctx.Done()
@@ -339,12 +339,12 @@ func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 			require.NoError(t, err)
 			set, err := tool.NewSet(tool.With(execution.Effect(effect), slow))
 			require.NoError(t, err)
-			in := input("go")
+			in := newInput("go")
 			in.Journal = j
 			_, err = runToEnd(ctx, loop.Loop{Model: scripted.New(toolCallsReply(effect)), Tools: set}, in, ignoreEvents)
 			require.Error(t, err)
 
-			in = input("go")
+			in = newInput("go")
 			in.Journal = j
 			out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)

@@ -18,23 +18,23 @@ import (
 )
 
 // newWatchedTools returns the tools of the watched turns. The tool named stop calls the function stop.
-func toolbox(t *testing.T, stop func()) []tool.Tool {
+func newWatchedTools(t *testing.T, stop func()) []tool.Tool {
 	t.Helper()
 	var all []tool.Tool
-	add := func(name string, fn func(context.Context, word) (string, error)) {
+	add := func(name string, fn func(context.Context, wordArgs) (string, error)) {
 		one, err := tool.Func(name, "A tool of the test.", fn)
 		require.NoError(t, err)
 		all = append(all, one)
 	}
-	add("echo", func(_ context.Context, in word) (string, error) { return in.Word, nil })
-	add("fail", func(context.Context, word) (string, error) { return "", errors.New("the disk is full") })
-	add("ask", func(context.Context, word) (string, error) { return "", tool.AskUser("Which one?") })
-	add("stop", func(ctx context.Context, _ word) (string, error) {
+	add("echo", func(_ context.Context, in wordArgs) (string, error) { return in.Word, nil })
+	add("fail", func(context.Context, wordArgs) (string, error) { return "", errors.New("the disk is full") })
+	add("ask", func(context.Context, wordArgs) (string, error) { return "", tool.AskUser("Which one?") })
+	add("stop", func(ctx context.Context, _ wordArgs) (string, error) {
 		stop()
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	add("late", func(context.Context, word) (string, error) { stop(); return "done all the same", nil })
+	add("late", func(context.Context, wordArgs) (string, error) { stop(); return "done all the same", nil })
 	return all
 }
 
@@ -153,13 +153,13 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), toolbox(t, nil)
+			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), newWatchedTools(t, nil)
 			w := turn(t, tc.config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(tc.want), strings.Fields(w.text()))
-			require.Equal(t, tc.text, w.done.Result.Text)
-			require.Equal(t, name == "a tool that asks the user", w.done.Result.InputRequired)
-			require.Equal(t, strings.HasPrefix(name, "the limit"), w.done.Result.MaxIterations)
+			require.Equal(t, tc.text, w.result.Result.Text)
+			require.Equal(t, name == "a tool that asks the user", w.result.Result.InputRequired)
+			require.Equal(t, strings.HasPrefix(name, "the limit"), w.result.Result.MaxIterations)
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 // Req: LP-33
 func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	failing := func(replies ...scripted.Reply) *watchedTurn {
-		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}, agent.Invocation{}, nil)
+		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}, agent.Invocation{}, nil)
 	}
 	one := func(id, name string) scripted.Reply { return scripted.Call(toolCall(id, name, "x")) }
 
@@ -179,7 +179,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 
 	w = failing(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), one("5", "fail"), scripted.Say("done"))
 	require.NoError(t, w.err, "a success begins the count anew")
-	require.Equal(t, "done", w.done.Result.Text)
+	require.Equal(t, "done", w.result.Result.Text)
 
 	skip := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.ID == "3" {
@@ -189,7 +189,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	})
 	w = turn(t, agent.Config{
 		Model: scripted.New(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), scripted.Say("never")),
-		Tools: toolbox(t, nil), Handlers: []hook.Handler{skip},
+		Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{skip},
 	}, agent.Invocation{}, nil)
 	require.True(t, failure.Is(w.err, failure.ResourceTool), "what did not run is no success: %v", w.err)
 }
@@ -199,7 +199,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 	j := &fakeJournal{}
 	config := func(replies ...scripted.Reply) agent.Config {
-		return agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}
+		return agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}
 	}
 	lost := turn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
 		return token == ">tool_execution:2:error"
@@ -213,13 +213,13 @@ func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 		"before_each_tool:1 >tool_execution:1:success:replayed after_each_tool:1 >appended:tool:1 "+
 		"before_each_tool:2 >tool_execution:2:error:replayed on_error:2 after_each_tool:2 >appended:tool:2 "+
 		toolLog(3, event.ToolSuccess)+"after_tools after_iteration "+logSay+logAnswer), strings.Fields(w.text()))
-	require.Equal(t, 2, w.done.Result.Usage.ModelCalls)
+	require.Equal(t, 2, w.result.Result.Usage.ModelCalls)
 }
 
 // Req: CO-25
 func TestTurn_HandlersChangeRequestsAndCalls(t *testing.T) {
 	model := scripted.New(toolCallsReply("echo", "fail"), scripted.Say("done"))
-	w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
+	w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 			if r.Iteration() == 1 {
 				r.Add(conversation.User("and be quick"))

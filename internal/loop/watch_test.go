@@ -20,7 +20,7 @@ import (
 // Both are followed by the id of their tool call.
 type callLog struct{ log []string }
 
-func (w *callLog) note(parts ...string) {
+func (w *callLog) add(parts ...string) {
 	parts = append([]string(nil), parts...)
 	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
@@ -28,29 +28,29 @@ func (w *callLog) note(parts ...string) {
 // plugin returns a plug-in that records each hook.
 func (w *callLog) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
-		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
+		return func(context.Context, *hook.Turn) error { w.add(name); return nil }
 	}
 	reply := func(name string) func(context.Context, *hook.Turn) (string, error) {
-		return func(context.Context, *hook.Turn) (string, error) { w.note(name); return "", nil }
+		return func(context.Context, *hook.Turn) (string, error) { w.add(name); return "", nil }
 	}
 	round := func(name string) func(context.Context, *hook.Round) error {
-		return func(context.Context, *hook.Round) error { w.note(name); return nil }
+		return func(context.Context, *hook.Round) error { w.add(name); return nil }
 	}
 	call := func(name string) func(context.Context, *hook.Call) error {
-		return func(_ context.Context, c *hook.Call) error { w.note(name, c.ID); return nil }
+		return func(_ context.Context, c *hook.Call) error { w.add(name, c.ID); return nil }
 	}
 	return hook.Plugin{Name: "watch", Handlers: []hook.Handler{
-		hook.OnAgentReady(func(hook.Agent) error { w.note("on_agent_ready"); return nil }),
+		hook.OnAgentReady(func(hook.Agent) error { w.add("on_agent_ready"); return nil }),
 		hook.BeforeAgent(reply("before_agent")), hook.AfterAgent(reply("after_agent")),
 		hook.AfterUserInput(turn("after_user_input")),
 		hook.BeforeIteration(turn("before_iteration")), hook.AfterIteration(turn("after_iteration")),
-		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.note("before_llm"); return nil }),
-		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.note("after_llm"); return nil }),
-		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.note("on_llm_error"); return nil }),
+		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.add("before_llm"); return nil }),
+		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.add("after_llm"); return nil }),
+		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.add("on_llm_error"); return nil }),
 		hook.BeforeTools(round("before_tools")), hook.AfterTools(round("after_tools")),
 		hook.BeforeEachTool(call("before_each_tool")), hook.AfterEachTool(call("after_each_tool")),
 		hook.OnError(call("on_error")), hook.OnStopSignal(turn("on_stop_signal")),
-		hook.OnComplete(func(context.Context, *hook.Completion) error { w.note("on_complete"); return nil }),
+		hook.OnComplete(func(context.Context, *hook.Completion) error { w.add("on_complete"); return nil }),
 	}}
 }
 
@@ -63,32 +63,32 @@ func (w *callLog) event(e event.Event) {
 	}
 	switch p := e.Payload.(type) {
 	case event.ModelCall:
-		w.note(">llm_call", replayed(p.Replayed))
+		w.add(">llm_call", replayed(p.Replayed))
 	case event.ToolStarted:
-		w.note(">tool_call", p.CallID)
+		w.add(">tool_call", p.CallID)
 	case event.ToolFinished:
-		w.note(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
+		w.add(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
 	case event.Appended:
 		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
 			return // hooks of an answer that the model did not give
 		}
-		w.note(">appended", string(p.Message.Role), p.Message.ToolCallID)
+		w.add(">appended", string(p.Message.Role), p.Message.ToolCallID)
 	case event.Warning:
-		w.note(">warning", p.Reason)
+		w.add(">warning", p.Reason)
 	case event.Answer:
-		w.note(">answer", string(p.Reason))
+		w.add(">answer", string(p.Reason))
 	case event.TurnResult:
-		w.note(">turn_result", string(p.Reason))
+		w.add(">turn_result", string(p.Reason))
 	default:
-		w.note(">" + p.Kind())
+		w.add(">" + p.Kind())
 	}
 }
 
 // watchedTurn holds the log and the result of a turn of a watched agent.
 type watchedTurn struct {
 	callLog
-	done event.TurnResult
-	err  error
+	result event.TurnResult
+	err    error
 }
 
 // text returns the log as text, without the events of the agent's construction.
@@ -115,7 +115,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 		require.NoError(t, w.err, "an event after the error")
 		w.event(e)
 		if done, ok := e.Payload.(event.TurnResult); ok {
-			w.done = done
+			w.result = done
 		}
 		if stop != nil && stop(w.log[len(w.log)-1]) {
 			break

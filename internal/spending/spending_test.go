@@ -20,7 +20,7 @@ func eventAt(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Ev
 	return e
 }
 
-func modelCalled(tokens int64) *troupev1.Event {
+func modelCall(tokens int64) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: tokens, CostMicroUsd: 1}}}}
 }
 
@@ -32,7 +32,7 @@ func remoteBegan(request, call string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{RequestId: request, CallId: call}}}
 }
 
-func result(r *troupev1.StepResult) *troupev1.Event {
+func stepFinished(r *troupev1.StepResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
 }
 
@@ -59,33 +59,33 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 		"nothing": {nil, budget.Amounts{}},
 		"a lost attempt counts by its events, in addition to its successor": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", toolRan()), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
-				eventAt(1, 2, "", modelCalled(20)), eventAt(1, 2, "", result(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
+				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "", toolRan()), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
+				eventAt(1, 2, "", modelCall(20)), eventAt(1, 2, "", stepFinished(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
 			},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, ToolCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"a failed attempt that is retried counts by its retraction": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
+				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
 			},
 			used,
 		},
 		"a worker that reports no used amounts": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "", modelCalled(10)),
-				eventAt(1, 1, "", result(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
+				eventAt(1, 1, "", modelCall(10)),
+				eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
 			},
 			budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 1, Tokens: 24, Cost: 1},
 		},
 		"the work of a remote turn counts with the result": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "team.remote", remoteBegan("r", "")), eventAt(1, 1, "team.remote", modelCalled(10)), eventAt(1, 1, "team.remote.below", toolRan()),
-				eventAt(1, 1, "team.remote", remoteBegan("of the remote turn", "")), eventAt(1, 1, "team.remotely", modelCalled(1)),
+				eventAt(1, 1, "team.remote", remoteBegan("r", "")), eventAt(1, 1, "team.remote", modelCall(10)), eventAt(1, 1, "team.remote.below", toolRan()),
+				eventAt(1, 1, "team.remote", remoteBegan("of the remote turn", "")), eventAt(1, 1, "team.remotely", modelCall(1)),
 			},
 			budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 1, Cost: 1, FanOut: 1},
 		},
 		"a remote agent as the agent of the step": {
-			[]*troupev1.Event{eventAt(1, 1, "", remoteBegan("r", "")), eventAt(1, 1, "", modelCalled(10)), eventAt(1, 1, "remote.below", modelCalled(10))},
+			[]*troupev1.Event{eventAt(1, 1, "", remoteBegan("r", "")), eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "remote.below", modelCall(10))},
 			budget.Amounts{FanOut: 1},
 		},
 		"a successor attaches to the remote turns": {
@@ -95,11 +95,11 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 			budget.Amounts{FanOut: 2},
 		},
 		"amounts carried over from earlier turns": {
-			[]*troupev1.Event{planEvent(budget.Default(), used), eventAt(1, 1, "", modelCalled(10))},
+			[]*troupev1.Event{planEvent(budget.Default(), used), eventAt(1, 1, "", modelCall(10))},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"negative usage counts as zero": {
-			[]*troupev1.Event{eventAt(1, 1, "", modelCalled(-10)), eventAt(1, 1, "", result(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
+			[]*troupev1.Event{eventAt(1, 1, "", modelCall(-10)), eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
 			budget.Amounts{ToolCalls: 1},
 		},
 	} {
@@ -108,10 +108,10 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 }
 
 func TestTally_WarnsOfEachKindOnce(t *testing.T) {
-	events := []*troupev1.Event{planEvent(budget.Default(), budget.Amounts{}), eventAt(1, 1, "", modelCalled(79_999))}
+	events := []*troupev1.Event{planEvent(budget.Default(), budget.Amounts{}), eventAt(1, 1, "", modelCall(79_999))}
 	s := tally(events...)
 	require.Empty(t, s.DueWarnings())
-	events = append(events, eventAt(1, 1, "", modelCalled(1)))
+	events = append(events, eventAt(1, 1, "", modelCall(1)))
 	s.AddEvent(events[2])
 	due := s.DueWarnings()
 	require.Len(t, due, 1)

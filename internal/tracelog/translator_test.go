@@ -33,11 +33,11 @@ func eventNames(events ...*troupev1.Event) (lines []string) {
 	return lines
 }
 
-func tool(status troupev1.ToolStatus) *troupev1.Event {
+func toolFinished(status troupev1.ToolStatus) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{Status: status, Duration: durationpb.New(time.Second)}}}
 }
 
-func finished(step int32, sequence int64) *troupev1.Event {
+func stepFinished(step int32, sequence int64) *troupev1.Event {
 	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
 }
 
@@ -54,15 +54,15 @@ func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "so"}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{}}},
-		tool(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), tool(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
+		toolFinished(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), toolFinished(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_APPROVAL}}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_RESULT}}}},
-		finished(1, 7), finished(2, 0), finished(3, 0), finished(4, 0), finished(5, 0),
+		stepFinished(1, 7), stepFinished(2, 0), stepFinished(3, 0), stepFinished(4, 0), stepFinished(5, 0),
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET_EXCEEDED", Message: "limits.tokens: more"}}},
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET", Message: "limits.tokens: of a remote turn"}}},
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
 	))
-	planner := finished(0, 0)
+	planner := stepFinished(0, 0)
 	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
 	require.Equal(t, []string{"plan_created"}, eventNames(planner))
 	require.Equal(t, []string{"execution_complete"}, eventNames(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))

@@ -39,7 +39,7 @@ func beginTurn(t *testing.T, store memory.Store) memory.Lease {
 	return memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 }
 
-func section(content []byte) *io.SectionReader {
+func sectionReader(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
@@ -49,7 +49,7 @@ func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 	h := beginTurn(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
 		content := bytes.Repeat([]byte{byte('a' + i)}, size)
-		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
+		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, sectionReader(content))
 		require.NoError(t, err)
 		require.Equal(t, i+1, put.Version)
 		var got bytes.Buffer
@@ -82,7 +82,7 @@ func TestTransfer_ReportsReadAndWriteErrors(t *testing.T) {
 	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, 10))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorIs(t, err, errBroken)
-	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
+	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, sectionReader([]byte("hello")))
 	require.NoError(t, err)
 	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, brokenFile{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))

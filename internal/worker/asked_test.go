@@ -20,7 +20,7 @@ import (
 )
 
 // newFuncAgent returns an agent whose Run is the given function.
-func newAgent(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
+func newFuncAgent(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
 	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(inv, yield) }
 	}}
@@ -32,7 +32,7 @@ func newAgent(run func(inv agent.Invocation, yield func(event.Event, error) bool
 func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 	s := surround(t)
 	var got execution.Step
-	r := s.start(t, newAgent(func(inv agent.Invocation, yield func(event.Event, error) bool) {
+	r := s.start(t, newFuncAgent(func(inv agent.Invocation, yield func(event.Event, error) bool) {
 		got = inv.Step
 		yield(event.Event{Payload: event.Message{Text: "Done."}}, nil)
 	}))
@@ -66,7 +66,7 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 // Req: OC-28
 func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	s := surround(t)
-	r := s.start(t, newAgent(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
+	r := s.start(t, newFuncAgent(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
 	whole := s.beginTurn(t, "a", "s1")
 	for field, spoil := range map[string]func(*troupev1.ExecuteStepRequest){
 		"trace_id":       func(r *troupev1.ExecuteStepRequest) { r.TraceId = "" },
@@ -114,7 +114,7 @@ func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := surround(t)
-			r := s.start(t, newAgent(c.run))
+			r := s.start(t, newFuncAgent(c.run))
 			_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 			resp := response.FromResult(wire.ResultFromProto(result))
 			require.Equal(t, c.status, resp.Status, "%v", result)

@@ -27,7 +27,7 @@ func toneAgent(p ownership.Protocol, tone string) agent.Config {
 	}}
 }
 
-func (s *workerEnv) config(t *testing.T) memory.Configuration {
+func (s *workerEnv) storedConfig(t *testing.T) memory.Configuration {
 	t.Helper()
 	c, err := s.memory.GetConfig(t.Context(), "a")
 	require.NoError(t, err)
@@ -40,12 +40,12 @@ func (s *workerEnv) config(t *testing.T) memory.Configuration {
 func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, toneAgent(ownership.Reject, "kind"))
-	s.Until(func() bool { return s.Known[r.key()].ConfigProtocol == ownership.Reject })
+	s.Until(func() bool { return s.Known[r.registryKey()].ConfigProtocol == ownership.Reject })
 	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, "It was .", result.GetText())
-	require.Zero(t, s.config(t).Version, "the configuration is stored only at shutdown")
+	require.Zero(t, s.storedConfig(t).Version, "the configuration is stored only at shutdown")
 	require.NoError(t, r.stop())
-	stored := s.config(t)
+	stored := s.storedConfig(t)
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`)}, stored.Values)
 
 	r = s.start(t, toneAgent(ownership.Reject, "curt"))
@@ -58,7 +58,7 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, r.stop())
-	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "limit": json.RawMessage(`3`)}, s.config(t).Values)
+	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "limit": json.RawMessage(`3`)}, s.storedConfig(t).Values)
 	lost := r.logs.FilterMessage("a step of the lifecycle failed").All()
 	require.Len(t, lost, 1)
 	require.Contains(t, lost[0].ContextMap()["error"], "the changes of the configuration are lost")
@@ -75,7 +75,7 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, r.stop())
-	require.Len(t, s.config(t).Values, 2)
+	require.Len(t, s.storedConfig(t).Values, 2)
 	require.Empty(t, r.logs.FilterMessage("a step of the lifecycle failed").All())
 }
 
@@ -85,6 +85,6 @@ func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
 	s.memoryAddr = loopback.Address(t) // no server listens there
 	c := toneAgent(ownership.Merge, "kind")
 	c.StartTimeout = 300 * time.Millisecond
-	err := s.startWithoutWaiting(t, c).end(t)
+	err := s.startWithoutWaiting(t, c).awaitEnd(t)
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.AgentTimeout), "%v", err)
 }

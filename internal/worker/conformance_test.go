@@ -21,7 +21,7 @@ import (
 func TestHost_MakesAndDropsInstances(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
-	p := background(t, h.Run)
+	p := startProcess(t, h.Run)
 	receive(t, p.ready)
 	host := troupev1.NewConformanceServiceClient((&workerEnv{}).dial(t, identity.Worker, "", h.Addr()))
 	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
@@ -39,7 +39,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 		_, err := instance.Startup(t.Context(), &troupev1.StartupRequest{})
 		started <- err
 	}()
-	await(t, "it starts", func() bool {
+	awaitCondition(t, "it starts", func() bool {
 		resp, err := instance.GetState(t.Context(), &troupev1.GetStateRequest{})
 		require.NoError(t, err)
 		return resp.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -54,7 +54,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	require.NoError(t, p.stop())
-	require.Less(t, time.Since(began), patience)
+	require.Less(t, time.Since(began), waitTimeout)
 }
 
 // The worker of this package passes all checks of the conformance kit.
@@ -62,7 +62,7 @@ func TestHost_Conforms(t *testing.T) {
 	t.Parallel()
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
-	receive(t, background(t, h.Run).ready)
+	receive(t, startProcess(t, h.Run).ready)
 	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})
 	require.NoError(t, err)
 	var table strings.Builder

@@ -25,7 +25,7 @@ type contextRecorder struct {
 	seen map[string]execution.Context
 }
 
-func (p *contextRecorder) note(ctx context.Context, where string) {
+func (p *contextRecorder) record(ctx context.Context, where string) {
 	c, _ := execution.ContextFrom(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -34,7 +34,7 @@ func (p *contextRecorder) note(ctx context.Context, where string) {
 
 // handler returns a handler that records the context when an agent starts.
 func (p *contextRecorder) handler(where string) hook.Handler {
-	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
+	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.record(ctx, where); return "", nil })
 }
 
 // An agent, its handlers, its tools and its nested agents all run in the context of the turn. Each agent has its
@@ -43,7 +43,7 @@ func (p *contextRecorder) handler(where string) hook.Handler {
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	s := surround(t)
 	p := &contextRecorder{seen: map[string]execution.Context{}}
-	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) { p.note(ctx, "tool"); return "seen", nil })
+	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ noArguments) (string, error) { p.record(ctx, "tool"); return "seen", nil })
 	require.NoError(t, err)
 	helper, err := agent.New(agent.Config{
 		Name: "helper", Description: "Helps.", Handlers: []hook.Handler{p.handler("agent below")}, Tools: []tool.Tool{look},

@@ -62,7 +62,7 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	outside := &outsideServer{}
 	conn := outside.serve(t)
 	made := func() agent.Config {
-		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ nothing) (string, error) {
+		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ noArguments) (string, error) {
 			_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 			return "done", err
 		})

@@ -27,11 +27,11 @@ type effectTool struct {
 	keys []string
 }
 
-type nothing struct{}
+type noArguments struct{}
 
 func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
-	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ nothing) (string, error) {
+	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ noArguments) (string, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.keys = append(e.keys, tool.IdempotencyKey(ctx))
@@ -89,7 +89,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	req := s.beginTurn(t, "a", "s1")
 	ctx, kill := context.WithCancel(t.Context())
 	r.execute(ctx, t, req)
-	await(t, "the second model call is under way, and the tool's result durable", func() bool {
+	awaitCondition(t, "the second model call is under way, and the tool's result durable", func() bool {
 		entries, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetEpoch()}, 1, 0)
 		require.NoError(t, err)
 		return len(entries) == 3 && len(model.Requests()) == 2

@@ -60,14 +60,14 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 		replies []scripted.Reply
 		mode    failure.Mode
 	}{
-		"an empty reply": {[]scripted.Reply{scripted.Say(""), scripted.Say("Done.")}, failure.AgentLogic},
-		"tools that failed":    {[]scripted.Reply{call("ann"), call("bob"), call("eve"), call("joe"), scripted.Say("Done.")}, failure.ResourceTool},
+		"an empty reply":    {[]scripted.Reply{scripted.Say(""), scripted.Say("Done.")}, failure.AgentLogic},
+		"tools that failed": {[]scripted.Reply{call("ann"), call("bob"), call("eve"), call("joe"), scripted.Say("Done.")}, failure.ResourceTool},
 	} {
 		for _, recorded := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, recorded %t", name, recorded), func(t *testing.T) {
 				s := surround(t)
 				var calls atomic.Int32
-				made, err := tool.Func("send", "Sends.", func(context.Context, letter) (string, error) {
+				made, err := tool.Func("send", "Sends.", func(context.Context, mailArguments) (string, error) {
 					if calls.Add(1) <= 3 {
 						return "", errors.New("the mail service is unavailable")
 					}

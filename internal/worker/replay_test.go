@@ -25,13 +25,13 @@ import (
 // mailTool builds a tool that sends letters and counts its calls.
 type letterTool struct{ calls atomic.Int32 }
 
-type letter struct {
+type mailArguments struct {
 	To string `json:"to"`
 }
 
 func (l *letterTool) tool(t *testing.T, name string) tool.Tool {
 	t.Helper()
-	made, err := tool.Func(name, "Sends.", func(_ context.Context, in letter) (string, error) {
+	made, err := tool.Func(name, "Sends.", func(_ context.Context, in mailArguments) (string, error) {
 		l.calls.Add(1)
 		return "sent to " + in.To, nil
 	})
@@ -39,7 +39,7 @@ func (l *letterTool) tool(t *testing.T, name string) tool.Tool {
 	return tool.With(execution.AtMostOnce, made)
 }
 
-func send(to string) scripted.Reply {
+func sendCall(to string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
 }
 
@@ -82,7 +82,7 @@ func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.Repla
 
 func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
 	s, sent := surround(t), new(letterTool)
-	req := s.runRecorded(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
+	req := s.runRecorded(t, letterAgent(t, sent, sendCall("bob"), scripted.Say("Done.")))
 	again := new(letterTool)
 	done := s.replayStep(t, letterAgent(t, again), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
@@ -96,7 +96,7 @@ func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
 // A recording is complete and contains no secret.
 func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	s, sent := surround(t), new(letterTool)
-	r := s.start(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
+	r := s.start(t, letterAgent(t, sent, sendCall("bob"), scripted.Say("Done.")))
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
@@ -136,7 +136,7 @@ func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
 
 func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 	s := surround(t)
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), sendCall("bob"), scripted.Say("Done.")))
 	for name, test := range map[string]struct {
 		change func(t *testing.T, c *agent.Config, sent *letterTool)
 		want   *troupev1.Difference
@@ -235,7 +235,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 
 func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 	s := surround(t)
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), sendCall("bob"), scripted.Say("Done.")))
 	c := letterAgent(t, new(letterTool))
 	c.Instructions = "Send letters, and be brief."
 	done := s.replayStep(t, c, req)
@@ -258,7 +258,7 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 	}
 	s := surround(t)
 	ask := scripted.Call(conversation.ToolCall{ID: "c1", Name: "clerk", Arguments: `{"request":"Write to Bob."}`})
-	req := s.runRecorded(t, outer(t, new(letterTool), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{send("bob"), scripted.Say("Sent.")}))
+	req := s.runRecorded(t, outer(t, new(letterTool), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{sendCall("bob"), scripted.Say("Sent.")}))
 
 	done := s.replayStep(t, outer(t, new(letterTool), nil, nil), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
@@ -269,7 +269,7 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 // A replay does not call a tool that was missing at the time of the recording, because the call would be real.
 func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
 	s := surround(t)
-	c := letterAgent(t, new(letterTool), send("bob"), scripted.Say("There is no such tool."))
+	c := letterAgent(t, new(letterTool), sendCall("bob"), scripted.Say("There is no such tool."))
 	c.Tools = nil
 	req := s.runRecorded(t, c)
 	sent := new(letterTool)
@@ -283,7 +283,7 @@ func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
 func TestReplayStep_ReplaysAFailedStep(t *testing.T) {
 	s := surround(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), broken))
+	req := s.runRecorded(t, letterAgent(t, new(letterTool), sendCall("bob"), broken))
 	require.NotNil(t, req.GetResult().GetFailure())
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed,

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitTimeout bounds every wait. It is far longer than a wait should take.
-const patience = 30 * time.Second
+const waitTimeout = 30 * time.Second
 
 const anyPort = "127.0.0.1:0"
 
@@ -77,31 +77,31 @@ func surroundBy(t *testing.T, by identity.Config) *workerEnv {
 }
 
 // startMemory starts a memory service and waits until it is ready.
-func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
+func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *backgroundProcess) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.FromLogger(log), memoryapp.Config{
 		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: s.identity,
 	})
 	require.NoError(t, err)
-	p := background(t, app.Run)
+	p := startProcess(t, app.Run)
 	receive(t, p.ready)
 	return app, p
 }
 
 // backgroundProcess is a running process that ends by stop or at the end of the test.
-type process struct {
+type backgroundProcess struct {
 	cancel context.CancelFunc
 	ready  chan struct{} // closed when the process reports that it is ready
-	ended  chan struct{}
+	done   chan struct{}
 	err    error // result of Run, once done is closed
 }
 
-func background(t *testing.T, run func(context.Context, func()) error) *process {
+func startProcess(t *testing.T, run func(context.Context, func()) error) *backgroundProcess {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	p := &process{cancel: cancel, ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &backgroundProcess{cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
 	go func() {
-		defer close(p.ended)
+		defer close(p.done)
 		p.err = run(ctx, func() { close(p.ready) })
 	}()
 	t.Cleanup(func() { _ = p.stop() })
@@ -109,10 +109,14 @@ func background(t *testing.T, run func(context.Context, func()) error) *process 
 }
 
 // stop stops the process, as SIGTERM does, and returns the result of its Run.
-func (p *process) stop() error { p.cancel(); <-p.ended; return p.err }
+func (p *backgroundProcess) stop() error { p.cancel(); <-p.done; return p.err }
 
 // awaitEnd waits until the process ends on its own, and returns the result of its Run.
-func (p *process) end(t *testing.T) error { t.Helper(); receive(t, p.ended); return p.err }
+func (p *backgroundProcess) awaitEnd(t *testing.T) error {
+	t.Helper()
+	receive(t, p.done)
+	return p.err
+}
 
 // dial connects to a process with the identity of an orchestrator.
 func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
@@ -127,7 +131,7 @@ func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string
 
 // runningWorker is a running worker with clients of its services.
 type runningWorker struct {
-	*process
+	*backgroundProcess
 	troupev1.LifecycleServiceClient
 	steps troupev1.AgentServiceClient
 	logs  *observer.ObservedLogs
@@ -138,7 +142,7 @@ type runningWorker struct {
 }
 
 // registryKey returns the registry key of the worker.
-func (r *runningWorker) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
+func (r *runningWorker) registryKey() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
 
 // startWithoutWaiting starts a worker of the agent and returns before it is ready.
 func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWorker {
@@ -148,12 +152,12 @@ func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWo
 	require.NoError(t, err)
 	r := &runningWorker{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
 	w, err := worker.New(telemetry.FromLogger(zap.New(core)), worker.Config{
-		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
+		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: waitTimeout, Identity: s.identity,
 	}.WithRegistrationTTL(s.registrationTTL), a)
 	require.NoError(t, err)
 	conn := s.dial(t, identity.Worker, c.Name, r.grpc)
 	r.LifecycleServiceClient, r.steps = troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)
-	r.process = background(t, w.Run)
+	r.backgroundProcess = startProcess(t, w.Run)
 	return r
 }
 
@@ -167,7 +171,7 @@ func (s *workerEnv) start(t *testing.T, c agent.Config) *runningWorker {
 
 func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case v = <-from:
@@ -177,10 +181,10 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// awaitCondition waits until the condition holds.
-func await(t *testing.T, what string, holds func() bool) {
+// awaitConditionCondition waits until the condition holds.
+func awaitCondition(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -203,7 +207,7 @@ func (r *runningWorker) status(t *testing.T) *troupev1.InstanceStatus {
 // probe returns the status code and the body of a probe.
 func (r *runningWorker) probe(t *testing.T, path string) (int, string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: waitTimeout}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.http+path, http.NoBody)
 	require.NoError(t, err)
 	resp, err := client.Do(req)
@@ -217,7 +221,7 @@ func (r *runningWorker) probe(t *testing.T, path string) (int, string) {
 // awaitReadiness waits until the readiness probe returns the status code and a body that contains the line.
 func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 	t.Helper()
-	await(t, "/readyz says "+line, func() bool {
+	awaitCondition(t, "/readyz says "+line, func() bool {
 		got, body := r.probe(t, "/readyz")
 		return got == code && strings.Contains(body, line+"\n")
 	})
@@ -252,9 +256,9 @@ func (s *workerEnv) storedSession(t *testing.T, sessionID string) (session.Sessi
 
 // gatedTool is a tool whose Start blocks until the test sends its result.
 type gatedTool struct {
-	name   string
-	open   chan error // receives the result of Start
-	closed chan struct{}
+	name        string
+	startResult chan error // receives the result of Start
+	closed      chan struct{}
 }
 
 func newGate(name string) *gatedTool {
@@ -271,7 +275,7 @@ func (g *gatedTool) Call(context.Context, json.RawMessage) (tool.Result, error) 
 
 func (g *gatedTool) Start(ctx context.Context) error {
 	select {
-	case err := <-g.open:
+	case err := <-g.startResult:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()

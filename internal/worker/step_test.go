@@ -91,13 +91,15 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	require.Equal(t, session.Ready, stored.State, "its commit closed the turn")
 	require.Equal(t, "Good day.", messages[1].Text)
 	require.Equal(t, "a", messages[1].Author)
-	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 }
 
 // registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
 func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
-	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
-	return s.Known[r.key()].State
+	s.Until(func() bool {
+		return s.Known[r.registryKey()].State != lifecycle.Initializing && s.Known[r.registryKey()].State != ""
+	})
+	return s.Known[r.registryKey()].State
 }
 
 // Req: LC-26
@@ -111,7 +113,7 @@ func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "initializing")
 	require.ErrorContains(t, err, "ready")
-	resource.open <- nil
+	resource.startResult <- nil
 	receive(t, r.ready)
 
 	other := s.beginTurn(t, "b", "s2")
@@ -195,7 +197,7 @@ func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 		require.Len(t, messages, 1, "nothing is committed")
 	}
 	require.Contains(t, r.logs.FilterMessage("step failed").All()[0].ContextMap()["error"], "index out of range")
-	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, metrics.GetFailedRequests())
@@ -211,7 +213,7 @@ func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
 	cancel()
 	_, err := stream.Recv()
 	require.Equal(t, failure.UserCancelled, failure.ModeOf(grpcfailure.FromStatus("test", err)))
-	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
+	awaitCondition(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
 	stored, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
 	require.Equal(t, "t1", stored.OpenTurn, "the orchestrator decides what happens to the turn")
@@ -262,7 +264,7 @@ func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
 	awaitHeaders(t, stream)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
-	s.Until(func() bool { return s.Known[r.key()].State == "" })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == "" })
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())

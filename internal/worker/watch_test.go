@@ -45,7 +45,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	await(t, "it starts", func() bool {
+	awaitCondition(t, "it starts", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
 	})
 	type watched struct {
@@ -58,7 +58,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 		first, all, err := collectStream(t, r, 0)
 		done <- watched{first, all, err}
 	}()
-	resource.open <- nil
+	resource.startResult <- nil
 	receive(t, r.ready)
 	_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "a look"})
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	require.Equal(t, []string{"INITIALIZING", "READY", "PAUSED", "READY", "SHUTTING_DOWN", "TERMINATED"}, states)
 	require.Equal(t, got.all[0].GetTraceId(), got.all[1].GetTraceId(), "one start")
 	require.Equal(t, "a look", got.all[2].GetReason())
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }
 
 func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
@@ -116,12 +116,12 @@ func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := r.Startup(short, &troupev1.StartupRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.SystemTimeout), "%v", err)
-	resource.open <- nil
+	resource.startResult <- nil
 	begun, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, begun.GetStatus().GetState())
@@ -135,5 +135,5 @@ func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, ended.GetStatus().GetState())
 	receive(t, resource.closed)
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }

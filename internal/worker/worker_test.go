@@ -34,8 +34,8 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
-	in := s.Known[r.key()]
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
+	in := s.Known[r.registryKey()]
 	require.Equal(t, r.grpc, in.Address)
 	require.Equal(t, 3, in.Capacity)
 	require.Equal(t, "Does things.", in.Description)
@@ -43,9 +43,9 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	require.Equal(t, []registry.Tool{{Name: "gate", Capabilities: []string{"wait"}}}, in.Tools)
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: initializing")
 
-	resource.open <- nil
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
-	require.Equal(t, in.Incarnation, s.Known[r.key()].Incarnation, "the same registration")
+	resource.startResult <- nil
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
+	require.Equal(t, in.Incarnation, s.Known[r.registryKey()].Incarnation, "the same registration")
 	receive(t, r.ready)
 	r.awaitReadiness(t, http.StatusOK, "ok")
 	resp, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
@@ -63,20 +63,20 @@ func TestWorker_APauseIsRegistered(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, "maintenance", r.status(t).GetReason())
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Paused })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Paused })
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: paused")
 	for range 2 {
 		_, err := r.Resume(t.Context(), &troupev1.ResumeRequest{})
 		require.NoError(t, err)
 	}
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 }
 
 // Req: LC-23
 func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	s := surround(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 	before, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, before.GetStateTransitions())
@@ -88,7 +88,7 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
 	require.Empty(t, resp.GetErrors())
 	s.Until(func() bool { return len(s.Known) == 0 })
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }
 
 // A failed start ends the process with the reason and leaves no registration.
@@ -97,11 +97,11 @@ func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 	s := surround(t)
 	require.Empty(t, s.List())
 	first, second := newGate("first"), newGate("second")
-	first.open <- nil
+	first.startResult <- nil
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
-	second.open <- errors.New("no index there")
-	err := r.end(t)
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
+	second.startResult <- errors.New("no index there")
+	err := r.awaitEnd(t)
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.ErrorContains(t, err, "tool second of agent a did not start: no index there")
 	receive(t, first.closed)
@@ -119,11 +119,11 @@ func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 	s := surround(t)
 	s.registrationTTL = 2 * time.Second
 	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	s.Until(func() bool { return s.Known[first.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[first.registryKey()].State == lifecycle.Ready })
 	resource := newGate("gate")
-	resource.open <- nil
+	resource.startResult <- nil
 	second := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	err := second.end(t) // when the other can no longer be a crashed predecessor
+	err := second.awaitEnd(t) // when the other can no longer be a crashed predecessor
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "registered already")
 	receive(t, resource.closed)
@@ -132,7 +132,7 @@ func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 		require.Fail(t, "it must not become ready")
 	default:
 	}
-	require.Equal(t, first.grpc, s.Known[first.key()].Address)
+	require.Equal(t, first.grpc, s.Known[first.registryKey()].Address)
 	require.NoError(t, first.stop())
 }
 
@@ -151,7 +151,7 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
 	require.NoError(t, err)
 	require.Len(t, resp.GetErrors(), 1)
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 	logged := r.logs.FilterMessage("a step of the lifecycle failed").All()
 	require.Len(t, logged, 1)
 	require.Equal(t, "stop", logged[0].ContextMap()["step"])
@@ -162,7 +162,7 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
 	s := surround(t)
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
-	require.ErrorContains(t, r.end(t), "gate")
+	require.ErrorContains(t, r.awaitEnd(t), "gate")
 	s.Until(func() bool { return len(s.Known) == 0 })
 }
 
@@ -170,13 +170,13 @@ func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	code, _ := r.probe(t, "/livez")
 	require.Equal(t, http.StatusOK, code)
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "registry: not yet")
-	await(t, "the log names the address", func() bool {
+	awaitCondition(t, "the log names the address", func() bool {
 		for _, line := range r.logs.FilterMessage("not registered yet; still trying").All() {
 			why, _ := line.ContextMap()["error"].(string)
 			return strings.Contains(why, s.etcd.Endpoints()[0])
@@ -186,7 +186,7 @@ func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 
 	s.etcd.Start()
 	receive(t, r.ready)
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 	r.awaitReadiness(t, http.StatusOK, "ok")
 }
 
@@ -195,7 +195,7 @@ func TestWorker_StopsWithoutEtcd(t *testing.T) {
 	s := surround(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	require.NoError(t, r.stop())
@@ -283,12 +283,12 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 	for _, wrong := range []string{other.grpc, absent} { // the server runs, but does not serve the memory service
 		s.memoryAddr = wrong
 		r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-		await(t, "the instance itself is ready", func() bool {
+		awaitCondition(t, "the instance itself is ready", func() bool {
 			return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 		})
-		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+		s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
-		await(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
+		awaitCondition(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
 		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
 		select {
 		case <-r.ready:
@@ -301,11 +301,11 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 		}
 		_, p := s.startMemory(t, zap.NewNop(), absent)
 		receive(t, r.ready)
-		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+		s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 		r.awaitReadiness(t, http.StatusOK, "ok")
 		require.NoError(t, p.stop())
 		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
-		require.Equal(t, lifecycle.Ready, s.Known[r.key()].State)
+		require.Equal(t, lifecycle.Ready, s.Known[r.registryKey()].State)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 		GRPCAddr: anyPort, HTTPAddr: anyPort, AdvertiseAddr: "a.example:7402", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr,
 	}, a)
 	require.NoError(t, err)
-	p := background(t, w.Run)
+	p := startProcess(t, w.Run)
 	receive(t, p.ready)
 	s.Until(func() bool { return len(s.Known) == 1 })
 	for key, in := range s.Known {
@@ -343,10 +343,10 @@ func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.Execut
 func TestWorker_KeepsNoConversation(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	resource.open <- nil
+	resource.startResult <- nil
 	s.memoryAddr = loopback.Address(t) // no server listens there
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	require.NoError(t, r.stop())

@@ -33,39 +33,39 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeServer is an orchestrator at a client port. It records the principals of its callers.
-type port struct {
+type fakeServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	troupev1.UnimplementedOrchestratorServiceServer
-	last identity.Principal
-	who  identity.Principal // principal of the last authenticated call, even if it was rejected
-	addr string
-	logs *observer.ObservedLogs
-	conn *grpc.ClientConn
+	lastServed        identity.Principal
+	lastAuthenticated identity.Principal // principal of the last authenticated call, even if it was rejected
+	addr              string
+	logs              *observer.ObservedLogs
+	conn              *grpc.ClientConn
 }
 
-func (p *port) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	p.last = identity.PrincipalFromContext(ctx)
+func (p *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	p.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-func (p *port) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	p.last = identity.PrincipalFromContext(stream.Context())
+func (p *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	p.lastServed = identity.PrincipalFromContext(stream.Context())
 	return nil
 }
 
-func (p *port) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	p.last = identity.PrincipalFromContext(ctx)
+func (p *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	p.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
-func serve(t *testing.T, cfg bearer.Config) *port {
+func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	clients, err := bearer.Open(cfg, zap.New(core))
 	require.NoError(t, err)
-	p := &port{logs: logs}
+	p := &fakeServer{logs: logs}
 	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, CheckBarred: func(who identity.Principal, _ string) error {
-		p.who = who
+		p.lastAuthenticated = who
 		return nil
 	}})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 }
 
 // callGetSession calls GetSession with the given metadata.
-func (p *port) get(ctx context.Context, said ...string) error {
+func (p *fakeServer) callGetSession(ctx context.Context, said ...string) error {
 	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
@@ -103,11 +103,11 @@ func tokens(t *testing.T) (file, ann, root string) {
 
 func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	file, ann, root := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
-	require.NoError(t, p.get(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
-	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.last, "other metadata does not count")
-	require.NoError(t, p.get(t.Context(), "authorization", "bearer  "+root))
-	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.last)
+	p := startServer(t, bearer.Config{Tokens: file})
+	require.NoError(t, p.callGetSession(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
+	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.lastServed, "other metadata does not count")
+	require.NoError(t, p.callGetSession(t.Context(), "authorization", "bearer  "+root))
+	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.lastServed)
 
 	// A client may not call methods that are for operators.
 	for text, allowed := range map[string]bool{ann: false, root: true} {
@@ -124,7 +124,7 @@ func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 
 func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 	file, ann, _ := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
+	p := startServer(t, bearer.Config{Tokens: file})
 	for name, c := range map[string]struct {
 		said []string
 		says string
@@ -137,7 +137,7 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 		"unknown":   {[]string{"authorization", "Bearer " + ann + "x"}, "this token is unknown"},
 		"of others": {[]string{"authorization", "Bearer a.b.c"}, "this token is unknown"},
 	} {
-		err := p.get(t.Context(), c.said...)
+		err := p.callGetSession(t.Context(), c.said...)
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, fmt.Sprintf("%+v", err), strings.TrimPrefix(ann, "tr_"), name)
@@ -146,23 +146,23 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 		_, err = stream.Recv()
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)
 	}
-	require.Zero(t, p.last)
+	require.Zero(t, p.lastServed)
 	for _, line := range p.logs.All() {
 		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), strings.TrimPrefix(ann, "tr_"))
 	}
 	health := healthpb.NewHealthClient(p.conn)
 	_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err, "load balancers check the health without a token")
-	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.who, "its calls are counted by its address")
+	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.lastAuthenticated, "its calls are counted by its address")
 	_, err = health.List(t.Context(), &healthpb.HealthListRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
 }
 
 // Even without authentication, a call cannot choose its tenant.
 func TestClients_AcceptAnybodyWithoutConfiguration(t *testing.T) {
-	p := serve(t, bearer.Config{})
-	require.NoError(t, p.get(t.Context(), "troupe-tenant", "umbrella"))
-	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.last)
+	p := startServer(t, bearer.Config{})
+	require.NoError(t, p.callGetSession(t.Context(), "troupe-tenant", "umbrella"))
+	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.lastServed)
 }
 
 func TestConfig_RejectsAnOpenPort(t *testing.T) {
@@ -181,7 +181,7 @@ func TestConfig_RejectsAnOpenPort(t *testing.T) {
 
 func TestToken_IsSentWithEachCall(t *testing.T) {
 	file, ann, root := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
+	p := startServer(t, bearer.Config{Tokens: file})
 	mine := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(mine, []byte(ann+"\n"), 0o600))
 	as, err := bearer.Token{File: mine}.Credentials(p.addr, false)
@@ -189,13 +189,13 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	c := client.New(client.WithCredentials(p.conn, as))
 	_, err = c.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
-	require.Equal(t, "ann", p.last.Name)
+	require.Equal(t, "ann", p.lastServed.Name)
 	require.NoError(t, os.WriteFile(mine, []byte(root), 0o600))
 	stream, err := c.WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
 	require.NoError(t, err)
 	_, err = stream.Recv()
 	require.ErrorContains(t, err, "EOF")
-	require.Equal(t, "root", p.last.Name, "the file is read again")
+	require.Equal(t, "root", p.lastServed.Name, "the file is read again")
 
 	t.Setenv("TROUPE_TOKEN", ann)
 	as, err = bearer.Token{}.Credentials(p.addr, false)
@@ -203,7 +203,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v", as), ann)
 	_, err = client.New(client.WithCredentials(p.conn, as)).Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
-	require.Equal(t, "ann", p.last.Name)
+	require.Equal(t, "ann", p.lastServed.Name)
 }
 
 func TestToken_RequiresTLSBeyondLoopback(t *testing.T) {

@@ -48,11 +48,11 @@ func TestRegistration_ReportsItsLease(t *testing.T) {
 	first := o.Known[in.Key()].Incarnation
 	awaitLease(t, reg, lifecycle.LeaseOK)
 
-	l.Cut()
+	l.Disconnect()
 	awaitLease(t, reg, lifecycle.LeaseUnknown)
 	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired in the meantime
 	rival := registrytest.Register(t, near, in)
-	l.Mend()
+	l.Restore()
 	awaitLease(t, reg, lifecycle.LeaseExpired)
 	require.NoError(t, rival.Close(t.Context()))
 	awaitLease(t, reg, lifecycle.LeaseOK)

@@ -24,7 +24,7 @@ type cuttableLink struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	cut   bool
+	isCut bool
 	conns map[net.Conn]struct{}
 }
 
@@ -35,17 +35,17 @@ func newLink(t *testing.T, target string) *cuttableLink {
 	l.running.Go(l.accept)
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())
-		l.Cut()
+		l.Disconnect()
 		l.running.Wait()
 	})
 	return l
 }
 
 // Disconnect breaks all connections and rejects new ones.
-func (l *cuttableLink) Cut() {
+func (l *cuttableLink) Disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = true
+	l.isCut = true
 	for c := range l.conns {
 		_ = c.Close()
 	}
@@ -53,10 +53,10 @@ func (l *cuttableLink) Cut() {
 }
 
 // Restore accepts connections again.
-func (l *cuttableLink) Mend() {
+func (l *cuttableLink) Restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = false
+	l.isCut = false
 }
 
 func (l *cuttableLink) accept() {
@@ -66,7 +66,7 @@ func (l *cuttableLink) accept() {
 			return
 		}
 		far, err := net.Dial("tcp", l.target)
-		if err != nil || !l.keep(near, far) {
+		if err != nil || !l.addPair(near, far) {
 			_ = near.Close()
 			continue
 		}
@@ -80,10 +80,10 @@ func (l *cuttableLink) accept() {
 	}
 }
 
-func (l *cuttableLink) keep(near, far net.Conn) bool {
+func (l *cuttableLink) addPair(near, far net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cut {
+	if l.isCut {
 		_ = far.Close()
 		return false
 	}
@@ -104,11 +104,11 @@ func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
 	a := registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
 	o.Put()
 
-	l.Cut()
+	l.Disconnect()
 	require.NoError(t, a.Close(t.Context()))
 	b := registrytest.Register(t, near, registrytest.NewInstance("research", "b"))
 	etcd.Compact()
-	l.Mend()
+	l.Restore()
 
 	list := o.List()
 	require.Len(t, list, 1)
@@ -128,10 +128,10 @@ func TestWatch_ReportsAnOutageOnce(t *testing.T) {
 	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
 	require.Empty(t, o.List())
 
-	l.Cut()
+	l.Disconnect()
 	registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
 	require.True(t, failure.Is(o.Next().Unreachable, failure.SystemNetwork, failure.SystemTimeout))
-	l.Mend()
+	l.Restore()
 	require.Len(t, o.List(), 1)
 	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
 }

@@ -27,7 +27,7 @@ const ttl = 2 * time.Second
 
 // newWorkerRegistry returns a registry for a worker of the agent and the configuration with the certificate files
 // that it reads.
-func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
+func newWorkerRegistry(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
 	t.Helper()
 	files, err := ca.WriteFiles(identity.Worker, agent)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
 	etcd := etcdtest.Guarded(t, dir, "a")
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
-	r, files := worker(t, etcd, ca, "a")
+	r, files := newWorkerRegistry(t, etcd, ca, "a")
 	reg := registrytest.Register(t, r, registrytest.NewInstance("a", "1"))
 	before := createRevision(t, etcd)
 
