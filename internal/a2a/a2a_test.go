@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each failure mode maps to an A2A error that says whether a retry may succeed. Causes, and errors that are not
 // failures, are not sent to the client.
-func TestToA2A_HidesCauses(t *testing.T) {
+func TestToA2AError_HidesCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
 		err := toA2AError(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
@@ -46,29 +46,29 @@ func TestToA2A_HidesCauses(t *testing.T) {
 
 // A message is accepted if it contains either text and files or answers. Any other message is rejected with the
 // right A2A error.
-func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
+func TestAddInput_AcceptsEitherContentOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
 	for name, tc := range map[string]struct {
 		parts []*a2a.Part
 		fails error
 	}{
-		"texts":                     {[]*a2a.Part{a2a.NewTextPart("a"), a2a.NewTextPart("b")}, nil},
-		"answers":                   {[]*a2a.Part{data(yes)}, nil},
-		"answers and white space":   {[]*a2a.Part{a2a.NewTextPart(" "), data(yes)}, nil},
-		"both":                      {[]*a2a.Part{a2a.NewTextPart("a"), data(yes)}, a2a.ErrInvalidParams},
-		"answers twice":             {[]*a2a.Part{data(yes), data(yes)}, a2a.ErrInvalidParams},
-		"no answer":                 {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
-		"a verdict that is none":    {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
-		"no verdict":                {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
-		"a credential":              {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"})}, nil},
-		"one that is no base64":     {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "!"})}, a2a.ErrInvalidParams},
-		"a field that is not known": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "by": "x"})}, a2a.ErrInvalidParams},
-		"other data":                {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
-		"a file":                    {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, nil},
-		"a file and a text":         {[]*a2a.Part{a2a.NewRawPart([]byte("x")), a2a.NewTextPart("a")}, nil},
-		"a file and answers":        {[]*a2a.Part{a2a.NewRawPart([]byte("x")), data(yes)}, a2a.ErrInvalidParams},
-		"a file that is somewhere":  {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
+		"texts":                         {[]*a2a.Part{a2a.NewTextPart("a"), a2a.NewTextPart("b")}, nil},
+		"answers":                       {[]*a2a.Part{data(yes)}, nil},
+		"answers and white space":       {[]*a2a.Part{a2a.NewTextPart(" "), data(yes)}, nil},
+		"both":                          {[]*a2a.Part{a2a.NewTextPart("a"), data(yes)}, a2a.ErrInvalidParams},
+		"answers twice":                 {[]*a2a.Part{data(yes), data(yes)}, a2a.ErrInvalidParams},
+		"no answer":                     {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
+		"unknown verdict":               {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
+		"no verdict":                    {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
+		"a credential":                  {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"})}, nil},
+		"credential that is not base64": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "!"})}, a2a.ErrInvalidParams},
+		"unknown field":                 {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "by": "x"})}, a2a.ErrInvalidParams},
+		"other data":                    {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
+		"a file":                        {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, nil},
+		"a file and a text":             {[]*a2a.Part{a2a.NewRawPart([]byte("x")), a2a.NewTextPart("a")}, nil},
+		"a file and answers":            {[]*a2a.Part{a2a.NewRawPart([]byte("x")), data(yes)}, a2a.ErrInvalidParams},
+		"file given by URL":             {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var turn troupev1.OrchestrateRequest
@@ -82,7 +82,7 @@ func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
 }
 
 // A file keeps its name and bytes. A file without a name is named by its position in the message.
-func TestInput_NamesFiles(t *testing.T) {
+func TestAddInput_NamesFilesWithoutName(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest
 	require.NoError(t, addInput(&turn, a2a.NewMessage(a2a.MessageRoleUser, named, a2a.NewRawPart([]byte("b")))))
@@ -109,7 +109,7 @@ func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 
 // The request id of a turn contains the id of the task that it continues. A request id in another form contains
 // none.
-func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
+func TestTaskFromRequestID_IgnoresForeignIDs(t *testing.T) {
 	for id, want := range map[string]string{
 		requestIDFromMessage(taskID, "m1"): taskID, requestIDFromMessage("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
 	} {
@@ -120,20 +120,20 @@ func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
 }
 
 // A web page in a browser on the bridge's machine cannot send requests to the mesh.
-func TestGuard_RejectsWebPages(t *testing.T) {
+func TestRejectCrossSite_RejectsWebPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		local, host, origin, method string
 		status                      int
 	}{
-		"a program":                        {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by name":               {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by IPv6":               {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
-		"a proxy":                          {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
-		"a page from elsewhere":            {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
-		"a page whose name was made ours":  {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
-		"one that only reads":              {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
-		"served to others":                 {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
-		"served to others, from elsewhere": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"a program":                                      {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by name":                             {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by IPv6":                             {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
+		"a proxy":                                        {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
+		"page of another origin":                         {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"page after DNS rebinding":                       {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
+		"page after DNS rebinding that only reads":       {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
+		"bridge not on loopback":                         {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
+		"bridge not on loopback, page of another origin": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, err := net.ResolveTCPAddr("tcp", tc.local)

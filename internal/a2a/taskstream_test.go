@@ -96,14 +96,14 @@ func completedResult(text string) *troupev1.TurnResult {
 
 // A client that assembles the chunks never shows retracted text, and shows the answer after the last chunk
 // (AD-33).
-func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
+func TestTaskStream_LastChunkLeavesTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since uint64
 		play  func(*eventScript)
 		shown []string
 		state a2a.TaskState
 	}{
-		"it is said piece by piece": {0, func(p *eventScript) {
+		"answer streamed in pieces": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "", "Red", " it is.")
 			p.addModelCall(1, 0)
@@ -117,20 +117,20 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.streamText(1, "", "Red.")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Blue", "Blue it", "", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the worker is lost before it says anything": {0, func(p *eventScript) {
+		"worker lost before it streams text": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.retractText(1)
 			p.streamText(1, "", "Red.")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
-		"a tool is asked first": {0, func(p *eventScript) {
+		"tool call before the answer": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "", "Let me look.")
 			p.addModelCall(1, 1)
 			p.streamText(1, "", "Red.")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Let me look.", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"another agent has the last word": {0, func(p *eventScript) {
+		"second agent gives the answer": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "", "Blue?")
 			p.finishStep(1)
@@ -138,19 +138,19 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.streamText(2, "", "Red.")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Blue?", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the answer is not what was said last": {0, func(p *eventScript) {
+		"answer differs from the streamed text": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "", "Blue.")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Blue.", "Red."}, a2a.TaskStateCompleted},
-		"parallel agents speak": {0, func(p *eventScript) {
+		"parallel agents stream text": {0, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "both.a", "Bl")
 			p.streamText(1, "both.b", "Re")
 			p.streamText(1, "both.a", "ue")
 			p.endTurn(completedResult("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
-		"steps run at once": {0, func(p *eventScript) {
+		"concurrent steps": {0, func(p *eventScript) {
 			p.addDecisions(3)
 			p.startStep(1)
 			p.streamText(1, "", "Bl")
@@ -170,7 +170,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.finishStep(4)
 			p.endTurn(completedResult("Red."))
 		}, []string{"Red", "Red.", "Red."}, a2a.TaskStateCompleted},
-		"the owner of steps that run at once is lost": {0, func(p *eventScript) {
+		"owner of concurrent steps lost": {0, func(p *eventScript) {
 			p.addDecisions(2)
 			p.startStep(1)
 			p.startStep(2)
@@ -191,7 +191,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.finishStep(3)
 			p.endTurn(completedResult("Red."))
 		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
-		"the stream began after parallel steps": {4, func(p *eventScript) {
+		"client subscribed after concurrent steps": {4, func(p *eventScript) {
 			p.addDecisions(2)
 			p.startStep(1)
 			p.startStep(2)
@@ -203,7 +203,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.finishStep(2)
 			p.endTurn(completedResult("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
-		"the stream began after the step": {1, func(p *eventScript) {
+		"client subscribed after the step started": {1, func(p *eventScript) {
 			p.startStep(1)
 			p.streamText(1, "", "it is.")
 			p.addModelCall(1, 1)
@@ -215,7 +215,7 @@ func TestTaskStream_EndsWithTheAnswer(t *testing.T) {
 			p.streamText(1, "", "Bl")
 			p.endTurn(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
 		}, []string{"Bl", "Bl"}, a2a.TaskStateFailed},
-		"it fails before anything is said": {0, func(p *eventScript) {
+		"turn fails before any text": {0, func(p *eventScript) {
 			p.endTurn(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
 		}, nil, a2a.TaskStateFailed},
 		"it asks": {0, func(p *eventScript) {
@@ -294,7 +294,7 @@ func TestTaskStream_StreamsConcurrentSteps(t *testing.T) {
 // A failure takes precedence over a question, and a question over an answer.
 //
 // Req: AD-33
-func TestStateOf_ByPriority(t *testing.T) {
+func TestStateFromResult_PrefersFailureThenQuestion(t *testing.T) {
 	broke := &troupev1.Failure{Message: "It broke."}
 	waits := []*troupev1.PendingCall{{Id: "1-1", Until: timestamppb.New(noon)}}
 	for outcome, want := range map[troupev1.TurnOutcome][3]a2a.TaskState{ // outcome alone, with pending calls, and also with a failure

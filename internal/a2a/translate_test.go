@@ -23,7 +23,7 @@ func newEvent(stage troupev1.Stage) *troupev1.Event {
 }
 
 // Req: LP-29
-func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
+func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
 	usedData := func(more itemData) itemData {
 		data := itemData{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
@@ -242,10 +242,10 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 		},
 		"a failure": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: used, Failure: &troupev1.Failure{
-				Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "It is away.",
+				Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "The service is down.",
 			}}),
 			items{
-				{"task-status", itemData{"state": "failed", "reason": "resource_api", "message": "It is away."}},
+				{"task-status", itemData{"state": "failed", "reason": "resource_api", "message": "The service is down."}},
 				{"task-complete", usedData(itemData{"state": "failed", "agent": ""})},
 			},
 		},

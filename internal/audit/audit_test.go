@@ -74,7 +74,7 @@ func TestLog_StoresEntries(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestLog_NilKeepsNothing(t *testing.T) {
+func TestLog_NilDiscardsEntries(t *testing.T) {
 	var l *Log
 	l.Named("x").Record(Entry{Kind: Denied})
 	require.NoError(t, l.Close())
@@ -144,7 +144,7 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 }
 
 // Recorded text can neither look like a separate line nor control a terminal.
-func TestLog_EscapesTexts(t *testing.T) {
+func TestLog_SanitizesText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := openLog(t, path, 0, zap.NewNop())
 	evil := "a\n{\"n\":3}\r\x1b[2J\u009b31m\u202egood\u2028\x7f\xff"
@@ -236,7 +236,7 @@ func requireFile(t *testing.T) func(*os.File, error) *os.File {
 	}
 }
 
-func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
+func TestLog_StoresOrCountsEveryConcurrentEntry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := openLog(t, path, 100_000, zap.NewNop())
 	var writing sync.WaitGroup

@@ -64,7 +64,7 @@ func replaceFile(texts [][]byte, i int, text []byte) [][]byte {
 }
 
 // Every change of one byte or line of a chain is detected, except that lines at the very end may be missing.
-func TestVerify_FindsEveryChange(t *testing.T) {
+func TestVerify_DetectsEveryChange(t *testing.T) {
 	texts, dir := newChainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
 	require.Greater(t, late.First, uint64(1), "and it says so")
 }
 
-func TestVerify_DetectsAMissingEndByTheHead(t *testing.T) {
+func TestVerify_DetectsAMissingEndWhenTheHeadIsKnown(t *testing.T) {
 	texts, dir := newChainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 	}
 }
 
-func TestPermit_RejectsMethodsWithoutARow(t *testing.T) {
+func TestAuthorize_RejectsMethodsWithoutARow(t *testing.T) {
 	for _, method := range []string{"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep", "/troupe.v1.MemoryService/commitstep"} {
 		for _, role := range append(everyone, identity.Anybody) {
 			err := Authorize(method, identity.Principal{Role: role})
@@ -49,7 +49,7 @@ func TestPermit_RejectsMethodsWithoutARow(t *testing.T) {
 }
 
 // Every method that writes state has a row in the table, and the service that serves it owns the state.
-func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
+func TestWrittenState_ReturnsTheOwner(t *testing.T) {
 	for method := range writtenKeys {
 		_, ok := RolesFor(method)
 		require.True(t, ok, method)
@@ -75,7 +75,7 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 }
 
 // Each method that only operators may call creates an audit entry, unless it only reads.
-func TestAudited_CoversActsOfOperators(t *testing.T) {
+func TestAuditKind_CoversActionsOfOperators(t *testing.T) {
 	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
 	for method, roles := range table {
 		_, audited := AuditKind(method)

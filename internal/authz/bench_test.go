@@ -7,7 +7,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func BenchmarkPermit(b *testing.B) {
+func BenchmarkAuthorize(b *testing.B) {
 	worker := identity.Principal{Role: identity.Worker, Name: "a"}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -37,7 +37,7 @@ const page = "../../docs/authz.md"
 
 // Each of ten callers calls each method over real connections. The results match the table and the documentation
 // page. A rejected caller learns only that it may not make the call.
-func TestMatrix(t *testing.T) {
+func TestMatrix_MatchesTableAndDocs(t *testing.T) {
 	callers := newCallers(t)
 	var table strings.Builder
 	for _, method := range authz.Methods() {
@@ -46,7 +46,7 @@ func TestMatrix(t *testing.T) {
 		roles, _ := authz.RolesFor(method)
 		for _, c := range callers {
 			got := c.call(t, method)
-			want := c.refused
+			want := c.fixedResult
 			if c.canProbe && method == healthpb.Health_Check_FullMethodName {
 				want = resultServed
 			} else if want == "" && !slices.Contains(roles, c.role) {
@@ -96,12 +96,12 @@ Reflection is served where it is configured. A method that is not listed is reje
 
 // caller is one of the ten callers of the test, with its connection and credentials.
 type caller struct {
-	name     string
-	role     identity.Role
-	refused  string // result of every call (empty if the table decides)
-	canProbe bool   // whether it may still check the health of the server, as load balancers do
-	conn     *grpc.ClientConn
-	token    string
+	name        string
+	role        identity.Role
+	fixedResult string // result of every call (empty if the table decides)
+	canProbe    bool   // whether it may still check the health of the server, as load balancers do
+	conn        *grpc.ClientConn
+	token       string
 }
 
 // call calls a method with an empty message and returns the result.
@@ -167,10 +167,10 @@ func newCallers(t *testing.T) []caller {
 		{name: "admin, certificate", role: identity.Admin, conn: as(mesh, identity.Admin, "ann")},
 		{name: "admin, token", role: identity.Admin, conn: clients, token: admin},
 		{name: "client", role: identity.Client, conn: clients, token: client},
-		{name: "wrong token", refused: resultUnknown, conn: clients, token: "nonsense"},
-		{name: "no token", refused: resultUnknown, canProbe: true, conn: clients},
-		{name: "other CA", refused: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
-		{name: "plain text", refused: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
+		{name: "wrong token", fixedResult: resultUnknown, conn: clients, token: "nonsense"},
+		{name: "no token", fixedResult: resultUnknown, canProbe: true, conn: clients},
+		{name: "other CA", fixedResult: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
+		{name: "plain text", fixedResult: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
 	}
 }
 

@@ -55,7 +55,7 @@ func TestBroker_OpensASealedSecret(t *testing.T) {
 
 // A sealed secret can be opened only with its own key and in its own session.
 // Req: LP-37
-func TestBroker_OpensForNoOtherKeyAndSession(t *testing.T) {
+func TestBroker_OpensOnlyForItsKeyAndSession(t *testing.T) {
 	b := broker.New("clerk-1")
 	one, other := createKey(t, b, "s1"), createKey(t, b, "s2")
 	same := createKey(t, b, "s1")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
+func TestRun_ReferenceInstancePassesEveryCheck(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int32
 	report, err := Run(t.Context(), Config{Address: serveHost(t, ""), Progress: func(Result) { told.Add(1) }})
@@ -46,7 +46,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	require.Positive(t, report.FailedCount())
 }
 
-func TestChecks_KeepTheirIDs(t *testing.T) {
+func TestChecks_HaveValidUniqueIDs(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
 	require.Len(t, Checks(), 143, "the number in the docs and in the Node worker")
 	for _, c := range Checks() {
@@ -58,7 +58,7 @@ func TestChecks_KeepTheirIDs(t *testing.T) {
 	}
 }
 
-func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
+func TestSelectChecks_MatchesIDsAreasAndPatterns(t *testing.T) {
 	count := func(patterns ...string) int {
 		checks, err := SelectChecks(patterns...)
 		require.NoError(t, err)

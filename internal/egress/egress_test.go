@@ -46,13 +46,13 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 		client.CloseIdleConnections()
 		body, err := getBody(t, client, fmt.Sprintf("http://both.test:%d/", w.port))
 		if err == nil {
-			require.Equal(t, "keptHeaders", body)
+			require.Equal(t, "public page", body)
 		}
 	}
 	require.Zero(t, w.canaryRequests.Load())
 }
 
-func TestClient_AsksOnlyListedHosts(t *testing.T) {
+func TestClient_ContactsOnlyListedHosts(t *testing.T) {
 	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
 	for _, name := range []string{"a.listed.test", "b.a.listed.test", "listed.test", "notlisted.test", "exact.test", "below.exact.test"} {
 		w.setAddresses(name, publicAddress)
@@ -127,7 +127,7 @@ func TestClient_IgnoresProxies(t *testing.T) {
 	}
 	body, err := getBody(t, w.restrictedClient(t), fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err)
-	require.Equal(t, "keptHeaders", body)
+	require.Equal(t, "public page", body)
 	require.Zero(t, w.canaryRequests.Load())
 }
 

@@ -53,7 +53,7 @@ func TestProgress_RecommendsARecovery(t *testing.T) {
 }
 
 // Req: OC-26
-func TestProgress_DataHoldsCutTextsOfCompletedSteps(t *testing.T) {
+func TestProgress_CompletedTextsAreCutAndLimited(t *testing.T) {
 	p := Progress{CompletedSteps: []int{1, 2}, FailedSteps: []int{3}, Results: map[int]execution.Result{
 		2: {Text: strings.Repeat("a", 600), Observations: make([]string, execution.MaxObservations)},
 		1: {Text: "one", Observations: []string{"seen"}},

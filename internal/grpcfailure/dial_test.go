@@ -10,7 +10,7 @@ import (
 )
 
 // The reason is found in the error texts of grpc 1.85. A call that may have arrived is never classified as unsent.
-func TestClassifyDial_ReturnsTheReasonWithoutTheWrappingOfGRPC(t *testing.T) {
+func TestClassifyDialError_ReturnsOnlyTheReason(t *testing.T) {
 	const unavailable = "rpc error: code = Unavailable desc = "
 	for text, want := range map[string]struct {
 		kind   grpcfailure.DialFailure

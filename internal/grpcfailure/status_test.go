@@ -21,7 +21,7 @@ import (
 )
 
 // Req: OC-23
-func TestModes_HaveAValueOnTheWireAndACode(t *testing.T) {
+func TestModes_HaveAProtoValueAndACode(t *testing.T) {
 	for _, mode := range failure.Modes() {
 		require.Contains(t, codeByMode, mode)
 		if mode != failure.Unknown {
@@ -54,7 +54,7 @@ func TestStatus_RoundTripsWithoutTheCause(t *testing.T) {
 	require.NoError(t, got.Cause)
 }
 
-func TestToStatus_DisclosesNothingOfOtherErrors(t *testing.T) {
+func TestToStatus_HidesTheTextOfOtherErrors(t *testing.T) {
 	err := ToStatus(errors.New("dial 10.0.0.7: password=hunter2"))
 	require.Equal(t, codes.Internal, status.Code(err))
 	require.NotContains(t, fmt.Sprint(err, status.Convert(err).Details()), "hunter2")
@@ -63,7 +63,7 @@ func TestToStatus_DisclosesNothingOfOtherErrors(t *testing.T) {
 	require.NoError(t, ToStatus(nil))
 }
 
-func TestFromStatus_GivesOtherStatusesTheNearestMode(t *testing.T) {
+func TestFromStatus_MapsForeignStatusesToTheNearestMode(t *testing.T) {
 	require.True(t, failure.Is(FromStatus("op", status.Error(codes.Unavailable, "proxy")), failure.SystemNetwork))
 	require.True(t, failure.Is(FromStatus("op", status.Error(codes.NotFound, "no")), failure.NotFound))
 	require.Equal(t, io.EOF, FromStatus("op", io.EOF))
@@ -116,7 +116,7 @@ func TestToStatus_HasTheDetailOfAnOwnershipViolation(t *testing.T) {
 }
 
 // A StateViolation detail without a Failure is enough to read a violation.
-func TestFromStatus_ReadsAViolation(t *testing.T) {
+func TestFromStatus_ReadsAnOwnershipViolation(t *testing.T) {
 	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(&troupev1.StateViolation{Key: "history", Owner: "memory", Actor: "b"})
 	require.NoError(t, err)
 	got, ok := errors.AsType[*failure.Error](FromStatus("test", st.Err()))

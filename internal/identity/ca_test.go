@@ -82,7 +82,7 @@ func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 }
 
 // Files written by the CA prove the identity of a program that cannot use the CA itself.
-func TestCA_FilesProveAnIdentity(t *testing.T) {
+func TestCA_WriteFilesProveAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := OpenCA(dir)
 	require.NoError(t, err)

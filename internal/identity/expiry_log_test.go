@@ -17,7 +17,7 @@ import (
 
 // The expiry of the process certificate and of the client port's certificate is logged before and after it
 // happens, even without any connection.
-func TestWatch_LogsExpiry(t *testing.T) {
+func TestWatchCertificates_LogsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, dir := newCA(t), t.TempDir()
 		renew := func() Config { return writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID))) } // for an hour
@@ -54,7 +54,7 @@ func TestWatch_LogsExpiry(t *testing.T) {
 }
 
 // In the last tenth of its validity, a certificate with a long validity causes one warning a day.
-func TestWatch_RemindsOnceADay(t *testing.T) {
+func TestWatchCertificates_WarnsOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)
 		paper := certTemplate(t)
@@ -97,7 +97,7 @@ func TestEdge_RejectsCertificatesNotValidNow(t *testing.T) {
 	require.NotSame(t, first, shown.current())
 }
 
-func TestMeasure_LabelsTheCertificatesOfAProcess(t *testing.T) {
+func TestRegisterMetrics_LabelsTheCertificatesOfAProcess(t *testing.T) {
 	ca := newCA(t)
 	self := openSource(t, ca, Orchestrator, "", zap.NewNop())
 	shown, err := newEdge(t, ca).Open(zap.NewNop())

@@ -17,7 +17,7 @@ func failIfServed(t *testing.T) func(ID, bool) {
 	return func(who ID, _ bool) { t.Errorf("%s was served", who) }
 }
 
-func TestMutual_BothSidesKnowEachOther(t *testing.T) {
+func TestMutualTLS_BothSidesKnowEachOther(t *testing.T) {
 	ca := newCA(t)
 	var caller ID
 	address := serveWith(t, openSource(t, ca, Memory, "", zap.NewNop()).ServerCredentials(), func(who ID, ok bool) { caller = who; require.True(t, ok) })
@@ -27,7 +27,7 @@ func TestMutual_BothSidesKnowEachOther(t *testing.T) {
 	require.NoError(t, client.HandshakeError())
 }
 
-func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
+func TestMutualTLS_WithoutIdentityIsPlainText(t *testing.T) {
 	var none *Source
 	known := true
 	address := serveWith(t, none.ServerCredentials(), func(_ ID, ok bool) { known = ok })
@@ -36,7 +36,7 @@ func TestMutual_WithoutIdentityIsPlainText(t *testing.T) {
 }
 
 // A server rejects every caller without a valid certificate of the mesh, and logs the reason (guarantees S1).
-func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
+func TestMutualTLS_ServerRejectsUnprovenCallers(t *testing.T) {
 	const id = "spiffe://example.org/orchestrator"
 	ca, foreign := newCA(t), newCA(t)
 	expired, early := certTemplate(t, id), certTemplate(t, id)
@@ -51,20 +51,20 @@ func TestMutual_ServerRejectsUnprovenCallers(t *testing.T) {
 		max   uint16 // version of TLS
 		says  string
 	}{
-		"no certificate":        {nil, 0, "didn't provide a certificate"},
-		"expired":               {certificatePair(t, ca, expired), 0, "expired"},
-		"not valid yet":         {certificatePair(t, ca, early), 0, "not yet valid"},
-		"another CA":            {certificatePair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
-		"another trust domain":  {certificatePair(t, ca, certTemplate(t, "spiffe://example.com/orchestrator")), 0, "spiffe://example.com/orchestrator belongs to another trust domain than example.org"},
-		"two URIs":              {certificatePair(t, ca, certTemplate(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
-		"twice the same URI":    {certificatePair(t, ca, certTemplate(t, id, id)), 0, "more than one URI SAN"},
-		"no URI":                {certificatePair(t, ca, certTemplate(t)), 0, "no URI SAN"},
-		"a DNS name like a URI": {certificatePair(t, ca, named), 0, "no URI SAN"},
-		"no SPIFFE id":          {certificatePair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
-		"unknown path":          {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is not a process of a mesh"},
-		"longer path":           {certificatePair(t, ca, certTemplate(t, id+"/x")), 0, "is not a process of a mesh"},
-		"may sign others":       {certificatePair(t, ca, signer), 0, "KeyCertSign"},
-		"TLS 1.2":               {certificatePair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
+		"no certificate":       {nil, 0, "didn't provide a certificate"},
+		"expired":              {certificatePair(t, ca, expired), 0, "expired"},
+		"not valid yet":        {certificatePair(t, ca, early), 0, "not yet valid"},
+		"another CA":           {certificatePair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
+		"another trust domain": {certificatePair(t, ca, certTemplate(t, "spiffe://example.com/orchestrator")), 0, "spiffe://example.com/orchestrator belongs to another trust domain than example.org"},
+		"two URIs":             {certificatePair(t, ca, certTemplate(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
+		"twice the same URI":   {certificatePair(t, ca, certTemplate(t, id, id)), 0, "more than one URI SAN"},
+		"no URI":               {certificatePair(t, ca, certTemplate(t)), 0, "no URI SAN"},
+		"URI as a DNS name":    {certificatePair(t, ca, named), 0, "no URI SAN"},
+		"no SPIFFE id":         {certificatePair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
+		"unknown path":         {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is not a process of a mesh"},
+		"longer path":          {certificatePair(t, ca, certTemplate(t, id+"/x")), 0, "is not a process of a mesh"},
+		"CA certificate":       {certificatePair(t, ca, signer), 0, "KeyCertSign"},
+		"TLS 1.2":              {certificatePair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, next := newWarningLog(t)
@@ -95,7 +95,7 @@ func certificatePair(t *testing.T, ca *CA, cert *x509.Certificate) *tls.Certific
 }
 
 // A client rejects every peer except the process for which the connection was opened (guarantees S1, S16).
-func TestMutual_ClientRejectsOtherPeers(t *testing.T) {
+func TestMutualTLS_ClientRejectsOtherPeers(t *testing.T) {
 	ca, foreign := newCA(t), newCA(t)
 	const id = "spiffe://example.org/worker/a"
 	expired := certTemplate(t, id)

@@ -11,7 +11,7 @@ import (
 )
 
 // A cached signer is verified again if the time of signing or the trusted CAs have changed.
-func TestSource_CachesSignersWhileTheirProofHolds(t *testing.T) {
+func TestSource_CachesSignersWhileTheyAreValid(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	dir := t.TempDir()
 	cfg := writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID)))

@@ -31,12 +31,12 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		cfg  func(*testing.T) Config
 		says []string
 	}{
-		"no key":      {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
-		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
-		"not there":   {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
-		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "not a PEM certificate and key pair"}},
-		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "contains no PEM certificates"}},
-		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "not a PEM certificate and key pair"}},
+		"no key":                   {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
+		"files and development CA": {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
+		"missing file":             {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
+		"no PEM":                   {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "not a PEM certificate and key pair"}},
+		"no CA":                    {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "contains no PEM certificates"}},
+		"another key":              {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "not a PEM certificate and key pair"}},
 		"another CA": {func(t *testing.T) Config {
 			c := valid(t)
 			c.CA = writeFiles(t, t.TempDir(), foreign, foreign.certify(t, certTemplate(t, memoryID))).CA

@@ -75,7 +75,7 @@ func TestStartup_FailureReleasesAndTerminates(t *testing.T) {
 }
 
 // Req: LC-5, LC-12
-func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
+func TestStartup_TimesOutWhileStatusStaysAvailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		i := New(Config{StartupTimeout: 5 * time.Second, Start: func(context.Context) error { <-release; return nil }})
@@ -164,7 +164,7 @@ func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
 }
 
 // Req: LC-26
-func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
+func TestAdmit_BeforeReadyReturnsTheRequiredStates(t *testing.T) {
 	_, _, err := New(Config{}).Admit(t.Context())
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)

@@ -138,7 +138,7 @@ func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 
 // No handler can bypass the budget. A handler cannot answer for the rejected model call. A handler that asks the
 // model itself and ignores the rejection does not continue the run either.
-func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
+func TestLoop_NoHandlerContinuesWhenTheBudgetIsExceeded(t *testing.T) {
 	stand := hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}
 		return nil

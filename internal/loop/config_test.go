@@ -17,7 +17,7 @@ import (
 
 // With Parallel, the tools of one reply run concurrently. A call with an invalid tool name gets an error result.
 // Req: LP-34
-func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
+func TestLoop_RunsToolsConcurrentlyAndRejectsBadNames(t *testing.T) {
 	met := make(chan struct{})
 	var both []tool.Tool
 	for _, name := range []string{"left", "right"} {
@@ -48,7 +48,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 
 // Handlers can read the turn, its memory and its trace.
 // Req: LP-3
-func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
+func TestLoop_GivesHandlersAccessToTheTurn(t *testing.T) {
 	var seen hook.Info
 	set, err := hook.NewSet(nil, []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 		seen = turn.Info()

@@ -63,7 +63,7 @@ func toolStatuses(out runOutcome) map[string]string {
 // server's tools.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
-func TestGuard_ConsidersReadSources(t *testing.T) {
+func TestGuard_GuardsCallsAfterUntrustedText(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := newInput("Send, and read.")
@@ -80,7 +80,7 @@ func TestGuard_ConsidersReadSources(t *testing.T) {
 
 // The first request contains the tool descriptions of a server. They do not guard calls of that server's own
 // tools, because the author chose the server. The results of those calls do not guard the calls either.
-func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
+func TestGuard_AServersDescriptionsDoNotGuardItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
 	out, err := runToEnd(t.Context(), l, newInput("Add."), ignoreEvents)
@@ -97,7 +97,7 @@ func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
 
 // A successor of a lost worker makes the same guard decisions, because it reads the same text. So does the turn
 // that continues with the pending calls.
-func TestGuard_DecidesTheSameAgain(t *testing.T) {
+func TestGuard_DecidesTheSameAfterALostAttempt(t *testing.T) {
 	ran := map[string]int{}
 	j := &fakeJournal{}
 	asked := func(replies ...scripted.Reply) (runOutcome, *eventRecorder) {

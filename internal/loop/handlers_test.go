@@ -124,7 +124,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 
 // A handler can replace the reply of a model, the result of a tool, or the error of either.
 // Req: AD-31
-func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
+func TestTurn_HandlersReplaceModelRepliesAndToolResults(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		model := scripted.New(toolCallsReply("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
 		w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
@@ -170,7 +170,7 @@ func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 
 // No handler runs after the one that ends the turn. Calls that the model has requested still get a result.
 // Req: AD-8, AD-11
-func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
+func TestTurn_RunsNoHandlerAfterTheOneThatEndsIt(t *testing.T) {
 	for _, name := range append(hooks, "before_each_tool") {
 		t.Run(name, func(t *testing.T) {
 			c, after := configReachingEvent(t, name), false
@@ -261,7 +261,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 }
 
 // A run ends without an error if its consumer stops reading, even if a handler then continues.
-func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
+func TestLoop_EndsWithoutConsumerEvenIfAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
 	in := newInput("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
 		_, _ = t.Ask(ctx, llm.Request{}) // emits a model call that has no consumer

@@ -112,7 +112,7 @@ func newScriptedModel(from int) *scripted.Model {
 
 // Wherever the worker dies, its successor ends with the same messages. It repeats no finished call, and a tool
 // that may run only once never runs twice.
-func TestRun_ContinuesALostAttempt(t *testing.T) {
+func TestRun_ContinuesAfterALostAttempt(t *testing.T) {
 	var whole []conversation.Message
 	for after := 0; ; after++ {
 		j, w := &fakeJournal{}, &toolRuns{}
@@ -199,7 +199,7 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	require.Len(t, w.recorded, 1)
 }
 
-func TestRun_FailsWhenItDiffersFromTheJournal(t *testing.T) {
+func TestRun_FailsIfItDiffersFromTheJournal(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
 	l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
 	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{eventsLeft: 4}).emit)
@@ -245,7 +245,7 @@ func TestRun_EndsWhenTheJournalIsFenced(t *testing.T) {
 	require.Equal(t, []string{"read "}, w.recorded, "nothing with an effect ran")
 }
 
-func TestWith_KeepsAStarter(t *testing.T) {
+func TestWith_KeepsTheStarterInterface(t *testing.T) {
 	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, wordArgs) (string, error) { return "", nil })
 	require.NoError(t, err)
 	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "no effect was declared")

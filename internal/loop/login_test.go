@@ -129,7 +129,7 @@ func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	}{
 		"another process": {func(h *loginScenario, _ *execution.Answer) { h.broker = broker.New("house-2") }, "the key that it was sealed to is gone"},
 		"no credential":   {func(_ *loginScenario, a *execution.Answer) { a.Sealed = "" }, "it was allowed, and no credential came"},
-		"not for this key": {func(h *loginScenario, a *execution.Answer) {
+		"sealed to another key": {func(h *loginScenario, a *execution.Answer) {
 			a.Sealed = sealedAnswer(h.t, h.runTurn().Pending[0], "x").Sealed
 		}, "it was not sealed to the key of this call"},
 	} {
@@ -185,7 +185,7 @@ func TestLogin_AppliesDenialAndStop(t *testing.T) {
 	}
 }
 
-func TestLogin_DoesNotAskForACredentialOfTheTurn(t *testing.T) {
+func TestLogin_DoesNotAskForAnAvailableCredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post", "free"), scripted.Say("done"))
 	h.turnCredentials = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("hunter2")}}
 	require.Equal(t, []string{"did 1", "truehunter2"}, resultTexts(h.runTurn()))
@@ -204,7 +204,7 @@ func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 }
 
 // One answer can contain both the approval and the credential, in whatever order handlers ask for them.
-func TestLogin_AnswerCoversTheApproval(t *testing.T) {
+func TestLogin_OneAnswerApprovesAndAuthenticates(t *testing.T) {
 	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		c.Wait("It posts.", deadline.AddDate(100, 0, 0))
 		return nil

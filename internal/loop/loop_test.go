@@ -84,7 +84,7 @@ func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 }
 
 // An answer that may be incomplete is accompanied by a warning.
-func TestLoop_WarnsOfAnIncompleteAnswer(t *testing.T) {
+func TestLoop_WarnsAboutAnIncompleteAnswer(t *testing.T) {
 	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
 		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})
 		var got eventRecorder
@@ -245,7 +245,7 @@ func TestLoop_EndsWhenItsConsumerStops(t *testing.T) {
 }
 
 // Req: CO-47
-func TestLoop_BoundsTheResultOfATool(t *testing.T) {
+func TestLoop_LimitsTheResultOfATool(t *testing.T) {
 	loud, err := tool.Func("loud", "Says much.", func(context.Context, wordArgs) (string, error) {
 		return strings.Repeat("ä", toolcall.MaxText), nil
 	})

@@ -18,9 +18,9 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 	var calls []string
 	set := tools(t, &calls)
 	for name, c := range map[string]struct {
-		only    *execution.Tools
-		offered []string
-		refused string
+		only          *execution.Tools
+		offered       []string
+		wantRejection string
 	}{
 		"some": {&execution.Tools{Names: []string{"silent", "gone", "fail"}}, []string{"silent", "fail"}, `The tool "echo" may not be used in this step; there are silent, fail.`},
 		"none": {&execution.Tools{}, nil, `The tool "echo" may not be used in this step; there are none.`},
@@ -39,9 +39,9 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		require.Empty(t, calls, "it never runs")
 		require.Equal(t, event.ToolNotFound, out.Calls[0].Status)
 		require.Equal(t, string(failure.PolicyAllowlist), out.Calls[0].ErrorType)
-		require.Equal(t, c.refused, out.Calls[0].Result)
+		require.Equal(t, c.wantRejection, out.Calls[0].Result)
 		require.NotEqual(t, string(failure.PolicyAllowlist), out.Calls[1].ErrorType, "this tool does not exist")
-		require.Equal(t, c.refused, out.Messages[1].Text, "the model reads it")
+		require.Equal(t, c.wantRejection, out.Messages[1].Text, "the model reads it")
 	}
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("go"), ignoreEvents)

@@ -88,12 +88,12 @@ func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 		want    []event.Finish
 		fails   bool
 	}{
-		"it said all":        {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
-		"it was cut":         {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
-		"it declined":        {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
-		"it calls":           {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
-		"a filter stops it":  {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
-		"it fails otherwise": {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
+		"complete reply":         {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
+		"reply cut at the limit": {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
+		"model refuses":          {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
+		"reply with tool calls":  {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
+		"content filter":         {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
+		"other error":            {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []event.Finish

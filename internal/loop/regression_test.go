@@ -146,7 +146,7 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 }
 
 // Handlers of BeforeTools can read the calls of a round but not change them. Only AfterLLM can change them.
-func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
+func TestBeforeTools_CannotChangeTheCallsOfTheRound(t *testing.T) {
 	for name, change := range map[string]func([]conversation.ToolCall) []conversation.ToolCall{
 		"fewer": func(c []conversation.ToolCall) []conversation.ToolCall { return c[:1] },
 		"more":  func(c []conversation.ToolCall) []conversation.ToolCall { return append(c, toolCall("9", "echo", "z")) },
@@ -168,7 +168,7 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 }
 
 // If a handler stops the turn before the last call of a concurrent round, no tool of the round starts.
-func TestParallel_StartsNothingAfterAStop(t *testing.T) {
+func TestParallel_StartsNoToolAfterAStop(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
 	in := newInput("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.ID == "2" {

@@ -23,7 +23,7 @@ import (
 // A turn can be stopped at every point, by its signal or by a handler. The reply in progress is dropped, completed
 // work stays, every call has a result, AfterTools does not run, and OnStopSignal runs once.
 // Req: CO-40, CO-63
-func TestTurn_StopsAtEveryPoint(t *testing.T) {
+func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 	three := toolCallsReply("echo", "echo", "echo")
 	firstOnly := logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2, 3) + logStop
 	for name, tc := range map[string]struct {
@@ -45,14 +45,14 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			},
 			want: "before_iteration before_llm " + logStop,
 		},
-		"after the model, that asks for tools": {
+		"after a reply with tool calls": {
 			replies: []scripted.Reply{three},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
 			want: logAsk + skippedLog(1, 2, 3) + logStop,
 		},
-		"after the model, that has answered": {
+		"after the final reply": {
 			replies: []scripted.Reply{scripted.Say("hello")},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
@@ -147,7 +147,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 		want  string
 	}{
 		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + logStop},
-		"a model that speaks":          {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
+		"model that streams text":      {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
 		"a tool that can be stopped":   {toolCallsReply("echo", "stop", "echo"), logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolInterrupted) + skippedLog(3) + logStop},
 		"a tool that ends on its way":  {toolCallsReply("late", "echo"), logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2) + logStop},
 		"no tool, and the last answer": {scripted.Say("hello"), logSay + logAnswer},

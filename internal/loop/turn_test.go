@@ -75,14 +75,14 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a tool that there is not": {
+		"missing tool": {
 			replies: []scripted.Reply{toolCallsReply("nothing"), scripted.Say("done")},
 			want: logBegin +
 				logAsk + ">tool_call:1 >tool_execution:1:not_found on_error:1 after_each_tool:1 >appended:tool:1 after_tools after_iteration " +
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a tool that a handler answers for": {
+		"tool call answered by a handler": {
 			replies: []scripted.Reply{toolCallsReply("echo", "echo"), scripted.Say("done")},
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
@@ -110,7 +110,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a model that fails, and a handler that answers": {
+		"failed model call answered by a handler": {
 			replies: []scripted.Reply{scripted.Fail(errors.New("down"))},
 			config: agent.Config{Handlers: []hook.Handler{hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 				f.Respond("later")
@@ -119,7 +119,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			want: logBegin + "before_iteration before_llm on_llm_error after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "later",
 		},
-		"a handler that answers for the model": {
+		"model call answered by a handler": {
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 				r.Respond("I know")
 				return nil
@@ -127,7 +127,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			want: logBegin + "before_iteration before_llm after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "I know",
 		},
-		"the limit of iterations, with nothing said": {
+		"limit of iterations without text": {
 			replies: []scripted.Reply{toolCallsReply("echo"), scripted.Call(toolCall("2", "echo", "b"))},
 			config:  agent.Config{MaxIterations: 2},
 			want: logBegin +
@@ -136,7 +136,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				">warning:MAX_ITERATIONS >appended:assistant >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
 			text: "Task incomplete: Maximum iterations (2) reached.",
 		},
-		"the limit of iterations, with something said": {
+		"limit of iterations with text": {
 			replies: []scripted.Reply{{Deltas: []string{"Let me see."}, ToolCalls: toolCallsReply("echo").ToolCalls}},
 			config:  agent.Config{MaxIterations: 1},
 			want: logBegin +

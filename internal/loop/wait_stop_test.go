@@ -59,7 +59,7 @@ func (c waitingAgentTool) CallIn(_ context.Context, _ json.RawMessage, n *nested
 
 func (waitingAgentTool) Skip(context.Context, *nested.Call) {}
 
-func TestLoop_BoundsTheWaitingCalls(t *testing.T) {
+func TestLoop_LimitsTheWaitingCalls(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {
 		o := newWaitScenario(t, toolCallsReply("echo"))
 		var err error

@@ -125,7 +125,7 @@ func answerTo(verdict execution.Verdict, number int, text string) execution.Answ
 
 // A waiting call ends the turn in the middle of its round. The turn that continues repeats nothing.
 // Req: LP-16, LP-32, AD-32
-func TestLoop_EndsAndContinuesWithACallThatWaits(t *testing.T) {
+func TestLoop_EndsAtAWaitingCallAndContinuesWithIt(t *testing.T) {
 	o := newWaitScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
 	out := o.runTurn()
 	waiting := execution.Pending{
@@ -164,13 +164,13 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 		events []string
 		text   string
 	}{
-		"approved":         {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
-		"denied":           {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
-		"denied, with why": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
-		"stopped":          {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
-		"too late":         {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
-		"ran":              {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
-		"failed":           {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+		"approved":             {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied":               {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
+		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
+		"stopped":              {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
+		"too late":             {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
+		"ran":                  {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"failed":               {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 // A client tool that also needs an approval waits first for one approval. Then it waits for the client until the
 // result arrives.
 // Req: LP-32, AD-32
-func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
+func TestLoop_PassesAnApprovedCallToTheClient(t *testing.T) {
 	o := newWaitScenario(t, toolCallsReply("screen"), scripted.Say("done"))
 	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", deadline); return nil })}
 	require.Equal(t, execution.NeedApproval, o.runTurn().Pending[0].Needs)

@@ -49,7 +49,7 @@ func TestCheckAnswers_AcceptsMatchingAnswersAndMarksLateOnes(t *testing.T) {
 	}
 }
 
-func TestCheckAnswers_NamesTheInvalidAnswer(t *testing.T) {
+func TestCheckAnswers_ErrorNamesTheInvalidAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting []execution.Pending
 		answers []execution.Answer
@@ -115,7 +115,7 @@ func TestCheckAnswers_AcceptsACredentialOnlyForTheCallThatLacksIt(t *testing.T) 
 }
 
 // An answer finds its call although the continuing turn has a different number than the waiting turn.
-func TestAnswer_IsForTheCallOfTheSameStepAndNumber(t *testing.T) {
+func TestAnswer_MatchesTheCallByStepAndNumber(t *testing.T) {
 	a := execution.Answer{ID: pendingcall.ID(3, 1, 12)}
 	require.True(t, a.IsFor(pendingcall.ID(4, 1, 12)))
 	require.False(t, a.IsFor(pendingcall.ID(3, 1, 1)))

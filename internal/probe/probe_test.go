@@ -20,7 +20,7 @@ func getProbe(b *Board, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestBoard_EveryConditionMustHold(t *testing.T) {
+func TestBoard_IsReadyWhenEveryConditionHolds(t *testing.T) {
 	b := NewBoard("etcd", "redis")
 	var seen []bool
 	b.OnChange(func(ready bool) { seen = append(seen, ready) })

@@ -14,10 +14,10 @@ import (
 // Each of the three signals stops the parts in reverse order.
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
-	unignoreHangup(t)
+	enableHangup(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		ctx, stop := Signals(t.Context())
-		d := &eventDiary{}
+		d := &eventLog{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { require.NoError(t, syscall.Kill(os.Getpid(), signal)) },
 			d.part("a"), d.part("b")))
 		stop()
@@ -26,18 +26,18 @@ func TestSignals_StopTheParts(t *testing.T) {
 }
 
 // enableHangup stops ignoring SIGHUP in this process and its children, because the tests may run under nohup.
-func unignoreHangup(t *testing.T) {
+func enableHangup(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
 // runInChild runs a test of this binary in a child process that a shell starts, and returns how the child ended.
-func runAlone(t *testing.T, script string) syscall.WaitStatus {
+func runInChild(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
-	unignoreHangup(t)
+	enableHangup(t)
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
-	child.Env = append(os.Environ(), inChild+"=1")
+	child.Env = append(os.Environ(), childEnv+"=1")
 	_ = child.Run() // the process state says more than the error
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	require.True(t, ok)
@@ -46,8 +46,8 @@ func runAlone(t *testing.T, script string) syscall.WaitStatus {
 
 // Closing a terminal sends SIGHUP, and its shell may send a second one. The second SIGHUP does not interrupt the
 // graceful stop, but SIGTERM still does.
-func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
-	if os.Getenv(inChild) != "" {
+func TestSignals_StopContinuesWhenTheTerminalCloses(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
@@ -57,14 +57,14 @@ func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 		}
 	}
-	status := runAlone(t, `exec "$0" "$@"`)
+	status := runInChild(t, `exec "$0" "$@"`)
 	require.True(t, status.Signaled())
 	require.Equal(t, syscall.SIGTERM, status.Signal())
 }
 
 // A process started with nohup survives the end of its terminal.
-func TestSignals_RespectNohup(t *testing.T) {
-	if os.Getenv(inChild) != "" {
+func TestSignals_IgnoreSIGHUPUnderNohup(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		require.True(t, signal.Ignored(syscall.SIGHUP))
@@ -72,7 +72,7 @@ func TestSignals_RespectNohup(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		return
 	}
-	status := runAlone(t, `trap "" HUP; exec "$0" "$@"`)
+	status := runInChild(t, `trap "" HUP; exec "$0" "$@"`)
 	require.True(t, status.Exited())
 	require.Zero(t, status.ExitStatus())
 }

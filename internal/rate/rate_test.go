@@ -74,7 +74,7 @@ func TestLimiter_RejectsWithARetryDelay(t *testing.T) {
 
 // All callers of a tenant share the tenant's limit. A call rejected by a caller's own limit does not count against
 // the tenant, and the other way round.
-func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
+func TestLimiter_LimitsAllCallersOfATenantTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 2}, tenantClass(Turns): {Rate: 2, Burst: 4}})
 		admitted := 0
@@ -104,7 +104,7 @@ func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 
 // Inside the mesh only calls of workers are limited, because a worker may be compromised. Calls of orchestrators
 // are not.
-func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
+func TestLimiter_LimitsWorkersInsideTheMesh(t *testing.T) {
 	const commit = "/troupe.v1.MemoryService/CommitStep"
 	l := New(Table{Mesh: {Rate: 0.001, Burst: 2}})
 	worker := func(name string) identity.Principal {
@@ -119,7 +119,7 @@ func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
 	}
 }
 
-func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
+func TestLimiter_LimitsCallsFromAnAddress(t *testing.T) {
 	l := New(Table{Streams: {Rate: 0.001, Burst: 2}})
 	from := &net.TCPAddr{IP: net.ParseIP("192.0.2.1")}
 	require.NoError(t, l.CountCall(from))
@@ -129,7 +129,7 @@ func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
 	require.NoError(t, New(nil).CountCall(from))
 }
 
-func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
+func TestLimiter_LimitsFailedAuthenticationsFromAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Failures: {Rate: 1, Burst: 2}})
 		at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }

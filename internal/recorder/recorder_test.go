@@ -80,7 +80,7 @@ func TestRecorder_DropLateKeepsTheInput(t *testing.T) {
 }
 
 // Entries that exceed the limit of a commit are written before it.
-func TestRecorder_WritesEntriesBeyondACommit(t *testing.T) {
+func TestRecorder_WritesEntriesThatExceedACommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	for n := range 5 {
 		j.Record(execution.Entry{

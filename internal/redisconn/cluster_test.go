@@ -74,7 +74,7 @@ func connect(t *testing.T, cfg Config) *Conn {
 }
 
 // In a Cluster, too, a write whose connection breaks is executed only once.
-func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
+func TestConn_NeverRetriesAWriteInACluster(t *testing.T) {
 	at := redistest.Cluster(t)
 	for name, cfg := range map[string]Config{"alone": {URL: singleNodeURL(t, at)}, "cluster": {URL: at}} {
 		t.Run(name, func(t *testing.T) {

@@ -88,7 +88,7 @@ func startRedisWithTLS(t *testing.T, a *authority) string {
 	return "rediss://default@" + addr + "/0"
 }
 
-func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
+func TestConn_UsesTLSWithACertificateAndAPassword(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
 	a.leaf(t, "client")
@@ -127,7 +127,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 // The certificates of the mesh work for Redis as well. Redis requires a client certificate of the same CA, and the
 // user and password decide what the client may do. Redis's own certificate names its host and no process of the
 // mesh. A worker has a certificate but no password, so Redis permits it nothing.
-func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
+func TestConn_UsesTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
 	server, err := ca.WriteServerFiles(t.TempDir(), "redis")

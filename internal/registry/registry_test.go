@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-func TestLine_DropsInvisibleCharacters(t *testing.T) {
+func TestSingleLine_DropsInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"Finds facts.":                        "Finds facts.",
 		" Findet\tÄpfel\r\n und\u00a0Birnen ": "Findet Äpfel und Birnen",

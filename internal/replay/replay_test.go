@@ -33,7 +33,7 @@ func (j *Journal) repeatCalls(numbers ...int) *Journal {
 	return j
 }
 
-func TestJournal_FindsNoDifferenceInTheSameCalls(t *testing.T) {
+func TestJournal_FindsNoDifferenceBetweenEqualRuns(t *testing.T) {
 	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
 	j := New(mailRecording(), was).repeatCalls(1, 2, 3)
 	require.Nil(t, j.Compare(was, was, nil))
@@ -65,7 +65,7 @@ func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 }
 
 // The replay of a failed step ends without a difference where the recorded step failed.
-func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
+func TestJournal_EndsWhereTheRecordedStepFailed(t *testing.T) {
 	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	end := func(numbers ...int) *Difference {
 		j := New(mailRecording()[:3], was).repeatCalls(numbers...)
@@ -79,7 +79,7 @@ func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 }
 
 // The replay compares a planner's tasks in the result, because a planner makes no calls.
-func TestJournal_FindsOtherTasks(t *testing.T) {
+func TestJournal_FindsDifferentTasks(t *testing.T) {
 	planning := func(tasks ...execution.PlannedTask) execution.Result {
 		return execution.Result{Text: "So.", Tasks: tasks}
 	}

@@ -43,7 +43,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 
 // Each failure mode has one of seven error types.
 // Req: OC-28
-func TestTypeOf_HasATypeForEveryMode(t *testing.T) {
+func TestErrorTypeOf_HasATypeForEveryMode(t *testing.T) {
 	seen := map[ErrorType]int{}
 	for n := range troupev1.FailureMode_name {
 		seen[ErrorTypeOf(grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++

@@ -89,7 +89,7 @@ func TestPolicy_NeverRetriesATerminalMode(t *testing.T) {
 }
 
 // Req: OC-25
-func TestPolicy_EndsItsPauseWithItsContext(t *testing.T) {
+func TestPolicy_StopsWaitingWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(3*time.Second, cancel)

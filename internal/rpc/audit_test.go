@@ -26,7 +26,7 @@ func telemetryWithAudit(t *testing.T) (*telemetry.Telemetry, func() []audit.Entr
 }
 
 // Each call of an operator is recorded with its caller, object and result (guarantees S19).
-func TestAudited_RecordsActorActionAndObject(t *testing.T) {
+func TestAudit_RecordsActorActionAndObject(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})

@@ -83,7 +83,7 @@ func TestPermission_AllowsTheRole(t *testing.T) {
 }
 
 // The log names the client of a call, including clients that authenticate with a token.
-func TestEdge_NamesTheClient(t *testing.T) {
+func TestServer_LogsTheClient(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	client, _ := newServerWithTelemetry(t, telemetry.FromLogger(zap.New(core)), Config{Authenticate: trustClaimedIdentity}, &fakeSessions{get: returnSession}, nil)
 	_, err := client.GetSession(withIdentity(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -102,7 +102,7 @@ func TestEdge_NamesTheClient(t *testing.T) {
 
 // The server closes a connection after some time, so that the client's certificate is verified again. No call
 // fails because of it.
-func TestServer_ReplacesOldConnections(t *testing.T) {
+func TestServer_ClosesOldConnectionsWithoutFailingCalls(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // addresses of connections
 	sessions, _ := connectAs(t, telemetry.Discard(), openIdentity(t, dir, identity.Admin, "ann"), Config{
@@ -138,7 +138,7 @@ func BenchmarkCall(b *testing.B) {
 
 // A method that does not exist, or is missing from the permission table, is rejected like a method that the caller
 // may not call (S2).
-func TestPermission_RejectsMethodsWithoutARow(t *testing.T) {
+func TestPermission_RejectsMethodsMissingFromTheTable(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, "")})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 )
 
 // countViolations returns the number of violations so far, by owner and actor.
-func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
+func countViolations(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
@@ -44,7 +44,7 @@ func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 
 
 // The recorded actor is the authenticated caller, not a name from the request or the handler.
 // Req: SO-7, SO-12
-func TestOwnership_NamesTheProvenActor(t *testing.T) {
+func TestOwnership_RecordsTheProvenCallerAsActor(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel := telemetry.Discard()
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -71,13 +71,13 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
 	require.Equal(t, denied, recordDeniedWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, denied), "it writes nothing")
-	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violationCounts(t, reader))
+	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, countViolations(t, reader))
 }
 
 // A worker that writes to a session of another turn violates the ownership of that session. The worker only learns
 // that no such session exists; the audit log contains the violation.
 // Req: SO-8
-func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
+func TestScope_WriteToAForeignSessionIsAViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -99,7 +99,7 @@ func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 		require.Equal(t, c.mode, e.Mode)
 		require.Equal(t, c.tells, e.IsViolation(), "%s %s", c.method, c.mode)
 	}
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violationCounts(t, reader), "late writes and reads are no violations")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, countViolations(t, reader), "late writes and reads are no violations")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++

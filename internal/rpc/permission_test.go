@@ -27,7 +27,7 @@ func invokeMethod(t *testing.T, conn *grpc.ClientConn, method string, said ...st
 
 // Rejected calls count against the rate limit like allowed ones, so that a caller can flood neither the log nor
 // the counter (guarantees S10, S19).
-func TestPermission_CountsRejectedCalls(t *testing.T) {
+func TestPermission_RateLimitsRejectedCalls(t *testing.T) {
 	const limit = 3
 	tel, entries := telemetryWithAudit(t)
 	server, err := NewServer(tel, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{
@@ -60,7 +60,7 @@ func TestPermission_CountsRejectedCalls(t *testing.T) {
 }
 
 // A call of a barred caller is rejected, but it is not an ownership violation.
-func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
+func TestPermission_BarredCallIsNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -71,9 +71,9 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	require.NoError(t, err)
 	conn := dialServer(t, server, openIdentity(t, dir, identity.Worker, "a"))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
-	require.Empty(t, violationCounts(t, reader))
+	require.Empty(t, countViolations(t, reader))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violationCounts(t, reader), "this is a violation, whether the caller is barred or not")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, countViolations(t, reader), "this is a violation, whether the caller is barred or not")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++
@@ -105,7 +105,7 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 }
 
 // An invalid tenant name is rejected and not replaced by the default tenant.
-func TestCertified_RejectsInvalidTenants(t *testing.T) {
+func TestPrincipalFromCertificate_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {

@@ -20,7 +20,7 @@ import (
 )
 
 // startServerWithConfig starts a server and returns a client and the server's address.
-func newRateServer(t *testing.T, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+func startServerWithConfig(t *testing.T, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	return newServerWithTelemetry(t, telemetry.Discard(), cfg, s, board)
 }
@@ -64,9 +64,9 @@ func withIdentity(t *testing.T, name string) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "name", name)
 }
 
-func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
+func TestServer_LimitsOnlyTheCallerThatExceedsTheRate(t *testing.T) {
 	called := 0
-	client, _ := newRateServer(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
+	client, _ := startServerWithConfig(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
 		&fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
 			called++
 			return &troupev1.GetSessionResponse{}, nil
@@ -96,7 +96,7 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 // After too many failed authentications, calls from the address are rejected before their credentials are checked.
 func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	asked := 0
-	client, _ := newRateServer(t, Config{
+	client, _ := startServerWithConfig(t, Config{
 		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return trustClaimedIdentity(ctx) },
 		Rates:        rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: 3}}),
 	}, &fakeSessions{get: returnSession}, nil)
@@ -119,8 +119,8 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 }
 
 // A call from an address is counted before any work is done for it.
-func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
-	client, _ := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
+func TestServer_LimitsCallsFromAnAddress(t *testing.T) {
+	client, _ := startServerWithConfig(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
 	}}, &fakeSessions{get: returnSession}, nil)
 	for n := range 4 {
@@ -130,8 +130,8 @@ func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
 }
 
 // An address cannot have more connections than its limit. Closing one allows a new one.
-func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
-	client, addr := newRateServer(t, Config{PeerConnections: 3}, &fakeSessions{get: returnSession}, nil)
+func TestServer_LimitsConnectionsFromAnAddress(t *testing.T) {
+	client, addr := startServerWithConfig(t, Config{PeerConnections: 3}, &fakeSessions{get: returnSession}, nil)
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // opens the first connection
 	require.NoError(t, err)
 	open := func() (net.Conn, bool) {
@@ -162,7 +162,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 // After five panics in a minute the process is not ready, but it still answers calls.
 func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
-	client, _ := newRateServer(t, Config{}, &fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
+	client, _ := startServerWithConfig(t, Config{}, &fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
 	for n := range 6 {
 		if n < 5 {
 			require.NoError(t, board.Ready(), strconv.Itoa(n))

@@ -140,7 +140,7 @@ func TestServer_StopsInBoundedTime(t *testing.T) {
 	require.Error(t, <-call)
 }
 
-func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
+func TestServer_HealthWatchDoesNotDelayAStop(t *testing.T) {
 	b := startTestServer(t, time.Hour, nil)
 	watch, err := b.health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
 	require.NoError(t, b.stop())
 }
 
-func TestListen_ErrorNamesTheFlagAndTheRemedy(t *testing.T) {
+func TestListen_ErrorNamesTheFlagAndSaysWhatToDo(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
@@ -172,7 +172,7 @@ func TestCheckTarget_RejectsInvalidTargets(t *testing.T) {
 	}
 }
 
-func TestServing_ChecksTheNamedService(t *testing.T) {
+func TestCheckServing_ChecksTheNamedService(t *testing.T) {
 	b := startTestServer(t, time.Second, nil)
 	ours := CheckServing(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
 	b.server.SetServing(false)
@@ -182,7 +182,7 @@ func TestServing_ChecksTheNamedService(t *testing.T) {
 	require.Error(t, CheckServing(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another service serves at this address")
 }
 
-func TestChain_LinksHaveBothShapes(t *testing.T) {
+func TestChain_EveryInterceptorHandlesUnaryAndStreamingCalls(t *testing.T) {
 	chain, draining, err := newChain(telemetry.Discard(), Config{Identity: &identity.Source{}})
 	require.NoError(t, err)
 	defer draining()

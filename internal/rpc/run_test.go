@@ -14,7 +14,7 @@ import (
 )
 
 // A call carries its run, and the server logs it. An invalid id is not logged.
-func TestInRun_CallsNameTheirRun(t *testing.T) {
+func TestWithRun_AddsTheRunToCalls(t *testing.T) {
 	var seen []string
 	b := startTestServer(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		seen = append(seen, RunFromContext(ctx))

@@ -81,7 +81,7 @@ func TestOpen_ChoosesFolderAndPlainLog(t *testing.T) {
 	}
 }
 
-func TestLine_EscapesLineBreaks(t *testing.T) {
+func TestWriteLine_EscapesLineBreaks(t *testing.T) {
 	folder := t.TempDir()
 	var console bytes.Buffer
 	l := openLog(t, Config{Folder: folder, Console: &console})
@@ -157,7 +157,7 @@ func TestOpen_WritesInsideItsFolderOnly(t *testing.T) {
 	require.Empty(t, listFiles(t, outside))
 }
 
-func TestOpen_ErrorNamesPathAndWayOut(t *testing.T) {
+func TestOpen_ErrorNamesThePathAndSaysWhatToDo(t *testing.T) {
 	_, err := Open(Config{})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 

@@ -47,7 +47,7 @@ func editFile(t *testing.T, path string, replacements ...string) {
 }
 
 // Req: CO-54, CO-55, CO-58
-func TestTurn_WritesRunAndSessionLog(t *testing.T) {
+func TestWriteTurn_WritesRunAndSessionLog(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder, Model: "openai/gpt-5", SystemPrompt: "You are\nkind."})
 	asked := []conversation.Message{conversation.User("What are the tiers?"), {
@@ -136,7 +136,7 @@ messages: |-
 }
 
 // Req: CO-58
-func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
+func TestWriteTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	turn := func(l *Log, session string, number int, result string) {
@@ -187,7 +187,7 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	require.EqualValues(t, 10+20+20+30, loadYAML[runFile](t, folder, "evals/research/question-1/run_2.yaml").Tokens)
 }
 
-func TestTurn_KeepsEditedFields(t *testing.T) {
+func TestWriteTurn_KeepsEditedFields(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
@@ -215,7 +215,7 @@ func TestTurn_KeepsEditedFields(t *testing.T) {
 	require.Equal(t, 1, loadYAML[sessionLog](t, path).Runs)
 }
 
-func TestTurn_InputsWithTheSameSlugHaveTheirOwnLogs(t *testing.T) {
+func TestWriteTurn_InputsWithTheSameSlugHaveSeparateLogs(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	for i, input := range []string{"Hello!", "hello?", "Hello!", "", "!", "\xff\xfe", "\xff\xfe"} {
@@ -229,7 +229,7 @@ func TestTurn_InputsWithTheSameSlugHaveTheirOwnLogs(t *testing.T) {
 }
 
 // Req: CO-58
-func TestTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
+func TestWriteTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
@@ -259,7 +259,7 @@ func TestTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
 	require.Equal(t, 5, s.Turns[1].Turn)
 }
 
-func TestTurn_RemovesTheOldestLogs(t *testing.T) {
+func TestWriteTurn_RemovesTheOldestLogs(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	require.NoError(t, l.WriteTurn(Turn{Session: "0", Number: 1, Input: "log 0"}))
@@ -283,7 +283,7 @@ func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 
 // The numbers of concurrent sessions are kept apart, and no turn is lost.
 // Req: CO-58
-func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
+func TestWriteTurn_SeparatesConcurrentSessions(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder})
 	const sessions, turns = 8, 5

@@ -31,7 +31,7 @@ func (failingExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) err
 	return errors.New("no route")
 }
 
-func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
+func TestLoggingExporter_LogsLostSpansAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
 		e := &loggingExporter{SpanExporter: failingExporter{}, log: zap.New(core)}

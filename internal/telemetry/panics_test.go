@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-func TestPanics_TooManyWithinAMinute(t *testing.T) {
+func TestPanics_ReportsTooManyWithinAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPanics(metric.NewMeterProvider())
 		var told atomic.Bool

@@ -93,7 +93,7 @@ func TestClose_SendsBufferedSpans(t *testing.T) {
 }
 
 // An unreachable collector does not delay the end of a program.
-func TestClose_DoesNotWaitForAnUnreachableCollector(t *testing.T) {
+func TestClose_ReturnsSoonWhenTheCollectorIsUnreachable(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	tel, err := telemetry.New(t.Context(), "program", telemetry.Config{LogLevel: "error", OTLPEndpoint: "http://127.0.0.1:1"})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
+func TestDecisionFromEvent_ReturnsTheRecordOfAnEvent(t *testing.T) {
 	agent := &troupev1.Event{
 		Sequence: 3, TraceId: "t", SessionId: "s", Turn: 2, Time: &timestamppb.Timestamp{Seconds: 9}, Stage: troupev1.Stage_STAGE_ROUTE,
 		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
@@ -50,7 +50,7 @@ func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
 
 // The record of a selection by strategy contains its input and the rejected candidates. The record of a selection
 // of tools names the step.
-func TestDecisionOf_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
+func TestDecisionFromEvent_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
 	tools := &troupev1.Event{
 		Sequence: 5, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: &timestamppb.Timestamp{Seconds: 9},
 		Stage: troupev1.Stage_STAGE_EXECUTE,

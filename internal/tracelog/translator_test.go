@@ -41,7 +41,7 @@ func stepFinished(step int32, sequence int64) *troupev1.Event {
 	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
 }
 
-func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
+func TestTranslate_ReturnsTheLogEventsOfATrace(t *testing.T) {
 	require.Equal(t, []string{
 		"execution_start", "memory_query", "approval_received", "approval_timeout", "plan_created", "route_decision", "route_decision",
 		"tool_call_start", "tool_call_complete", "tool_call_error", "approval_requested",

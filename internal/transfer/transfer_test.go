@@ -21,7 +21,7 @@ import (
 func TestUpload_RejectsAnInvalidNameBeforeItReads(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(brokenFile{}, 0, 10))
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(unreadableFile{}, 0, 10))
 	require.ErrorContains(t, err, "no /")
 	all, err := store.ListArtifacts(t.Context(), h.Ref)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func sectionReader(content []byte) *io.SectionReader {
 }
 
 // Req: LP-22
-func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
+func TestDownload_ReturnsTheUploadedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
@@ -62,29 +62,29 @@ func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 
 func TestUpload_RejectsOversizedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, memory.MaxArtifactBytes+1))
+	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0, memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "67108864")
 }
 
 // unreadableFile is a file whose reads and writes fail.
-type brokenFile struct{}
+type unreadableFile struct{}
 
 var errBroken = errors.New("broken")
 
-func (brokenFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
+func (unreadableFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
-func (brokenFile) Write([]byte) (int, error) { return 0, errBroken }
+func (unreadableFile) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestTransfer_ReportsReadAndWriteErrors(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, 10))
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0, 10))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorIs(t, err, errBroken)
 	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, sectionReader([]byte("hello")))
 	require.NoError(t, err)
-	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, brokenFile{})
+	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, unreadableFile{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 	_, err = transfer.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))

@@ -46,7 +46,7 @@ func TestRenew_EndsTheStepWhenTheTurnIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
+func TestRenew_EndsTheStepWhenTheStoreIsUnreachableForAWholeLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		away := failure.New(failure.SystemNetwork, "test", "away")

@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestAnswers_ReachTheStep(t *testing.T) {
+func TestStepFromProto_ContainsTheAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := wiretest.Answers.Draw(t, "answers")
 		step := StepFromProto(&troupev1.ExecuteStepRequest{Answers: AnswersToProto(want)})

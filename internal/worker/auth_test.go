@@ -51,8 +51,8 @@ func (w *credentialRecorder) Generate(ctx context.Context, req llm.Request) iter
 }
 
 // Req: LP-18
-func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_DropsCredentialsWhenTheStepEnds(t *testing.T) {
+	s := newWorkerEnv(t)
 	call := scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"})
 	w := &credentialRecorder{Model: scripted.New(
 		call, scripted.Say("Done."), call, scripted.Say("Done."),

@@ -18,7 +18,7 @@ import (
 )
 
 // configuredAgent is an agent that answers with the configured tone and then sets another tone.
-func toneAgent(p ownership.Protocol, tone string) agent.Config {
+func configuredAgent(p ownership.Protocol, tone string) agent.Config {
 	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {
 			was, _ := t.Config().Get("tone")
@@ -37,9 +37,9 @@ func (s *workerEnv) storedConfig(t *testing.T) memory.Configuration {
 // An agent reads and writes its configuration in a step. Its shutdown stores the configuration, and the next
 // instance starts with it. The registration contains the conflict protocol.
 // Req: SO-11
-func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
-	s := surround(t)
-	r := s.start(t, toneAgent(ownership.Reject, "kind"))
+func TestWorker_StoresTheConfigurationOfItsAgent(t *testing.T) {
+	s := newWorkerEnv(t)
+	r := s.start(t, configuredAgent(ownership.Reject, "kind"))
 	s.Until(func() bool { return s.Known[r.registryKey()].ConfigProtocol == ownership.Reject })
 	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Equal(t, "It was .", result.GetText())
@@ -48,7 +48,7 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 	stored := s.storedConfig(t)
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`)}, stored.Values)
 
-	r = s.start(t, toneAgent(ownership.Reject, "curt"))
+	r = s.start(t, configuredAgent(ownership.Reject, "curt"))
 	_, result = readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))
 	require.Equal(t, `It was "kind".`, result.GetText())
 
@@ -66,8 +66,8 @@ func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
 
 // Req: SO-11
 func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
-	s := surround(t)
-	r := s.start(t, toneAgent(ownership.Merge, "kind"))
+	s := newWorkerEnv(t)
+	r := s.start(t, configuredAgent(ownership.Merge, "kind"))
 	_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
 	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
@@ -80,10 +80,10 @@ func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
 }
 
 // A worker does not start if it cannot load its agent's configuration.
-func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
-	s := surround(t)
+func TestWorker_DoesNotStartWhenItsConfigurationCannotBeLoaded(t *testing.T) {
+	s := newWorkerEnv(t)
 	s.memoryAddr = loopback.Address(t) // no server listens there
-	c := toneAgent(ownership.Merge, "kind")
+	c := configuredAgent(ownership.Merge, "kind")
 	c.StartTimeout = 300 * time.Millisecond
 	err := s.startWithoutWaiting(t, c).awaitEnd(t)
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.AgentTimeout), "%v", err)

@@ -18,7 +18,7 @@ import (
 )
 
 // The host starts and stops instances on request. Package conformance tests the instances themselves.
-func TestHost_MakesAndDropsInstances(t *testing.T) {
+func TestHost_StartsAndStopsInstances(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	p := startProcess(t, h.Run)
@@ -58,7 +58,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 }
 
 // The worker of this package passes all checks of the conformance kit.
-func TestHost_Conforms(t *testing.T) {
+func TestHost_PassesTheConformanceKit(t *testing.T) {
 	t.Parallel()
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func (p *contextRecorder) handler(where string) hook.Handler {
 // own task, and all share one trace and one run.
 // Req: OC-10
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	p := &contextRecorder{seen: map[string]execution.Context{}}
 	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ noArguments) (string, error) { p.record(ctx, "tool"); return "seen", nil })
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	})
 	req := s.beginTurn(t, "a", "s1")
 	req.UserId, req.RequestId, req.Profile, req.Metadata = "ann", "r1", "fast", map[string]string{"team": "blue"}
-	req.RootTraceId = rootTraceOf
+	req.RootTraceId = rootTrace
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 
@@ -71,7 +71,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 		o := c.Origin()
 		require.Equal(t, req.GetTraceId(), c.TraceID(), where)
 		require.Equal(t, execution.Origin{
-			TraceID: req.GetTraceId(), RootTraceID: rootTraceOf, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
+			TraceID: req.GetTraceId(), RootTraceID: rootTrace, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
 			ConversationID: "s1", SessionID: "s1", Metadata: map[string]string{"team": "blue"}, Created: o.Created,
 		}, o, where)
 	}
@@ -86,23 +86,23 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	// The memory service logs the run with each call of the step.
 	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
 	require.Len(t, commits, 1)
-	require.Equal(t, rootTraceOf, commits[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTrace, commits[0].ContextMap()["root_trace_id"])
 }
 
 // rootTrace is the root trace id of the step's run.
-const rootTraceOf = "11111111111111111111111111111111"
+const rootTrace = "11111111111111111111111111111111"
 
 // The log line for a failed step contains its trace and its run.
 // Req: OC-10
 func TestExecuteStep_LogsTheRun(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Fail(errors.New("away")))})
 	req := s.beginTurn(t, "a", "s1")
-	req.RootTraceId = rootTraceOf
+	req.RootTraceId = rootTrace
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.NotNil(t, result.GetFailure())
 	lines := r.logs.FilterMessage("step failed").All()
 	require.Len(t, lines, 1)
 	require.Equal(t, req.GetTraceId(), lines[0].ContextMap()["trace"])
-	require.Equal(t, rootTraceOf, lines[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTrace, lines[0].ContextMap()["root_trace_id"])
 }

@@ -28,19 +28,19 @@ import (
 )
 
 // externalServer is a server outside of the mesh that records the metadata of its calls.
-type outsideServer struct {
+type externalServer struct {
 	healthpb.UnimplementedHealthServer
 	calls []metadata.MD
 }
 
 // Check implements healthpb.HealthServer.
-func (e *outsideServer) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+func (e *externalServer) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	e.calls = append(e.calls, md)
 	return &healthpb.HealthCheckResponse{}, nil
 }
 
-func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
+func (e *externalServer) serve(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	lis, err := net.Listen("tcp", anyPort)
 	require.NoError(t, err)
@@ -58,8 +58,8 @@ func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
 // neither stored nor sent anywhere else (guarantees S6).
 func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
-	s := surroundBy(t, mesh)
-	outside := &outsideServer{}
+	s := newWorkerEnvWithIdentity(t, mesh)
+	outside := &externalServer{}
 	conn := outside.serve(t)
 	made := func() agent.Config {
 		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ noArguments) (string, error) {

@@ -22,14 +22,14 @@ import (
 )
 
 // recordingTool builds a tool that records the idempotency keys of its calls.
-type effectTool struct {
+type recordingTool struct {
 	mu   sync.Mutex
 	keys []string
 }
 
 type noArguments struct{}
 
-func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
+func (e *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ noArguments) (string, error) {
 		e.mu.Lock()
@@ -41,13 +41,13 @@ func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	return tool.With(effect, made)
 }
 
-func (e *effectTool) calls() []string {
+func (e *recordingTool) calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.keys...)
 }
 
-func act() scripted.Reply {
+func actCall() scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "act", Arguments: "{}"})
 }
 
@@ -62,12 +62,12 @@ func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *tr
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 	require.Greater(t, begun.Turn.Epoch, req.GetEpoch())
-	next := s.stepOf(t, req)
+	next := s.copyRequest(t, req)
 	next.Epoch, next.Attempt = begun.Turn.Epoch, req.GetAttempt()+1
 	return next
 }
 
-func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func (s *workerEnv) copyRequest(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	return &troupev1.ExecuteStepRequest{
 		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,
@@ -80,10 +80,10 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 // tool again.
 // Req: LP-31
 func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
 	never := make(chan struct{})
-	model := scripted.New(act(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
+	model := scripted.New(actCall(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 
 	req := s.beginTurn(t, "a", "s1")
@@ -108,13 +108,13 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 }
 
 // A worker that continues after its turn was taken over does nothing more.
-func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
+func TestExecuteStep_FencedAttemptDoesNothing(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
-			s := surround(t)
-			acted := new(effectTool)
+			s := newWorkerEnv(t)
+			acted := new(recordingTool)
 			wake := make(chan struct{})
-			zombie := act()
+			zombie := actCall()
 			zombie.Wait = wake
 			r := s.start(t, agent.Config{Name: "a", Model: scripted.New(zombie, scripted.Say("Too late.")), Tools: []tool.Tool{acted.tool(t, effect)}})
 			req := s.beginTurn(t, "a", "s1")
@@ -134,7 +134,7 @@ func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
 }
 
 func TestExecuteStep_SendsHeartbeats(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}, Wait: wait})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
@@ -149,17 +149,17 @@ func TestExecuteStep_SendsHeartbeats(t *testing.T) {
 }
 
 // A worker runs a step only once under one epoch. A request with a higher epoch ends the earlier attempt.
-func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
+func TestExecuteStep_RunsOncePerEpoch(t *testing.T) {
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
 	asked, never := make(chan struct{}), make(chan struct{})
-	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, act(), scripted.Say("All done."))
+	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, actCall(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 	req := s.beginTurn(t, "a", "s1")
 	first := r.execute(t.Context(), t, req)
 	<-asked // the second request must get the model's second reply
 
-	err := wasRejected(t, r.execute(t.Context(), t, req))
+	err := rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "already runs here")
 

@@ -23,9 +23,9 @@ import (
 // A step whose call waits for an answer ends, and its journal is complete by then. The step of the next turn gets
 // the journal and the answer.
 func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
-	model := scripted.New(act(), scripted.Say("All done."))
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
+	model := scripted.New(actCall(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{
 		Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)},
 		Plugins: []hook.Plugin{{Name: "guard", Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
@@ -60,7 +60,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 		From: memory.From{Continues: "t1", Answers: []execution.Answer{answer}},
 	})
 	require.NoError(t, err)
-	next := s.stepOf(t, req)
+	next := s.copyRequest(t, req)
 	next.TurnId, next.Turn, next.Epoch, next.Attempt, next.BaseSequence = "t2", 2, begun.Turn.Epoch, 2, begun.Turn.Sequence
 	next.Answers = []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}}
 	_, result = readStep(t, r.execute(t.Context(), t, next))
@@ -77,7 +77,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 // When a call waits, the worker writes all entries to the journal, even those recorded without a sync. Otherwise
 // they would be lost, because no commit stores them.
 func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	const entries = 300 // more than fit in one write
 	r := s.start(t, agent.Config{Name: "a", Run: waitingAgent(entries)})
 	req := s.beginTurn(t, "a", "s1")

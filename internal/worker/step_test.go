@@ -67,7 +67,7 @@ const (
 
 // Req: LC-27
 func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good ", "day."}, Wait: wait})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
@@ -103,13 +103,13 @@ func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
 }
 
 // Req: LC-26
-func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+func TestExecuteStep_RejectsBeforeItSendsHeaders(t *testing.T) {
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	req := s.beginTurn(t, "a", "s1")
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_INITIALIZING, r.status(t).GetState())
-	err := wasRejected(t, r.execute(t.Context(), t, req))
+	err := rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "initializing")
 	require.ErrorContains(t, err, "ready")
@@ -117,18 +117,18 @@ func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 	receive(t, r.ready)
 
 	other := s.beginTurn(t, "b", "s2")
-	err = wasRejected(t, r.execute(t.Context(), t, other))
+	err = rejectionError(t, r.execute(t.Context(), t, other))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err))
 	require.ErrorContains(t, err, `this worker hosts "a", not "b"`)
 	req.Epoch = 0
-	err = wasRejected(t, r.execute(t.Context(), t, req))
+	err = rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "epoch")
 	req.Epoch = 1
 
 	_, err = r.Pause(t.Context(), &troupev1.PauseRequest{})
 	require.NoError(t, err)
-	require.Equal(t, failure.InstancePaused, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, req))))
+	require.Equal(t, failure.InstancePaused, failure.ModeOf(rejectionError(t, r.execute(t.Context(), t, req))))
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.Zero(t, metrics.GetTotalRequests())
@@ -138,7 +138,7 @@ func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 
 // Req: LC-29a
 func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	const callers, capacity = 12, 3
 	wait := make(chan struct{})
 	var script []scripted.Reply
@@ -186,8 +186,8 @@ func (panickingModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta
 }
 
 // Req: LC-29
-func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_PanicFailsOnlyTheStep(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: panickingModel{}})
 	for _, id := range []string{"s1", "s2"} {
 		_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", id)))
@@ -205,7 +205,7 @@ func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 }
 
 func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})})
 	ctx, cancel := context.WithCancel(t.Context())
 	stream := r.execute(ctx, t, s.beginTurn(t, "a", "s1"))
@@ -221,7 +221,7 @@ func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
 
 // A worker whose turn was taken over cannot write to the turn.
 func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})
 	req := s.beginTurn(t, "a", "s1")
 	req.Epoch += 7
@@ -234,7 +234,7 @@ func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 // On SIGTERM a worker first removes its registration, and then lets its running steps end.
 // Req: LC-23
 func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"in time"}, Wait: wait})})
 	require.Equal(t, lifecycle.Ready, s.registeredState(r))
@@ -246,7 +246,7 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN, r.status(t).GetState())
 	require.EqualValues(t, 1, r.status(t).GetInFlight(), "the step still runs")
-	require.Equal(t, failure.InstanceDraining, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))))
+	require.Equal(t, failure.InstanceDraining, failure.ModeOf(rejectionError(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))))
 
 	close(wait)
 	_, result := readStep(t, stream)
@@ -257,8 +257,8 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 }
 
 // A step that does not end within the drain time is cancelled, and its caller gets the reason.
-func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
-	s := surround(t)
+func TestWorker_CancelsStepsThatOutliveTheDrain(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
 	awaitHeaders(t, stream)

@@ -42,8 +42,8 @@ func collectStream(t *testing.T, r *runningWorker, after uint64) (first *troupev
 
 // Req: LC-6, LC-14
 func TestWatchState_ReportsEveryTransition(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	awaitCondition(t, "it starts", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -83,8 +83,8 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	require.NoError(t, r.awaitEnd(t))
 }
 
-func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
-	s := surround(t)
+func TestWatchState_RejectsAFutureVersion(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	_, _, err := collectStream(t, r, 100)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
@@ -92,7 +92,7 @@ func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
 }
 
 func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	for key, want := range map[string]*troupev1.OwnsStateResponse{
 		"_scratch": {Owner: troupev1.Owner_OWNER_AGENT, Owns: true, Declared: true},
@@ -113,8 +113,8 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 // the context of its caller.
 // Req: OC-22
 func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -31,8 +31,8 @@ import (
 
 // Req: LC-7, LC-8, LC-16
 func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	in := s.Known[r.registryKey()]
@@ -55,8 +55,8 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	receive(t, resource.closed)
 }
 
-func TestWorker_APauseIsRegistered(t *testing.T) {
-	s := surround(t)
+func TestWorker_RegistersAPause(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	for range 2 { // the second pause changes nothing
 		_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "maintenance"})
@@ -73,8 +73,8 @@ func TestWorker_APauseIsRegistered(t *testing.T) {
 }
 
 // Req: LC-23
-func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
-	s := surround(t)
+func TestWorker_ShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 	before, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
@@ -94,9 +94,9 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 // A failed start ends the process with the reason and leaves no registration.
 // Req: LC-10
 func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	require.Empty(t, s.List())
-	first, second := newGate("first"), newGate("second")
+	first, second := newGatedTool("first"), newGatedTool("second")
 	first.startResult <- nil
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
@@ -116,11 +116,11 @@ func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 // A worker fails if its instance id is already registered, because no orchestrator would find it.
 // Req: LC-16
 func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.registrationTTL = 2 * time.Second
 	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	s.Until(func() bool { return s.Known[first.registryKey()].State == lifecycle.Ready })
-	resource := newGate("gate")
+	resource := newGatedTool("gate")
 	resource.startResult <- nil
 	second := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	err := second.awaitEnd(t) // when the other can no longer be a crashed predecessor
@@ -137,17 +137,17 @@ func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
 }
 
 // unclosableTool is a tool whose Close fails.
-type stuckTool struct{ *gatedTool }
+type unclosableTool struct{ *gatedTool }
 
-func (stuckTool) Start(context.Context) error { return nil }
+func (unclosableTool) Start(context.Context) error { return nil }
 
-func (stuckTool) Close() error { return errors.New("the index is locked") }
+func (unclosableTool) Close() error { return errors.New("the index is locked") }
 
 // The errors of a shutdown over RPC are logged with the phase in which they occurred.
 // Req: LC-17
 func TestWorker_LogsShutdownErrors(t *testing.T) {
-	s := surround(t)
-	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuckTool{newGate("stuck")}}})
+	s := newWorkerEnv(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{unclosableTool{newGatedTool("stuck")}}})
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
 	require.NoError(t, err)
 	require.Len(t, resp.GetErrors(), 1)
@@ -159,15 +159,15 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 }
 
 // Req: LC-12
-func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
-	s := surround(t)
-	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
+func TestWorker_HangingStartEndsAtItsTimeout(t *testing.T) {
+	s := newWorkerEnv(t)
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGatedTool("gate")}, StartTimeout: 50 * time.Millisecond})
 	require.ErrorContains(t, r.awaitEnd(t), "gate")
 	s.Until(func() bool { return len(s.Known) == 0 })
 }
 
 func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 	awaitCondition(t, "the instance itself is ready", func() bool {
@@ -192,7 +192,7 @@ func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 
 // A stop does not wait for an unreachable etcd.
 func TestWorker_StopsWithoutEtcd(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
 	awaitCondition(t, "the instance itself is ready", func() bool {
@@ -218,7 +218,7 @@ func TestNew_NamesThePortInUse(t *testing.T) {
 	}
 }
 
-func TestClose_ClosesAWorkerThatNeverRan(t *testing.T) {
+func TestClose_ReleasesThePortsOfAWorkerThatNeverRan(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	address := loopback.Address(t)
@@ -277,7 +277,7 @@ func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 // outage, because otherwise all workers would become unavailable at once.
 // Req: C-34
 func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
 	absent := loopback.Address(t)
 	for _, wrong := range []string{other.grpc, absent} { // the server runs, but does not serve the memory service
@@ -311,7 +311,7 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 
 // A worker registers the address that --advertise-addr gives.
 func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	w, err := worker.New(telemetry.Discard(), worker.Config{
@@ -330,7 +330,7 @@ func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 
 // rejectionError returns the error of a call that was rejected before its step began. It requires that the call
 // got no headers.
-func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
+func rejectionError(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
 	t.Helper()
 	header, _ := stream.Header()
 	require.Nil(t, header, "headers would mean that the step was admitted")
@@ -340,9 +340,9 @@ func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.Execut
 
 // A worker stores no conversation. Its agent starts without one, and its shutdown writes none.
 // Req: LC-15, LC-21
-func TestWorker_KeepsNoConversation(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+func TestWorker_StoresNoConversation(t *testing.T) {
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	resource.startResult <- nil
 	s.memoryAddr = loopback.Address(t) // no server listens there
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})

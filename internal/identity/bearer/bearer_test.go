@@ -101,7 +101,7 @@ func tokens(t *testing.T) (file, ann, root string) {
 	return file, a.Reveal(), r.Reveal()
 }
 
-func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
+func TestAuthenticator_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	file, ann, root := tokens(t)
 	p := startServer(t, bearer.Config{Tokens: file})
 	require.NoError(t, p.callGetSession(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
@@ -122,7 +122,7 @@ func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	}
 }
 
-func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
+func TestAuthenticator_RejectsUnauthenticatedCalls(t *testing.T) {
 	file, ann, _ := tokens(t)
 	p := startServer(t, bearer.Config{Tokens: file})
 	for name, c := range map[string]struct {
@@ -159,7 +159,7 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 }
 
 // Even without authentication, a call cannot choose its tenant.
-func TestClients_AcceptAnybodyWithoutConfiguration(t *testing.T) {
+func TestAuthenticator_AcceptsAnybodyWithoutConfiguration(t *testing.T) {
 	p := startServer(t, bearer.Config{})
 	require.NoError(t, p.callGetSession(t.Context(), "troupe-tenant", "umbrella"))
 	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.lastServed)

@@ -123,7 +123,7 @@ func TestVerifier_AllowsClocksToDifferByAMinute(t *testing.T) {
 
 // A new key is fetched with the first token that it signed. A withdrawn key is rejected after an hour. Tokens with
 // unknown key ids do not cause repeated fetches.
-func TestVerifier_FollowsTheKeysOfItsIssuer(t *testing.T) {
+func TestVerifier_UpdatesTheKeysOfItsIssuer(t *testing.T) {
 	first, second := newECKey(t), newECKey(t)
 	i := startIssuer(t, map[string]crypto.Signer{"1": first})
 	v, clock, _ := i.newVerifier()

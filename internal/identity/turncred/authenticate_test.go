@@ -54,9 +54,9 @@ func TestAuthenticate_LimitsGuesses(t *testing.T) {
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), want), "%d: %v", n, err)
 	}
 
-	refused := entries()
-	require.Len(t, refused, guesses)
-	for _, e := range refused {
+	rejections := entries()
+	require.Len(t, rejections, guesses)
+	for _, e := range rejections {
 		require.Equal(t, audit.Denied, e.Kind)
 		require.Equal(t, string(identity.Anybody), e.Actor)
 		require.Equal(t, string(failure.UserUnauthenticated), e.Result)

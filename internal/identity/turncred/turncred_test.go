@@ -111,7 +111,7 @@ func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	})
 }
 
-func TestTurn_OwnsItsSessionAndChildSessions(t *testing.T) {
+func TestTurn_MayAccessItsSessionAndChildSessions(t *testing.T) {
 	turn := testTurn()
 	require.True(t, turn.MayAccess("s-1"))
 	require.True(t, turn.MayAccess(turnctx.ChildSessionPrefix("s-1")+"0123"))

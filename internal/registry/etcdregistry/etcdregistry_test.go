@@ -45,7 +45,7 @@ func TestRegistry_Suite(t *testing.T) {
 	})
 }
 
-func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
+func TestRegistry_StoresReadableJSONUnderALease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.NewInstance("research", "a"))
@@ -104,7 +104,7 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 }
 
 // A Watcher returns a description as one line, even if the stored one has more.
-func TestWatch_ShowsALineOfADescription(t *testing.T) {
+func TestWatch_ReturnsADescriptionAsOneLine(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	granted, err := client.Grant(t.Context(), 60)
@@ -119,7 +119,7 @@ func TestWatch_ShowsALineOfADescription(t *testing.T) {
 	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
 }
 
-func TestRegister_WaitsForEtcdAndLogsIt(t *testing.T) {
+func TestRegister_WaitsForEtcdAndLogsTheWait(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	etcd.Stop()
@@ -162,7 +162,7 @@ func TestRegister_TimeoutErrorNamesEtcd(t *testing.T) {
 	require.ErrorContains(t, err, etcd.Endpoints()[0])
 }
 
-func TestRegistration_SurvivesARestartOfEtcdUnderAWatcher(t *testing.T) {
+func TestRegistration_SurvivesARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
@@ -260,7 +260,7 @@ func TestRegister_ReplacesACrashedInstance(t *testing.T) {
 	registrytest.Register(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL), in)
 }
 
-func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
+func TestRegistration_OutlivesItsTTLWhileItsProcessRuns(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	client := etcd.Client()
@@ -283,7 +283,7 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
 }
 
-func TestDial_NeedsAnAddress(t *testing.T) {
+func TestDial_RequiresAnAddress(t *testing.T) {
 	t.Parallel()
 	_, err := etcdregistry.Dial(nil, zap.NewNop())
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)

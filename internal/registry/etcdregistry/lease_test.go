@@ -36,7 +36,7 @@ func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 func TestRegistration_ReportsItsLease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	l := newLink(t, etcd.Endpoints()[0])
+	l := newProxy(t, etcd.Endpoints()[0])
 	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, far.Close()) })

@@ -19,7 +19,7 @@ import (
 )
 
 // panickingMemory is a memory service whose RenewTurn panics.
-type panickingMemory struct{ unreachableMemory }
+type panickingMemory struct{ unavailableMemory }
 
 func (panickingMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error { panic("secret") }
 

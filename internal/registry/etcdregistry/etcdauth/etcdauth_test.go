@@ -71,25 +71,25 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 	for _, user := range []string{"worker/a", "orchestrator", "memory", "unknown"} {
 		c, ctx := etcd.As(user), t.Context()
 		for what, err := range map[string]error{
-			"reads all":                secondAgent(c.Get(ctx, "", clientv3.WithPrefix())),
-			"deletes all":              secondAgent(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
-			"compares what it may not": secondAgent(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("/other"), "=", "x")).Commit()),
-			"makes users":              secondAgent(c.UserAdd(ctx, "x", "y")),
-			"makes roles":              secondAgent(c.RoleAdd(ctx, "x")),
-			"becomes root":             secondAgent(c.UserGrantRole(ctx, user, "root")),
-			"turns it off":             secondAgent(c.AuthDisable(ctx)),
-			"lists users":              secondAgent(c.UserList(ctx)),
-			"revokes another's lease":  secondAgent(c.Revoke(ctx, granted.ID)),
-			"keeps another's lease":    secondAgent(c.KeepAliveOnce(ctx, granted.ID)),
-			"defragments":              secondAgent(c.Defragment(ctx, etcd.Endpoints()[0])),
-			"adds a member":            secondAgent(c.MemberAdd(ctx, []string{"http://127.0.0.1:1"})),
+			"reads all":                errorOf(c.Get(ctx, "", clientv3.WithPrefix())),
+			"deletes all":              errorOf(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
+			"compares what it may not": errorOf(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("/other"), "=", "x")).Commit()),
+			"makes users":              errorOf(c.UserAdd(ctx, "x", "y")),
+			"makes roles":              errorOf(c.RoleAdd(ctx, "x")),
+			"becomes root":             errorOf(c.UserGrantRole(ctx, user, "root")),
+			"turns it off":             errorOf(c.AuthDisable(ctx)),
+			"lists users":              errorOf(c.UserList(ctx)),
+			"revokes another's lease":  errorOf(c.Revoke(ctx, granted.ID)),
+			"keeps another's lease":    errorOf(c.KeepAliveOnce(ctx, granted.ID)),
+			"defragments":              errorOf(c.Defragment(ctx, etcd.Endpoints()[0])),
+			"adds a member":            errorOf(c.MemberAdd(ctx, []string{"http://127.0.0.1:1"})),
 		} {
 			require.Error(t, err, "%s %s", user, what)
 		}
 	}
 }
 
-func secondAgent[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // etcd rejects a client without a certificate, or with a certificate of another CA, before it handles any request.
 func TestProvision_RequiresACertificate(t *testing.T) {

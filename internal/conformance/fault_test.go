@@ -134,7 +134,7 @@ var faultCases = []struct {
 	{acceptsFutureVersion, fastWatchChecks, "watch/rejects-future-versions", nil},
 }
 
-func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
+func TestRun_EachFaultFailsItsCheck(t *testing.T) {
 	t.Parallel()
 	failures := make([]map[string]string, len(faultCases))
 	var group errgroup.Group

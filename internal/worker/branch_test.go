@@ -12,8 +12,8 @@ import (
 )
 
 // The messages of a step in a branch are returned in its result but are not stored in the session.
-func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_DoesNotStoreMessagesOfABranch(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})
 	req := s.beginTurn(t, "a", "s1")
 	req.Last, req.Silent = false, true
@@ -27,7 +27,7 @@ func TestExecuteStep_KeepsBranchMessagesOutOfTheSession(t *testing.T) {
 
 // A step in a branch that would end the turn is rejected, and the turn stays open.
 func TestExecuteStep_RejectsABranchThatEndsTheTurn(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", AsksUser: true, Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}})})
 	req := s.beginTurn(t, "a", "s1")
 	req.Last, req.Silent = false, true

@@ -12,7 +12,7 @@ import (
 )
 
 // Req: LC-31, LC-35
-func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
+func TestRunWith_ShutsDownHoweverBodyEnds(t *testing.T) {
 	broken := errors.New("broken")
 	for name, body := range map[string]func(context.Context) error{
 		"no error": func(context.Context) error { return nil },
@@ -33,8 +33,8 @@ func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
 	require.ErrorIs(t, i.RunWith(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
 	require.Equal(t, Terminated, i.Status().State)
 	for name, cfg := range map[string]Config{
-		"a failed start is kept": {KeepFailed: true, Start: func(context.Context) error { return broken }},
-		"the caller goes away":   {Start: func(ctx context.Context) error { <-ctx.Done(); return broken }},
+		"failed start with KeepFailed": {KeepFailed: true, Start: func(context.Context) error { return broken }},
+		"caller is cancelled":          {Start: func(ctx context.Context) error { <-ctx.Done(); return broken }},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		i, used := New(cfg), make(chan error)
@@ -46,7 +46,7 @@ func TestUse_ShutsDownHoweverBodyEnds(t *testing.T) {
 }
 
 // Req: LC-32, LC-33
-func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
+func TestCoordinatorHooks_StartInOrderAndStopInReverse(t *testing.T) {
 	for failing := range 4 {
 		var order []string
 		var managed []*Instance
@@ -82,7 +82,7 @@ func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
 
 // Each try of the coordinator creates new instances, because a TERMINATED instance never starts again.
 // Req: LC-13, LC-32
-func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
+func TestCoordinatorHooks_CreateNewInstancesForEachTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*Instance
 		start, stop := CoordinatorHooks(func() []*Instance {
@@ -109,7 +109,7 @@ func TestCascade_EachTryCreatesNewInstances(t *testing.T) {
 
 // The managed instances drain within the time that their coordinator has.
 // Req: LC-32
-func TestCascade_PassesOnTheDeadlineOfTheShutdown(t *testing.T) {
+func TestCoordinatorHooks_PassOnTheDeadlineOfTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for drain, least := range map[time.Duration]time.Duration{20 * time.Second: 19 * time.Second, 0: 0} {
 			var managed *Instance

@@ -7,4 +7,4 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-func TestStores_Suite(t *testing.T) { registrytest.RunStoreRecords(t, inmem.NewStoreRecords()) }
+func TestStoreRecords_Suite(t *testing.T) { registrytest.RunStoreRecords(t, inmem.NewStoreRecords()) }

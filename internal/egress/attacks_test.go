@@ -189,7 +189,7 @@ func serveRedirect(rw http.ResponseWriter, r *http.Request) {
 	status, target, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	code, err := strconv.Atoi(status)
 	if !ok || err != nil {
-		_, _ = io.WriteString(rw, "keptHeaders")
+		_, _ = io.WriteString(rw, "public page")
 		return
 	}
 	rw.Header().Set("Location", target)
@@ -226,10 +226,10 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 
 	body, err := getBody(t, client, fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err, "the same client reaches what it may")
-	require.Equal(t, "keptHeaders", body)
+	require.Equal(t, "public page", body)
 	body, err = getBody(t, client, fmt.Sprintf("http://allowed.test:%d/302/http://allowed.test:%d/", w.port, w.port))
 	require.NoError(t, err, "and follows a redirect there")
-	require.Equal(t, "keptHeaders", body)
+	require.Equal(t, "public page", body)
 }
 
 // getBodyBody returns the body of the page at the target.

@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-func TestStores_Suite(t *testing.T) {
+func TestStoreRecords_Suite(t *testing.T) {
 	t.Parallel()
 	registrytest.RunStoreRecords(t, etcdregistry.NewStoreRecords(etcdtest.Start(t).Client(), ""))
 }
 
-func TestStores_AreReadable(t *testing.T) {
+func TestStoreRecords_AreReadableJSON(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	done, err := etcdregistry.NewStoreRecords(client, "").Swap(t.Context(), "redis", registry.StoreRecord{Generation: 2, Beat: 7, Identity: "a/b"}, 0)
@@ -28,7 +28,7 @@ func TestStores_AreReadable(t *testing.T) {
 	require.JSONEq(t, `{"generation":2,"beat":7,"identity":"a/b"}`, string(got.Kvs[0].Value))
 }
 
-func TestStores_RejectAnInvalidRecord(t *testing.T) {
+func TestStoreRecords_RejectAnInvalidRecord(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	_, err := client.Put(t.Context(), "/troupe/v1/store/redis", "three")
@@ -37,7 +37,7 @@ func TestStores_RejectAnInvalidRecord(t *testing.T) {
 	require.ErrorContains(t, err, "/troupe/v1/store/redis of etcd holds no record")
 }
 
-func TestStores_ReportThatEtcdIsUnreachable(t *testing.T) {
+func TestStoreRecords_ReportAnUnreachableEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	stores := etcdregistry.NewStoreRecords(etcd.Client(), "")

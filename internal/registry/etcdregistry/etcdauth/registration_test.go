@@ -40,7 +40,7 @@ func newWorkerRegistry(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent
 
 // A registration survives a new certificate and a restart of etcd, because there is no token that could expire
 // (guarantees 5.2.6).
-func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
+func TestRegistration_SurvivesANewCertificateAndARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	etcd := etcdtest.Guarded(t, dir, "a")
@@ -111,7 +111,7 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 }
 
 // With authentication enabled, a lease that is not renewed still expires, because etcd itself may revoke it.
-func TestRegistration_EndsWithItsProcess(t *testing.T) {
+func TestRegistration_ExpiresAfterItsProcess(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	o := registrytest.Observe(t, etcdregistry.New(etcd.As("orchestrator"), zap.NewNop(), etcdregistry.Config{}))
@@ -148,7 +148,7 @@ func TestSecurity_RejectsInvalidSettings(t *testing.T) {
 }
 
 // No request is sent to an etcd whose certificate is not trusted, and the log says why.
-func TestSecurity_LogsWhyEtcdIsRejected(t *testing.T) {
+func TestSecurity_LogsWhyTheServerIsRejected(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir())
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Memory, "", zap.NewNop())

@@ -12,11 +12,11 @@ import (
 )
 
 // childEnv is the environment variable that marks the child process in which the test crashes.
-const inChild = "TROUPE_TEST_CHILD"
+const childEnv = "TROUPE_TEST_CHILD"
 
 // A crashing process leaves no core dump, whatever limits its parent has set.
-func TestMain_LeavesNoCore(t *testing.T) {
-	if os.Getenv(inChild) != "" {
+func TestMain_LeavesNoCoreDump(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))
 		require.NoError(t, disableCoreDumps())
 		var left unix.Rlimit
@@ -28,8 +28,8 @@ func TestMain_LeavesNoCore(t *testing.T) {
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGABRT))
 		select {}
 	}
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMain_LeavesNoCore$")
-	child.Dir, child.Env = t.TempDir(), append(os.Environ(), inChild+"=1", "GOTRACEBACK=crash")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMain_LeavesNoCoreDump$")
+	child.Dir, child.Env = t.TempDir(), append(os.Environ(), childEnv+"=1", "GOTRACEBACK=crash")
 	require.Error(t, child.Run())
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	require.True(t, ok)

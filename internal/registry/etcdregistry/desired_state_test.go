@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-func TestDesiredState_IsReadableAndHasNoLease(t *testing.T) {
+func TestDesiredState_IsReadableJSONWithoutALease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})

@@ -27,7 +27,7 @@ import (
 // The recording does not contain a reply that a handler rejected, however long the recording is. The replay of the
 // failed step works without that reply.
 func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	guarded := func() agent.Config {
 		plugin, err := guardrails.New(guardrails.Config{Output: []guardrails.Check{guardrails.Func("secret", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
 			return strings.Contains(text, "hunter2"), nil
@@ -65,7 +65,7 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 	} {
 		for _, recorded := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, recorded %t", name, recorded), func(t *testing.T) {
-				s := surround(t)
+				s := newWorkerEnv(t)
 				var calls atomic.Int32
 				made, err := tool.Func("send", "Sends.", func(context.Context, mailArguments) (string, error) {
 					if calls.Add(1) <= 3 {

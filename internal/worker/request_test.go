@@ -29,8 +29,8 @@ func newFuncAgent(run func(inv agent.Invocation, yield func(event.Event, error) 
 // The agent gets the whole request: goal, task, trace, profile, priority, timeout, parent context, tags, context,
 // constraints and expected output. Its inputs are the conversation and the results of earlier steps.
 // Req: OC-28
-func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_PassesAllRequestFieldsToTheAgent(t *testing.T) {
+	s := newWorkerEnv(t)
 	var got execution.Step
 	r := s.start(t, newFuncAgent(func(inv agent.Invocation, yield func(event.Event, error) bool) {
 		got = inv.Step
@@ -65,7 +65,7 @@ func TestExecuteStep_PassesTheWholeRequestToTheAgent(t *testing.T) {
 // the field, and the agent does not run.
 // Req: OC-28
 func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, newFuncAgent(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
 	whole := s.beginTurn(t, "a", "s1")
 	for field, spoil := range map[string]func(*troupev1.ExecuteStepRequest){
@@ -77,13 +77,13 @@ func TestExecuteStep_RejectsARequestWithoutRequiredFields(t *testing.T) {
 	} {
 		req := proto.CloneOf(whole)
 		spoil(req)
-		err := wasRejected(t, r.execute(t.Context(), t, req))
+		err := rejectionError(t, r.execute(t.Context(), t, req))
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
 		require.ErrorContains(t, err, field+": ")
 	}
 	low := proto.CloneOf(whole)
 	low.Priority = proto.Int32(-1)
-	require.ErrorContains(t, wasRejected(t, r.execute(t.Context(), t, low)), "priority: ")
+	require.ErrorContains(t, rejectionError(t, r.execute(t.Context(), t, low)), "priority: ")
 }
 
 // A step always ends with a response and no gRPC error, however the agent fails. The response contains the
@@ -113,7 +113,7 @@ func TestExecuteStep_ReturnsErrorsAsResponses(t *testing.T) {
 		"a panic": {func(agent.Invocation, func(event.Event, error) bool) { panic("oh no") }, response.Failed, response.ExecutionError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := surround(t)
+			s := newWorkerEnv(t)
 			r := s.start(t, newFuncAgent(c.run))
 			_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 			resp := response.FromResult(wire.ResultFromProto(result))

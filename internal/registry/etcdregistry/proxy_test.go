@@ -18,7 +18,7 @@ import (
 )
 
 // breakableProxy is a TCP proxy to a server that can break its connections and restore them.
-type cuttableLink struct {
+type breakableProxy struct {
 	target   string
 	listener net.Listener
 	running  sync.WaitGroup
@@ -28,10 +28,10 @@ type cuttableLink struct {
 	conns map[net.Conn]struct{}
 }
 
-func newLink(t *testing.T, target string) *cuttableLink {
+func newProxy(t *testing.T, target string) *breakableProxy {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := &cuttableLink{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l := &breakableProxy{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
 	l.running.Go(l.accept)
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())
@@ -42,7 +42,7 @@ func newLink(t *testing.T, target string) *cuttableLink {
 }
 
 // Disconnect breaks all connections and rejects new ones.
-func (l *cuttableLink) Disconnect() {
+func (l *breakableProxy) Disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = true
@@ -53,13 +53,13 @@ func (l *cuttableLink) Disconnect() {
 }
 
 // Restore accepts connections again.
-func (l *cuttableLink) Restore() {
+func (l *breakableProxy) Restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = false
 }
 
-func (l *cuttableLink) accept() {
+func (l *breakableProxy) accept() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -80,7 +80,7 @@ func (l *cuttableLink) accept() {
 	}
 }
 
-func (l *cuttableLink) addPair(near, far net.Conn) bool {
+func (l *breakableProxy) addPair(near, far net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isCut {
@@ -91,10 +91,10 @@ func (l *cuttableLink) addPair(near, far net.Conn) bool {
 	return true
 }
 
-func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
+func TestWatch_RelistsAfterACompactionDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	l := newLink(t, etcd.Endpoints()[0])
+	l := newProxy(t, etcd.Endpoints()[0])
 	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
@@ -120,7 +120,7 @@ func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
 func TestWatch_ReportsAnOutageOnce(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	l := newLink(t, etcd.Endpoints()[0])
+	l := newProxy(t, etcd.Endpoints()[0])
 	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, far.Close()) })

@@ -17,7 +17,7 @@ import (
 // The server closes the connection of an address that resets too many streams. A new connection of that address is
 // closed at its first reset. Other addresses are not affected.
 func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
-	client, addr := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &fakeSessions{get: returnSession}, nil)
+	client, addr := startServerWithConfig(t, Config{Rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 20}})}, &fakeSessions{get: returnSession}, nil)
 	require.Equal(t, 20, resetUntilClosed(t, addr, 100))
 	require.Zero(t, resetUntilClosed(t, addr, 100))
 	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -25,7 +25,7 @@ func TestServer_ClosesConnectionsAfterTooManyResets(t *testing.T) {
 }
 
 // Resets are counted no matter how the frames are split over reads.
-func TestResetConn_FindsResetsInPiecesOfAnySize(t *testing.T) {
+func TestResetCountingConn_CountsResetsInReadsOfAnySize(t *testing.T) {
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&sent, nil)

@@ -19,13 +19,13 @@ import (
 )
 
 // unavailableMemory is a memory service that cannot be reached.
-type unreachableMemory struct{ memory.Store }
+type unavailableMemory struct{ memory.Store }
 
-func (unreachableMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error {
+func (unavailableMemory) RenewTurn(context.Context, memory.Lease, time.Duration) error {
 	return errAway
 }
 
-func (unreachableMemory) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
+func (unavailableMemory) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
 
 var errAway = failure.New(failure.SystemNetwork, "test", "away")
 
@@ -39,11 +39,11 @@ func (b *timedStream) Send(*troupev1.ExecuteStepResponse) error { b.last = time.
 
 // A step that cannot commit during an outage fails with a lost lease. It fails before the orchestrator would
 // consider the worker lost.
-func TestRunStep_ACommitDuringAnOutageIsALostLease(t *testing.T) {
+func TestRunStep_FailedCommitDuringAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &Server{log: zap.NewNop(), agent: a.Name(), store: unreachableMemory{}, runner: steprun.New(a, "", unreachableMemory{})}
+		s := &Server{log: zap.NewNop(), agent: a.Name(), store: unavailableMemory{}, runner: steprun.New(a, "", unavailableMemory{})}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		stream := &timedStream{}

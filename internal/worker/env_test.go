@@ -61,9 +61,12 @@ type workerEnv struct {
 	registrationTTL time.Duration // TTL of worker registrations (0 means the default)
 }
 
-func surround(t *testing.T) *workerEnv { t.Helper(); return surroundBy(t, identity.Config{}) }
+func newWorkerEnv(t *testing.T) *workerEnv {
+	t.Helper()
+	return newWorkerEnvWithIdentity(t, identity.Config{})
+}
 
-func surroundBy(t *testing.T, by identity.Config) *workerEnv {
+func newWorkerEnvWithIdentity(t *testing.T, by identity.Config) *workerEnv {
 	t.Helper()
 	t.Parallel() // tests share no state
 	s := &workerEnv{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
@@ -261,7 +264,7 @@ type gatedTool struct {
 	closed      chan struct{}
 }
 
-func newGate(name string) *gatedTool {
+func newGatedTool(name string) *gatedTool {
 	return &gatedTool{name, make(chan error, 1), make(chan struct{}, 1)}
 }
 
