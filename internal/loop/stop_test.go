@@ -160,7 +160,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 				model = thinkingModel{scripted.New(tc.reply), stop}
 			}
 			w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
-				if token == ">text_delta" && name == "a model that speaks" || token == ">llm_call" && name == "no tool, and the last answer" {
+				if token == ">text_delta" && name == "model that streams text" || token == ">llm_call" && name == "no tool, and the last answer" {
 					stop()
 				}
 				return false

@@ -92,7 +92,7 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 // With two instances that stay down, each gets the step once and the turn ends.
 func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
-	rig.routeWait = 50 * time.Millisecond
+	rig.routeWait = 2 * time.Second // longer than a busy machine needs to try the second one
 	rig.join("research", 1)
 	rig.setScript("research", (*scriptedStep).cutConnections)
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))

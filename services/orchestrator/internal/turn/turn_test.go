@@ -290,16 +290,16 @@ func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)
-	rig.setScript("research", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		<-s.stream.Context().Done()
 		cancelled <- s.stream.Context().Err()
 		return s.stream.Context().Err()
 	})
 	req := textRequest("s1", "r1")
-	req.Timeout = time.Second
+	req.Timeout = 3 * time.Second // a busy machine dispatches the first step in it
 	result := resultOf(runToEnd(t, rig.runner(t, "one"), req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "within its 1s")
+	require.Contains(t, result.GetFailure().GetMessage(), "within its 3s")
 	require.Error(t, receive(t, cancelled), "the worker was notified")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
