@@ -4,13 +4,13 @@ package pkg_test
 // still to do.
 var exceptions = []exception{
 	{"cyclomatic complexity", "cmd/troupe/internal/render.View.PrintEvent", 26, "one switch with a case for each kind"},
-	{"cyclomatic complexity", "internal/a2a.Bridge.turnRequest", 16, "to be split into named steps"},
+	{"cyclomatic complexity", "internal/a2a.Bridge.newTurnRequest", 16, "to be split into named steps"},
 	{"cyclomatic complexity", "internal/a2a.taskStream.convert", 19, "one switch with a case for each kind"},
-	{"cyclomatic complexity", "internal/a2a.translate", 23, "one switch with a case for each kind"},
-	{"cyclomatic complexity", "internal/audit.verifier.line", 18, "to be split into named steps"},
+	{"cyclomatic complexity", "internal/a2a.translateEvent", 23, "one switch with a case for each kind"},
+	{"cyclomatic complexity", "internal/audit.verifier.verifyLine", 18, "to be split into named steps"},
 	{"cyclomatic complexity", "internal/egress.newGuard", 16, "to be split into named steps"},
-	{"cyclomatic complexity", "internal/identity/turncred.Authority.read", 16, "to be split into named steps"},
-	{"cyclomatic complexity", "internal/spending.Tally.Note", 16, "one switch with a case for each kind"},
+	{"cyclomatic complexity", "internal/identity/turncred.Authority.verifyCredential", 16, "to be split into named steps"},
+	{"cyclomatic complexity", "internal/spending.Tally.AddEvent", 16, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "pkg/client.Client.resumeStream", 26, "to be split into named steps"},
 	{"cyclomatic complexity", "pkg/event.toEntry", 17, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "pkg/llm/openai.errorBody.kind", 17, "one switch with a case for each kind"},

@@ -111,7 +111,8 @@ func (b *Bridge) toClientError(method string, err error) error {
 }
 
 var (
-	errPushUnsupported         = a2a.NewError(a2a.ErrPushNotificationNotSupported, "push notifications are not supported; follow it with SubscribeToTask, or ask with GetTask")
+	errPushUnsupported = a2a.NewError(a2a.ErrPushNotificationNotSupported,
+		"push notifications are not supported; follow it with SubscribeToTask, or ask with GetTask")
 	errListUnsupported         = a2a.NewError(a2a.ErrUnsupportedOperation, "tasks are not listed; ask for one by its id")
 	errExtendedCardUnsupported = a2a.NewError(a2a.ErrUnsupportedOperation, "there is only the public card")
 )

@@ -131,7 +131,8 @@ func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a
 		}
 	}
 	if askKinds[stateFromResult(trace.GetResult())] != "" {
-		return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "nothing is running that could be cancelled: the task waits for an answer; deny its calls, or leave them unanswered")
+		return nil, a2a.NewError(a2a.ErrTaskNotCancelable,
+			"nothing is running that could be cancelled: the task waits for an answer; deny its calls, or leave them unanswered")
 	}
 	return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "the task has ended")
 }

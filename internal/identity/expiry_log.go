@@ -77,7 +77,8 @@ func registerValidityGauge(meter metric.Meter, current func() *x509.Certificate,
 		return err
 	}
 	attributes := metric.WithAttributes(of...)
-	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error { // a callback in the gauge's options would be registered only once for all certificates
+	// a callback in the gauge's options would be registered only once for all certificates
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveFloat64(gauge, time.Until(current().NotAfter).Seconds(), attributes)
 		return nil
 	}, gauge)

@@ -52,7 +52,8 @@ func (l Loop) newRun(in Input, canWait bool) *run {
 			Control: control, Log: log, Stop: signal, Budget: in.Budget,
 			Preparer: &prepare.Preparer{
 				Control: control, Log: log, Stop: signal, Tools: allowed, Guard: l.Guard,
-				CanWait: canWait, Agent: in.Agent, Answers: in.Answers, Broker: in.Broker, IdempotencyKey: in.IdempotencyKey, ID: in.ID, RecordForReplay: in.RecordForReplay,
+				CanWait: canWait, Agent: in.Agent, Answers: in.Answers, Broker: in.Broker,
+				IdempotencyKey: in.IdempotencyKey, ID: in.ID, RecordForReplay: in.RecordForReplay,
 			},
 			Executor:   &execute.Executor{Control: control, Log: log, Stop: signal, Budget: in.Budget, AllowedTools: allowed, AllTools: l.Tools},
 			Finisher:   &finish.Finisher{Control: control, Log: log, Guard: l.Guard},

@@ -152,7 +152,8 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 func keepaliveParams(cfg Config) keepalive.ServerParameters {
 	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
 	if cfg.Identity != nil {
-		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.maxConnectionAge, min(defaultConnectionAge, cfg.Identity.ValidityPeriod()/4)), connectionAgeGrace
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.maxConnectionAge, min(defaultConnectionAge,
+			cfg.Identity.ValidityPeriod()/4)), connectionAgeGrace
 	}
 	return params
 }

@@ -28,7 +28,8 @@ func tenantFromContext(ctx context.Context) (string, error) {
 	case len(said) == 0:
 		return identity.DefaultTenant, nil
 	case len(said) > 1:
-		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: the call names %d tenants; send one", tenantMetadataKey, len(said)).With("fields", tenantMetadataKey)
+		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: the call names %d tenants; send one", tenantMetadataKey, len(said)).With("fields",
+			tenantMetadataKey)
 	}
 	if err := identity.CheckTenant(said[0]); err != nil {
 		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: %v", tenantMetadataKey, err).With("fields", tenantMetadataKey)

@@ -61,12 +61,14 @@ func WaitExpired(op, turnID string) error {
 
 // NotLastStep is returned when a step other than the last of its turn would wait for an answer.
 func NotLastStep(op, turnID string, step int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a later step was committed, and only the last step may wait", step, turnID).
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a later step was committed, and only the last step may wait", step,
+		turnID).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }
 
 // WaitingStepFirst is returned when another step is committed before the step whose calls were answered.
 func WaitingStepFirst(op, turnID string, step, first int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, must be committed first", step, turnID, first).
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, must be committed first",
+		step, turnID, first).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }

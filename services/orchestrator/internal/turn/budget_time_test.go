@@ -27,9 +27,9 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 		want    []string
 	}{
 		"in time":                              {timeout: 2 * time.Second},
-		"late":                                 {timeout: 1500 * time.Millisecond, want: []string{"timeout: 1.2s of 1.5s are gone"}},
-		"a successor tells what was not told":  {1500 * time.Millisecond, synthesis, []string{"timeout: 1.2s of 1.5s are gone"}},
-		"a successor tells nothing once again": {1500 * time.Millisecond, isBudgetWarning, []string{"timeout: 1.2s of 1.5s are gone"}},
+		"late":                                 {timeout: 1500 * time.Millisecond, want: []string{"timeout: 1.2s of 1.5s have passed"}},
+		"a successor tells what was not told":  {1500 * time.Millisecond, synthesis, []string{"timeout: 1.2s of 1.5s have passed"}},
+		"a successor tells nothing once again": {1500 * time.Millisecond, isBudgetWarning, []string{"timeout: 1.2s of 1.5s have passed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
