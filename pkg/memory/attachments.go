@@ -12,8 +12,8 @@ import (
 
 const maxMediaType = 128 // bytes
 
-// CheckAttachments rejects files that cannot be attached to a message. Errors use the name in field for them.
-// Modes: user_invalid_input with the fact fields.
+// CheckAttachments rejects files that cannot be attached to a message. Its errors name a file as an element of
+// field. Modes: user_invalid_input with the fact fields.
 func CheckAttachments(op, field string, files []conversation.Attachment) error {
 	wrong := func(i int, why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).

@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// Query is the set of words that a search looks for, in lower case.
+// Query is the set of words to search for, in lower case.
 type Query map[string]bool
 
-// NewQuery returns the words of a text. A word is a run of letters and digits.
+// NewQuery returns a query for the words of a text. A word is a run of letters and digits.
 func NewQuery(text string) Query {
 	q := Query{}
 	for word := range words(text) {

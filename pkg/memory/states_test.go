@@ -15,16 +15,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Troupe adopted the session states of an earlier agent framework, whose later versions have seven states and
-// neither start nor pause. Each of the seven corresponds to one of our states (C-1). It is reached in the same way
-// and accepts turns under the same conditions. A session in error accepts the next turn here too (LP-10b). No
-// session must be started first or resumed after a pause.
+// Troupe adopted the session states of an agent framework whose later versions have seven states, without start
+// and pause. Each of the seven states corresponds to a state of Troupe (C-1). It is reached in the same way and
+// accepts turns under the same conditions. In Troupe, too, a session in error accepts the next turn (LP-10b). A
+// session needs no start before its first turn and no resume after a pause.
 // Req: LP-40, C-1
 func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	for _, row := range []struct {
 		theirs  string
 		ours    session.State
-		accepts bool // it accepts a turn
+		accepts bool // whether a session in this state accepts a turn
 		reach   func(s *testSession)
 	}{
 		{"created", session.Created, true, func(s *testSession) { s.update(memory.SessionUpdate{Create: true}) }},
@@ -59,7 +59,7 @@ func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	}
 }
 
-// testSession is a session of a store that is under test.
+// testSession is one session in the store under test.
 type testSession struct {
 	t     *testing.T
 	store memory.Store
@@ -89,7 +89,7 @@ func (s *testSession) begin() (memory.BeginResult, error) {
 	})
 }
 
-// turn runs a turn with this outcome.
+// runTurn runs a turn that ends with this outcome.
 func (s *testSession) turn(outcome session.Outcome) {
 	s.t.Helper()
 	begun, err := s.begin()

@@ -18,7 +18,7 @@ import (
 
 var ref = session.Ref{Tenant: "default", Session: "s"}
 
-// newStoreWithClock returns a store whose clock moves only when pass is called.
+// newStoreWithClock returns a store and the function pass, which advances the clock of the store.
 func newStoreWithClock(cfg Config) (store *Store, pass func(time.Duration)) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cfg.Clock = func() time.Time { return now }
@@ -95,7 +95,7 @@ func TestStore_ForgetsRecordings(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// commitWaiting makes a turn that ends with a pending call.
+// commitWithPendingCall runs a turn that ends with a pending call.
 func commitWaiting(t *testing.T, s *Store, turnID string) {
 	t.Helper()
 	turn := beginTurn(t, s, newBegin(turnID, "one")).Turn
@@ -124,7 +124,7 @@ func TestStore_ForgetsWaitingCallsAfterRetention(t *testing.T) {
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	require.ErrorContains(t, err, "waited too long")
 
-	// The turn that continued it needs its data for as long as it can be taken over.
+	// The data are kept while the turn that continued the pending call can be taken over.
 	commitWaiting(t, s, "t3")
 	answering.TurnID, answering.From.Continues = "t4", "t3"
 	beginTurn(t, s, answering)

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// FirstDifference finds each store that differs from this one by a single fault.
+// FirstDifference detects every mutant: a store that differs from inmem by a single fault.
 func TestFirstDifference_FindsMutants(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})

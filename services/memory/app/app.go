@@ -1,5 +1,5 @@
-// Package app is the composition root of the memory service: the only place that knows that the MEMORY tier
-// is in Redis.
+// Package app is the composition root of the memory service. It is the only package that knows that the MEMORY
+// tier is in Redis.
 package app
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/scope"
 )
 
-// App is a memory service. Its ports are open from New on.
+// App is a memory service. New opens its ports, and Run serves them.
 type App struct {
 	cfg        Config
 	telemetry  *telemetry.Telemetry
@@ -40,20 +40,20 @@ type App struct {
 	httpLis    net.Listener
 	store      *redisstore.Store
 	durable    *durability
-	guard      *generation.Guard // nil without etcd, or when the data are fleeting
+	guard      *generation.Guard // nil without etcd and for ephemeral data
 	maintainer *maintenance.Maintainer
 	desires    registry.DesiredStates // nil without etcd
 	quarantine quarantine
 	closers    process.Closers
 }
 
-// conditionStore names the readiness condition that holds while Redis serves.
+// storeCondition is the name of the readiness condition that holds while Redis serves requests.
 const conditionStore = "redis"
 
-// recordName is the name under which the registry keeps the generation of the store.
+// storeRecordName is the name under which the registry keeps the generation of the store.
 const recordName = "redis"
 
-// New opens the ports and does not connect to Redis or etcd yet. The caller must call Run or Close.
+// New opens the ports. It does not connect to Redis or etcd yet. The caller must call Run or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
 	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
@@ -137,20 +137,20 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		KeepJournals: a.cfg.Sessions.KeepJournals,
 	})
 	if err != nil {
-		return err // it names the flag
+		return err // the error names the flag
 	}
 	a.durable.store = a.store
 	a.closers.Add(a.store)
 	return nil
 }
 
-// commitWasFaster reports whether a write to a journal was rejected because its step was committed before. That
-// is usual: a worker does not wait for its journal writes before it commits, and the commit includes them.
+// isLateJournalWrite reports whether a journal write was rejected because its step was already committed. Such a
+// rejection is normal: a worker commits without waiting for its journal writes, and the commit includes them.
 func commitWasFaster(method string, err error) bool {
 	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
-// generation returns the generation of the data in Redis. While it returns an error, no turn can begin.
+// generation returns the generation of the data in Redis. While it returns an error, no turn may begin.
 func (a *App) generation() (int64, error) {
 	if err := a.durable.checkTurn(); err != nil || a.guard == nil {
 		return 0, err
@@ -158,8 +158,8 @@ func (a *App) generation() (int64, error) {
 	return a.guard.Generation()
 }
 
-// recordProcess records the Redis process that a new connection has reached. A process that is new may have
-// other data and other settings.
+// recordProcess records the Redis process that a new connection has reached. A new process may have other data and
+// other settings.
 func (a *App) recordProcess(process string) {
 	a.durable.recordProcess(process)
 	if a.guard != nil {
@@ -173,8 +173,8 @@ func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
 // HTTPAddr returns the address of the port for probes and metrics.
 func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 
-// Run serves until ctx ends, and calls ready once Redis has been reached. When it stops, calls in flight may end
-// within the grace period.
+// Run serves until ctx ends, and calls ready once Redis has been reached. When ctx ends, calls in flight may
+// finish within the grace period.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	a.grpc.FollowBoard(a.board)
 	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()),
@@ -201,5 +201,5 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }
 
-// Close closes the ports and connections that New opened. Run calls it when it returns.
+// Close closes the ports and connections that New opened. Run calls it before it returns.
 func (a *App) Close() error { return a.closers.Close() }

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// runningApp runs an App until the test ends.
+// runningApp is an App that runs until the test ends.
 type runningApp struct {
 	*App
 	conn  *grpc.ClientConn
@@ -131,8 +131,8 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 
-	// While Redis is away, the service is not ready and calls fail. Acknowledged data still exist when Redis is
-	// back.
+	// While Redis is unreachable, the service is not ready and calls fail. Acknowledged data still exist when
+	// Redis is reachable again.
 	server.Kill()
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	_, err = beginFails(t.Context(), r, "s2")
@@ -162,7 +162,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
 
-	// The service becomes ready without a restart once the settings of Redis are repaired.
+	// The service becomes ready without a restart when the settings of Redis are corrected.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
@@ -171,8 +171,8 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Redis may restart with weaker settings before the service notices the outage. So each new process of Redis is
-// checked.
+// The service checks the durability of each new Redis process, because Redis may restart with weaker settings
+// before the service notices the outage.
 func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	server := redistest.New(t)
 	r := runApp(t, "redis://"+server.Addr)
@@ -196,7 +196,7 @@ func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An unreachable Redis is reported as unreachable, and not as less durable than required.
+// The service reports an unreachable Redis as unreachable, and not as less durable than required.
 func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	server := redistest.Reserve(t)
 	r := runApp(t, "redis://"+server.Addr)
@@ -224,7 +224,7 @@ func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A Redis that rejects INFO does not identify its process. The service keeps its connections all the same.
+// The service also works with a Redis that rejects INFO and therefore does not identify its process.
 func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
 	r := runApp(t, "redis://"+server.Addr)
@@ -243,8 +243,8 @@ func TestApp_ClassD2NeedsAReplica(t *testing.T) {
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// With etcd, the generation grows when Redis restarts. Without etcd, the generation stays the same, and the log
-// warns about it.
+// With etcd, a restart of Redis begins a new generation. Without etcd, the generation stays the same, and the
+// service logs a warning.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)

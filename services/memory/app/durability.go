@@ -15,21 +15,21 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
 
-// durability checks that each process of Redis is as durable as the service promises, once per process. While one
-// is not, or was not checked yet, no turn begins. It is safe for concurrent use.
+// durabilityChecker checks once per Redis process whether the process is as durable as the service promises. No
+// turn begins while a process is less durable or not checked yet. It is safe for concurrent use.
 type durability struct {
 	store *redisstore.Store
 	class redisconn.DurabilityClass
 	log   *zap.Logger
 
 	mu         sync.Mutex
-	wasChecked bool            // whether there was a check
-	checked    map[string]bool // whether each known process was checked since it was met
-	lastErr    error           // the result of the last check
+	wasChecked bool            // whether Redis was checked at least once
+	checked    map[string]bool // by Redis process; false for a known process that is not checked yet
+	lastErr    error           // error of the last check
 }
 
-// recordProcess records the Redis process that a new connection has reached. A new process must be checked,
-// because its settings may differ.
+// recordProcess records the Redis process that a new connection has reached. A new process is checked before turns
+// begin, because its settings may differ.
 func (d *durability) recordProcess(process string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +38,7 @@ func (d *durability) recordProcess(process string) {
 	}
 }
 
-// checkTurn returns an error when no turn may begin. Modes: system_network.
+// checkTurn returns an error while no turn may begin. Modes: system_network.
 func (d *durability) checkTurn() error {
 	const op = "memory.BeginTurn"
 	if d.class == redisconn.D0 {
@@ -56,15 +56,15 @@ func (d *durability) checkTurn() error {
 	return nil
 }
 
-// uncheckedProcesses returns the Redis processes whose durability was not checked yet.
+// uncheckedProcesses returns the Redis processes whose durability is not checked yet.
 func (d *durability) uncheckedProcesses() map[string]bool {
 	unchecked := maps.Clone(d.checked)
 	maps.DeleteFunc(unchecked, func(_ string, checked bool) bool { return checked })
 	return unchecked
 }
 
-// check returns nil when Redis is reachable, permits what the service needs, and is not known to be less durable
-// than it should be.
+// checkRedis returns nil if Redis is reachable, permits the commands that the service uses, and is not known to be
+// less durable than required.
 func (d *durability) check(ctx context.Context) error {
 	if err := d.store.Ping(ctx); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (d *durability) check(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.wasChecked, d.lastErr = true, err
-	for process := range unchecked { // a process that was met meanwhile is checked next
+	for process := range unchecked { // a process that connected in the meantime is checked next time
 		d.checked[process] = true
 	}
 	if err != nil {

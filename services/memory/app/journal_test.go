@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// The commit of a step may overtake a journal write. The late write is rejected and not logged.
+// A journal write that arrives after the commit of its step is rejected and not logged.
 func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
 	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready

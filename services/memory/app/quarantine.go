@@ -16,14 +16,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// quarantine holds the set of quarantined agents (S18). While the registry is away, the set stays as it was.
-// The zero value is empty. It is safe for concurrent use.
+// quarantine holds the set of quarantined agents (S18). While the registry is unreachable, the set does not
+// change. The zero value is an empty set. It is safe for concurrent use.
 type quarantine struct {
 	agents atomic.Pointer[map[string]registry.DesiredState]
 }
 
-// check rejects calls from workers of quarantined agents. They may still read configurations and ask for the
-// health of the service: a worker needs both to start, and must be running when the agent is released.
+// check rejects calls from workers of quarantined agents. These workers may still read configurations and check
+// the health of the service. A worker needs both to start, and must be running when the agent is released.
 func (q *quarantine) check(p identity.Principal, method string) error {
 	known := q.agents.Load()
 	if known == nil || p.Role != identity.Worker ||
@@ -36,7 +36,7 @@ func (q *quarantine) check(p identity.Principal, method string) error {
 	return nil
 }
 
-// watchDesires returns the part of the service that keeps the set up to date from the registry.
+// watchDesiredStates returns the component that updates the set from the registry.
 func (q *quarantine) watchDesires(desires registry.DesiredStates, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()

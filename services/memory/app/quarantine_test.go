@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Guarantees S18: the memory service rejects calls of workers of a quarantined agent, even while etcd is away,
-// and serves other agents. Such a worker may still read its configuration and check the health of the service:
-// otherwise it could not start.
+// The memory service rejects calls of workers of a quarantined agent, even while etcd is unreachable, and serves
+// other agents (guarantees S18). Such a worker may still read its configuration and check the health of the
+// service. Otherwise it could not start.
 func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()
 	r := runApp(t, "redis://"+redistest.Start(t), func(cfg *Config) {
@@ -55,7 +55,7 @@ func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	}
 	turns(failure.PolicySecurity)
 	said := func(message string) []observer.LoggedEntry {
-		var lines []observer.LoggedEntry // the log follows the effect
+		var lines []observer.LoggedEntry // the log line is written after the rejection
 		require.Eventually(t, func() bool { lines = r.logs.FilterMessage(message).All(); return len(lines) == 1 }, 20*time.Second, 5*time.Millisecond)
 		return lines
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A service whose Redis user lacks a permission cannot begin turns. So it is not ready, and /readyz says why.
+// If the Redis user of the service lacks a permission, the service is not ready, and /readyz says why. It could
+// not begin turns.
 func TestApp_IsNotReadyWithoutRedisPermissions(t *testing.T) {
 	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})

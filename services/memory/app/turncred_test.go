@@ -33,7 +33,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// secureApp is a memory service in a mesh with identities. ann and bob have a session each, with an open turn.
+// secureApp is a memory service in a mesh with identities. The users ann and bob have a session each, with an open
+// turn.
 type secureApp struct {
 	*runningApp
 	dir         string
@@ -92,7 +93,7 @@ func (s *secureApp) withCredential(t testing.TB, turn turncred.Turn, deadline ti
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// workerRequests returns one valid request in the turn for each method that workers may call.
+// workerRequests returns a valid request in the turn for each method that workers may call.
 func workerRequests(of turncred.Turn) map[string]proto.Message {
 	lease := durationpb.New(time.Minute)
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
@@ -119,7 +120,7 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 	}
 }
 
-// callMethod calls one method and returns its error.
+// callMethod calls a method of the service and returns its error.
 func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -144,7 +145,7 @@ func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req p
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker may make every request in its own turn, and the list of methods is complete.
+// A worker may make every request in its own turn. The list of tested methods is complete.
 func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	s := runSecureApp(t)
 	all := workerRequests(s.turn)
@@ -155,7 +156,7 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
 			continue
 		}
-		if _, known := configurationRequests("")[name]; !known { // they need no turn
+		if _, known := configurationRequests("")[name]; !known { // these methods need no turn
 			require.Contains(t, all, name, "what does a worker ask there?")
 		}
 	}
@@ -169,7 +170,7 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	require.NoError(t, callMethod(s.withCredential(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
 }
 
-// configurationRequests returns the requests of workers that need no turn.
+// configurationRequests returns the requests that a worker may make without a turn.
 func configurationRequests(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
@@ -177,8 +178,8 @@ func configurationRequests(agent string) map[string]proto.Message {
 	}
 }
 
-// A worker may read its configuration before its first turn and after its last one, by its certificate. A
-// replayed step changes none (ADR 0033).
+// A worker may read its configuration before its first turn and after its last one, because its certificate names
+// the agent. A replayed step cannot change a configuration (ADR 0033).
 func TestApp_ConfigurationNeedsNoTurn(t *testing.T) {
 	s := runSecureApp(t)
 	again := s.turn
@@ -200,9 +201,9 @@ func texts(roles []identity.Role) (all []string) {
 	return all
 }
 
-// A compromised worker achieves nothing without the credential of its own turn: not without one, nor with one
-// of another agent, an expired or modified one, or one that no orchestrator of the mesh signed, whatever it
-// calls (guarantees S6, 4.2).
+// A compromised worker cannot make any call without the credential of its own turn. Calls are rejected without a
+// credential, with a credential of another agent, and with an expired or modified one. A credential that no
+// orchestrator of the mesh signed is rejected too (guarantees S6, 4.2).
 func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 	s := runSecureApp(t)
 	stranger, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
@@ -242,8 +243,8 @@ func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 	}
 }
 
-// With the credential of its turn a worker can access only that turn: sessions of other users look like missing
-// ones, whatever it calls, and other turns or epochs are fenced (guarantees S5, S6).
+// With the credential of its turn a worker can access only that turn. Sessions of other users look as if they did
+// not exist. Calls for other turns or epochs are fenced (guarantees S5, S6).
 func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 	s := runSecureApp(t)
 	ctx := s.withCredential(t, s.turn, time.Time{})
@@ -275,8 +276,8 @@ func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 	}
 }
 
-// BenchmarkApp_SmallRead measures the cost of the credential for a small call: the same read by an
-// orchestrator, which sends none, and by a worker.
+// BenchmarkApp_SmallRead measures what the credential costs a small call. It compares the same read by an
+// orchestrator, which sends no credential, and by a worker.
 func BenchmarkApp_SmallRead(b *testing.B) {
 	s := runSecureApp(b)
 	read := func(ctx context.Context, conn *grpc.ClientConn) func(b *testing.B) {
@@ -293,7 +294,7 @@ func BenchmarkApp_SmallRead(b *testing.B) {
 	b.Run("credential=shown", read(s.withCredential(b, s.turn, time.Time{}), s.worker))
 }
 
-// A worker whose turn was given to another one can neither write nor read any more, although its credential is
+// A worker can neither write nor read after another worker has taken over its turn, although its credential is
 // still valid (guarantees S6).
 func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	s := runSecureApp(t)
@@ -319,15 +320,15 @@ func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	}
 }
 
-// writingMethods are the methods with which a worker changes its turn, except for CommitStep.
+// writingMethods are the methods with which a worker changes its turn, except CommitStep.
 var writingMethods = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
-// An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.
-// After its step is committed it writes nothing more, while the turn continues (guarantees S16).
+// An agent writes only in its own step and under its own name, and cannot read the journal of the next agent.
+// After its step is committed, it can write nothing more, even though the turn continues (guarantees S16).
 func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	s := runSecureApp(t)
 	research := s.withCredential(t, s.turn, time.Time{})
-	next := s.turn // its step has not begun
+	next := s.turn // a later turn, whose step has not begun
 	next.Step = 2
 	poses := workerRequests(next)
 	for _, method := range []string{"Journal", "LoadJournal", "CommitStep"} {
@@ -367,8 +368,8 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	require.NoError(t, callMethod(ctx, synthesis, "CommitStep", last))
 }
 
-// After the last step has closed the turn, its worker reads nothing more of its session or of the user's
-// history, although no other turn has begun yet (guarantees S6).
+// After the last step has closed the turn, its worker can no longer read the session or the user's history. This
+// holds even before another turn begins (guarantees S6).
 func TestApp_WorkerCannotReadAfterItsTurn(t *testing.T) {
 	s := runSecureApp(t)
 	ctx, all := s.withCredential(t, s.turn, time.Time{}), workerRequests(s.turn)

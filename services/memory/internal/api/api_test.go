@@ -31,21 +31,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serveStore returns a store behind a real server on loopback, and the store itself.
+// serveStore returns a client store that is connected to a real server on loopback, and the store behind the
+// server.
 func serveStore(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 	t.Helper()
 	far, near, _ := serveWithService(t)
 	return far, near
 }
 
-// serveWithService is serve, and also returns the service.
+// serveStoreWithClient is serveStore, and also returns a client of the service.
 func serveWithService(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
 	conn, store := dialServer(t)
 	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
 }
 
-// dialServer returns a connection to a real server, and its store.
+// dialServer returns a connection to a real server, and the store behind the server.
 func dialServer(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{
@@ -84,7 +85,8 @@ func validStep() memory.Begin {
 	}
 }
 
-// On a port without authentication, the tenant comes from the Ref. Without one it is the default tenant.
+// On a port without authentication, the tenant comes from the Ref. If the Ref names none, the default tenant is
+// used.
 func TestServer_SeparatesTenants(t *testing.T) {
 	far, near := serveStore(t)
 	b := validStep()
@@ -128,8 +130,8 @@ func TestServer_RejectsRequestsThatExceedLimits(t *testing.T) {
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
 }
 
-// An agent cannot store messages of the system, the user or the store (a part of guarantee S15). The author of
-// a message is stored with it.
+// An agent cannot store messages with the role of the system, the user or the store (a part of guarantee S15). The
+// message of an agent is stored with its author.
 func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
 	far, near := serveStore(t)
 	begun, err := far.BeginTurn(t.Context(), validStep())
@@ -156,7 +158,7 @@ func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
 	require.Equal(t, "tool http_fetch", history[1].UntrustedSource())
 }
 
-// The limit of a message applies to all its parts together. A single part may use all of it.
+// The size limit of a message applies to all its parts together. A single part may use all of it.
 func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
 	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}
@@ -167,7 +169,7 @@ func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 }
 
-// The limit applies to all pending calls of a step together. A single call may use all of it.
+// The size limit of pending calls applies to all calls of a step together. A single call may use all of it.
 func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 	far, _ := serveStore(t)
 	const each = 200 << 10
@@ -237,7 +239,7 @@ func TestServer_RejectsJournalsThatExceedLimits(t *testing.T) {
 	}
 }
 
-// A request with an epoch and no turn is rejected. Otherwise it would count as a write without a turn, and
+// A request with an epoch and no turn is rejected. Otherwise it would be handled as a write without a turn, and
 // would not be fenced.
 func TestServer_RequiresTurnAndEpochTogether(t *testing.T) {
 	_, _, raw := serveWithService(t)

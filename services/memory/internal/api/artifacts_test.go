@@ -62,7 +62,7 @@ func TestServer_TransfersArtifactsOfEverySize(t *testing.T) {
 	}
 }
 
-// countingConn counts the calls that go over a connection.
+// countingConn counts the calls made over a connection.
 type countingConn struct {
 	grpc.ClientConnInterface
 	calls, streams int
@@ -103,8 +103,8 @@ func TestServer_UploadsAContentInOneStream(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(err))
 }
 
-// Two callers may upload the same content at once. One finds the bytes that the other has stored, and continues
-// after them.
+// Two callers may upload the same content at the same time. One of them finds the bytes that the other has stored,
+// and continues after them.
 func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
 	far, _ := serveStore(t)
 	h := beginTurn(t, far)
@@ -125,14 +125,14 @@ func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
 	require.True(t, bytes.Equal(content, got.Bytes()))
 }
 
-// fullBuffer accepts nothing.
+// fullBuffer is a writer that rejects every write.
 type fullBuffer struct{}
 
 var errFull = errors.New("full")
 
 func (fullBuffer) Write([]byte) (int, error) { return 0, errFull }
 
-// An interrupted upload resumes over another connection.
+// An interrupted upload can be resumed over another connection.
 func TestServer_ResumesAnUpload(t *testing.T) {
 	far, near := serveStore(t)
 	h := beginTurn(t, far)
@@ -152,7 +152,7 @@ func TestServer_ResumesAnUpload(t *testing.T) {
 	require.Equal(t, c, put.Content)
 }
 
-// After each item PutArtifact reports how many bytes are stored, and only a completed upload creates a version.
+// PutArtifact reports the number of stored bytes after each item. Only a completed upload creates a version.
 func TestServer_PutArtifactReportsStoredBytes(t *testing.T) {
 	far, _, raw := serveWithService(t)
 	h := beginTurn(t, far)

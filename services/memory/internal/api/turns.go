@@ -106,7 +106,8 @@ func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*tr
 	return &troupev1.FailTurnResponse{Turn: memorywire.TurnToProto(turn)}, nil
 }
 
-// checkSize checks what a rule in the .proto cannot express: the size of a message with all its parts and tool calls.
+// checkMessageSizes checks the size of each message with all its parts and tool calls, which a rule in the .proto
+// file cannot express.
 func checkSize(op, field string, messages ...conversation.Message) error {
 	for _, m := range messages {
 		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
@@ -117,20 +118,21 @@ func checkSize(op, field string, messages ...conversation.Message) error {
 	return nil
 }
 
-// checkRoles checks that a step stores only messages of its agent and tools. Messages of the user come with BeginTurn,
-// summaries are made by the store, and the system says nothing in a session (S15).
+// checkRoles checks that a step stores only messages of its agent and tools (S15). Messages of the user arrive
+// with BeginTurn, the store writes summaries, and the system has no messages in a session.
 func checkRoles(op string, messages []conversation.Message) error {
 	for i, m := range messages {
 		if m.Role != conversation.RoleAssistant && m.Role != conversation.RoleTool {
 			return failure.Newf(failure.UserInvalidInput, op,
-				"messages[%d].role: a step stores what an agent or its tools said; use ROLE_ASSISTANT or ROLE_TOOL", i).
+				"messages[%d].role: a step stores only messages of an agent or its tools; use ROLE_ASSISTANT or ROLE_TOOL", i).
 				With("fields", "messages.role")
 		}
 	}
 	return nil
 }
 
-// checkAnswers checks the size of answers, which are sent to a worker in one message with the window.
+// checkAnswers checks the total size of answers, because a worker receives them in one gRPC message together with
+// the window.
 func checkAnswers(op string, answers []execution.Answer) error {
 	size := 0
 	for _, a := range answers {
@@ -139,7 +141,7 @@ func checkAnswers(op string, answers []execution.Answer) error {
 	return checkTotal(op, "answers", size)
 }
 
-// checkPending checks the size of calls that wait, which are sent to clients in one message.
+// checkPending checks the total size of pending calls, because clients receive them in one gRPC message.
 func checkPending(op string, pending []execution.Pending) error {
 	size := 0
 	for _, p := range pending {
@@ -156,7 +158,7 @@ func checkTotal(op, field string, size int) error {
 	return nil
 }
 
-// checkEntries checks the size of the journal entries of one call.
+// checkEntries checks the size of the journal entries in one call.
 func checkEntries(op string, entries []execution.Entry) error {
 	size := 0
 	for _, e := range entries {

@@ -1,6 +1,6 @@
-// Package maintenance maintains the sessions of a memory service in the background. It deletes sessions that
-// have not been used for a long time, and compacts long ones. All of it is best effort: several replicas may do
-// it at once, and a failed attempt is repeated later.
+// Package maintenance deletes sessions that have not been used for a long time, and compacts long sessions. It
+// works in the background as best effort: several replicas may do the same work at once, and a failed attempt is
+// repeated later.
 package maintenance
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Store is the store whose sessions are maintained.
+// Store is the store whose sessions a Maintainer maintains.
 type Store interface {
 	memory.Store
 	// Tenants returns all tenants that may have sessions.
 	Tenants(ctx context.Context) ([]string, error)
-	// Expire deletes the sessions of a tenant in which nothing has happened for the given age, and
-	// returns how many it deleted.
+	// Expire deletes the sessions of a tenant that have had no activity for the given age. It returns how many it
+	// deleted.
 	Expire(ctx context.Context, tenant string, age time.Duration) (int, error)
 }
 
@@ -34,37 +34,37 @@ type Config struct {
 	Store Store
 	// Retention is how long a session is kept after its last activity (0 means for ever).
 	Retention time.Duration
-	// CompactAbove is how many messages a session may hold after a turn before it is compacted (0 means
-	// that none is compacted, and that a session at 90 % of its limits is logged, LP-21).
+	// CompactAbove is how many messages a session may hold after a turn before it is compacted. If it is 0, no
+	// session is compacted. A session that reaches 90 % of its limits is logged instead (LP-21).
 	CompactAbove int
-	// CompactKeep is how many messages a compaction leaves (0 means half of CompactAbove).
+	// CompactKeep is how many messages a compaction keeps (0 means half of CompactAbove).
 	CompactKeep int
-	// Every is the time between two searches for sessions to delete (0 means a tenth of Retention,
-	// between a minute and an hour).
+	// Interval is the time between two searches for sessions to delete (0 means a tenth of Retention, between a
+	// minute and an hour).
 	Every   time.Duration
 	Log     *zap.Logger
 	Metrics metric.MeterProvider
 }
 
 const (
-	queueLength    = 256              // sessions that wait; others are checked after their next turn
-	sessionTimeout = 30 * time.Second // for one session
-	expireTimeout  = 10 * time.Minute // for one search for sessions to delete
-	nearlyFull     = 90               // percent of a limit
-	maxWarned      = 1000             // sessions that are remembered as warned about
+	queueLength    = 256              // number of queued sessions; others are checked after their next turn
+	sessionTimeout = 30 * time.Second // time limit for one session
+	expireTimeout  = 10 * time.Minute // time limit for one search for sessions to delete
+	nearlyFull     = 90               // in percent of a limit
+	maxWarned      = 1000             // number of sessions in warnedSessions
 )
 
-// Maintainer deletes unused sessions and compacts long ones while Run runs.
+// Maintainer deletes unused sessions and compacts long ones.
 type Maintainer struct {
 	cfg         Config
-	ended       chan session.Ref     // sessions whose turn has ended
-	minSequence int64                // the sequence below which a session needs no check
-	warned      map[session.Ref]bool // only Run uses it
+	ended       chan session.Ref     // sessions to check, because a turn of them has ended
+	minSequence int64                // a session with a lower last sequence needs no check
+	warned      map[session.Ref]bool // sessions whose warning was logged; used only by Run
 	expired     metric.Int64Counter
 	compacted   metric.Int64Counter
 }
 
-// New returns a maintainer. It fails when a metric cannot be registered.
+// New returns a Maintainer. It returns an error if a metric cannot be registered.
 func New(cfg Config) (*Maintainer, error) {
 	k := &Maintainer{cfg: cfg, ended: make(chan session.Ref, queueLength), warned: map[session.Ref]bool{}}
 	if k.cfg.Every == 0 {
@@ -106,7 +106,7 @@ func (k *Maintainer) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// expireRegularly deletes unused sessions until ctx ends.
+// expirePeriodically deletes unused sessions, once per interval, until ctx ends.
 func (k *Maintainer) expireRegularly(ctx context.Context) {
 	tick := time.NewTicker(k.cfg.Every)
 	defer tick.Stop()
@@ -120,7 +120,7 @@ func (k *Maintainer) expireRegularly(ctx context.Context) {
 	}
 }
 
-// expire deletes the unused sessions of all tenants.
+// expireSessions deletes the unused sessions of all tenants.
 func (k *Maintainer) expire(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
@@ -135,17 +135,17 @@ func (k *Maintainer) expire(ctx context.Context) {
 		k.cfg.Log.Info("unused sessions were deleted", zap.Int("sessions", count), zap.Duration("retention", k.cfg.Retention))
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("not all unused sessions could be deleted; it is tried again later", zap.Error(err))
+		k.cfg.Log.Warn("some unused sessions could not be deleted; deletion is retried later", zap.Error(err))
 	}
 }
 
-// checkSession compacts a session whose turn has ended, or warns about it, when it has become long.
+// checkSession compacts a session that has become long, or logs a warning if compaction is disabled.
 func (k *Maintainer) checkSession(ctx context.Context, ref session.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
 	found, err := k.cfg.Store.GetSession(ctx, ref)
 	if err != nil {
-		return // it was deleted, or the store is away: it is checked after its next turn
+		return // the session was deleted, or the store is unreachable; the next turn queues another check
 	}
 	if k.cfg.CompactAbove == 0 {
 		k.warn(ref, found)
@@ -162,7 +162,7 @@ func (k *Maintainer) compact(ctx context.Context, ref session.Ref, found session
 		outcome = "busy" // its next turn has begun, after which it is checked again
 	case err != nil:
 		outcome = "failed"
-		k.cfg.Log.Warn("a long session could not be compacted; it is tried again after its next turn",
+		k.cfg.Log.Warn("a long session could not be compacted; compaction is retried after its next turn",
 			zap.String("session", ref.Session), zap.Error(err))
 	default:
 		k.cfg.Log.Debug("a long session was compacted",
@@ -171,7 +171,7 @@ func (k *Maintainer) compact(ctx context.Context, ref session.Ref, found session
 	k.compacted.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
-// warn logs once that a session is nearly full.
+// warnIfNearlyFull logs a warning if a session is nearly full. It logs once until the session has room again.
 func (k *Maintainer) warn(ref session.Ref, found session.Session) {
 	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFull || found.Size.Bytes*100 >= session.MaxBytes*nearlyFull
 	switch {

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// maintainedStore returns a store that a maintainer maintains until the test ends.
+// maintainedStore is a store that a Maintainer maintains until the test ends.
 type maintainedStore struct {
 	memory.Store
 	logs    *observer.ObservedLogs
@@ -98,7 +98,8 @@ func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages 
 	}
 }
 
-// eventually polls until ok returns true. It fails the test after a bound that is far above any normal wait.
+// eventually calls ok until it returns true. It fails the test after a time that is far longer than any normal
+// wait.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
@@ -144,7 +145,7 @@ func TestMaintainer_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	runTurn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
-	for i := range 3 { // it is compacted again as it grows
+	for i := range 3 { // the session grows and is compacted again
 		runTurn(t, k, ref, fmt.Sprintf("again%d", i), 12, session.OutcomeCompleted)
 		eventually(t, func() bool { return messages(t, k, ref) == 2 })
 	}
@@ -181,7 +182,7 @@ func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The sessions of every tenant are deleted, each in its own tenant.
+// The maintainer deletes the unused sessions of every tenant.
 func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
 	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
@@ -196,7 +197,7 @@ func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
 	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 2 })
 }
 
-// The maintainer survives an outage of Redis, and logs it once for each search for unused sessions.
+// The maintainer continues after an outage of Redis. It logs the outage once per search for unused sessions.
 func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})
@@ -211,7 +212,7 @@ func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- maintainer.Run(ctx, func() {}) }()
-	eventually(t, func() bool { return logs.FilterMessageSnippet("not all unused sessions could be deleted").Len() > 1 })
+	eventually(t, func() bool { return logs.FilterMessageSnippet("some unused sessions could not be deleted").Len() > 1 })
 	stop()
 	require.NoError(t, <-done)
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// observedStore is a store that notifies a maintainer of turns that end.
+// observedStore is a store that tells a Maintainer which sessions to check after their turns end.
 type observedStore struct {
 	memory.Store
 	maintainer *Maintainer
 }
 
-// Observe returns the store for callers: the maintainer checks a session after each of its turns.
+// ObservedStore returns the store that callers must use. It lets the Maintainer check a session after each of its
+// turns.
 func (k *Maintainer) Observe() memory.Store { return observedStore{k.cfg.Store, k} }
 
 // CommitStep implements memory.Turns.
@@ -34,7 +35,7 @@ func (s observedStore) FailTurn(ctx context.Context, f memory.Fail) (session.Tur
 	return turn, err
 }
 
-// turnEnded queues a session to be checked, unless it is too short to need a check or the queue is full.
+// enqueueCheck queues a session for a check, unless the session is too short to need one or the queue is full.
 func (k *Maintainer) turnEnded(ref session.Ref, last int64) {
 	if last < k.minSequence {
 		return

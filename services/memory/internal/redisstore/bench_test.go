@@ -24,8 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// BenchmarkTurn runs turns from begin to answer, in a session for each client. It compares them with the same
-// writes without checks, one transaction a call. Every write is synced.
+// BenchmarkTurn runs turns from begin to answer. Each client uses its own session. It compares them with the same
+// writes without checks, in one transaction per call. Every write is synced to disk.
 func BenchmarkTurn(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(b), MaxMessages: 1 << 40, MaxBytes: 1 << 40})
 	require.NoError(b, err)
@@ -49,10 +49,10 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// batchTurns is how many turns of one kind run before the other kind runs.
+// turnsPerBatch is how many turns of one kind run before the other kind runs.
 const batchTurns = 200
 
-// runClients runs turns with several clients, and returns the time that they took.
+// runClients runs turns with several clients and returns how long they took.
 func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
@@ -85,7 +85,7 @@ func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
 	return err
 }
 
-// bareTurn sends the Redis commands of oneTurn.
+// runUncheckedTurn sends the Redis commands of runTurn without its checks.
 func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
 	q := beginText(ref.Session, fmt.Sprint(n))
 	said, err := messages.EncodeBody(q.Message)
@@ -119,7 +119,7 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 	return err
 }
 
-// BenchmarkLoadHistory reads whole histories of messages of 200 bytes, in the largest pages.
+// BenchmarkLoadHistory reads whole histories in the largest pages. Each message has 200 bytes.
 func BenchmarkLoadHistory(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.New(b, "--appendonly", "no").Addr})
 	require.NoError(b, err)
@@ -162,8 +162,8 @@ func createFilledSession(b *testing.B, s *Store, messages int) session.Ref {
 	return q.Ref
 }
 
-// BenchmarkJournal measures what the journal adds to a turn of one step. After each model call, which asks for
-// one tool, there is a write with the reply, the previous result and the intent of the next tool. Replies and
+// BenchmarkJournal measures what the journal adds to a turn of one step. Each model call asks for one tool. After
+// it, one write records the reply, the previous tool result and the intent of the next tool call. Replies and
 // results have 1 KiB.
 func BenchmarkJournal(b *testing.B) {
 	s, seen := newCountedStore(b, Config{})
@@ -187,8 +187,8 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// roundEntries returns the journal entries at the nth model call of a step, from 0: the result of the earlier tool,
-// the reply, and the intent of the next tool.
+// newRoundEntries returns the journal entries of a step's nth model call, counted from 0: the result of the
+// previous tool, the reply, and the intent of the next tool call.
 func roundEntries(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{

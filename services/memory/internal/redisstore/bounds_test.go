@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// createLongSession creates a session of a user with the given number of messages of the largest size.
+// createLongSession creates a session of a user. It has the given number of messages, each of the largest size.
 func createLongSession(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -84,7 +84,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	require.Equal(t, messages+1, read)
 	require.Less(t, sentBytes(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
 
-	// The search reads the newest session, and stops within the one before it.
+	// The search reads the newest session, and ends within the session before it.
 	createLongSession(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
 	before = sentBytes(t, s)
 	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})
@@ -96,7 +96,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	}
 }
 
-// A session expires even when a turn is open whose worker never returns.
+// A session expires even if it has an open turn whose worker never returns.
 func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -133,7 +133,7 @@ func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
 
-// The list of turns of a session does not grow without limit: old turns are deleted.
+// Old turns are deleted, so the list of a session's turns does not grow without limit.
 func TestStore_DeletesOldTurns(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -159,7 +159,7 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 	}
 }
 
-// A deletion removes the keys of all turns, also when there are many.
+// A deletion removes the keys of all turns, even of a session with many turns.
 func TestStore_DeletesManyTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

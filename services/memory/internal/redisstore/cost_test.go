@@ -21,12 +21,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// callCounter counts the calls to Redis, and the calls that changed the server's append-only log. It is not
+// callCounter counts the round trips to Redis, and those that changed the server's append-only file. It is not
 // safe for concurrent use.
 type callCounter struct {
 	trips, writes int
 	size          int64
-	log           *redis.Client // a connection of its own
+	log           *redis.Client // separate client, whose calls are not counted
 }
 
 func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -52,7 +52,7 @@ func (c *callCounter) count(ctx context.Context) {
 	}
 }
 
-// logBytes is the number of bytes written to the server's log (-1 if the server does not report it).
+// logBytes returns the size of the server's append-only file in bytes (-1 if the server does not report it).
 func logBytes(ctx context.Context, node *redis.Client) int64 {
 	info, err := node.InfoMap(ctx, "persistence").Result()
 	if err != nil {
@@ -65,7 +65,7 @@ func logBytes(ctx context.Context, node *redis.Client) int64 {
 	return size
 }
 
-// newCountedStore returns a store whose scripts are loaded, with a counter of its calls.
+// newCountedStore returns a store whose scripts are loaded, and the counter of its calls.
 func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -77,7 +77,7 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
-	require.NoError(t, err) // pipelines have their own connection, whose greeting counts
+	require.NoError(t, err) // opens the connection for pipelines now, because its handshake would be counted
 	c := &callCounter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
 	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
 	c.size = logBytes(t.Context(), c.log)
@@ -85,7 +85,7 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	return s, c
 }
 
-// Each operation costs as many round trips and durable writes as the table in the package comment says.
+// Each operation takes as many round trips and durable writes as the table in the package comment says.
 func TestStore_CostOfOperations(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{})

@@ -33,7 +33,7 @@ func commitAnswer(b memory.Begin, turn session.Turn) memory.Commit {
 	}
 }
 
-// Acknowledged writes survive a SIGKILL of the server, and a call without an answer can be repeated.
+// Acknowledged writes survive a SIGKILL of the server, and a call that got no answer can be repeated.
 func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -76,7 +76,7 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, messages, 2)
 		}
-		// Repeating the call whose answer was lost completes it.
+		// A repetition of the call whose answer was lost completes it.
 		b := beginText(fmt.Sprintf("w%d-%d", w, turns), "t1")
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 
 const marker = "MARKED"
 
-// createMarkedSession creates a session with the marker in every field that a caller can set.
+// createMarkedSession creates a session that has the marker in every field that a caller can set.
 func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
@@ -62,7 +62,7 @@ func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	return h
 }
 
-// scan returns every key with the marker in its name or value, of any type.
+// findMarkedKeys returns every key that contains the marker in its name or value.
 func scan(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked concurrently
@@ -91,7 +91,8 @@ func scan(t *testing.T, s *Store) (found []string) {
 	return found
 }
 
-// filesWith returns the data files of a Redis that contain the marker, after a rewrite of its log.
+// findMarkedFiles returns the data files of a Redis server that contain the marker, after Redis has rewritten its
+// append-only file.
 func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
 	t.Helper()
 	require.NoError(t, s.db.BgRewriteAOF(t.Context()).Err())
@@ -115,7 +116,7 @@ func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string
 	return found
 }
 
-// eraseUser erases a user and repeats the call until it is complete.
+// eraseUser erases a user. It deletes the remaining sessions and repeats the call until the erasure is complete.
 func eraseUser(ctx context.Context, s *Store, user string) error {
 	for {
 		e, err := s.EraseUser(ctx, "default", user)
@@ -130,12 +131,13 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 	}
 }
 
-// No key contains data of an erased user, and no file either once Redis has rewritten its log.
+// No key contains data of an erased user. Once Redis has rewritten its append-only file, no file contains data of
+// the user either.
 func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
-	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
+	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // so that the file is plain text
 	createMarkedSession(t, s, "s1", "alice")
 	h := createMarkedSession(t, s, "s2", "alice")
 	require.Greater(t, len(scan(t, s)), 10)
@@ -157,7 +159,7 @@ func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	require.Empty(t, scan(t, s))
 }
 
-// A writer that was paused between two of its steps changes nothing after the erasure.
+// A writer that pauses between two of its Redis calls during the erasure changes nothing afterwards.
 func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -197,7 +199,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 					}
 					return nil
 				}))
-				err := write(slow, h) // it may have been done before, or be rejected
+				err := write(slow, h) // nil if the write was done before the erasure
 				if stopped && err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted, failure.NotFound), "stopped before trip %d: %v", stop, err)
 				}
@@ -212,7 +214,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// An erasure can be interrupted before any of its round trips to Redis. The next call completes it.
+// An erasure may be interrupted before any of its round trips to Redis. The next call completes it.
 func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

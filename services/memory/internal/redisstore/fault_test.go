@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A full Redis rejects the write as a whole (guarantees F8).
+// A Redis server without free memory rejects a write as a whole (guarantees F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -62,7 +62,7 @@ func TestStore_KeepsContextErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Each error reply of Redis maps to one failure mode, and its text is not sent to clients.
+// Each error reply of Redis maps to one failure mode. Clients do not receive its text.
 func TestStore_MapsRedisErrors(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]failure.Mode{
@@ -144,7 +144,7 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 	}
 }
 
-// serveErrorReply returns the address of a server that greets and then answers every command with the reply.
+// serveErrorReply starts a server that sends reply as the error of every script call, and returns its address.
 func serveErrorReply(t *testing.T, reply string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

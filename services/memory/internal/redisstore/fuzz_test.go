@@ -49,7 +49,7 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// No client input makes a script of a real Redis fail. Invalid input is rejected with a documented error.
+// No client input makes a script fail in a real Redis. Invalid input is rejected with a documented error.
 func FuzzScripts(f *testing.F) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(f), MaxMessages: 20, MaxBytes: 1 << 16})
 	require.NoError(f, err)

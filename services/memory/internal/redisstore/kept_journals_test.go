@@ -38,7 +38,7 @@ func TestStore_JournalsKeptOnCluster(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// runFinishedTurn returns a finished turn of two steps. The journal of each has one entry.
+// runFinishedTurn runs a turn of two steps. The journal of each step has one entry.
 func runFinishedTurn(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), beginText("s1", turnID))
@@ -93,7 +93,7 @@ func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 	}
 }
 
-// The costs match the table in the package comment for a store that keeps journals.
+// The costs of a store that keeps journals match the table in the package comment.
 func TestStore_CostOfKeptJournals(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{KeepJournals: memorytest.KeepJournals})

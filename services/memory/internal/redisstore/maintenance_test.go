@@ -30,7 +30,7 @@ func section(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
-// createFullSession creates a session with data of every kind and an open turn.
+// createFullSession creates a session that has data of every kind and an open turn.
 func createFullSession(t *testing.T, s *Store, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -67,7 +67,7 @@ func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
 	return found
 }
 
-// Only the tombstone is left, which fences late writers.
+// A deletion leaves only the tombstone, which fences late writers.
 func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -104,7 +104,7 @@ func TestStore_DeleteLeavesOnlyATombstone(t *testing.T) {
 			for _, user := range []string{"", "alice"} {
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", user), b.Ref.Session).Val())
 			}
-			// Changes of shared state that a session has committed outlive its deletion.
+			// Changes of shared state that a session has committed remain after its deletion.
 			other := beginText("other", "t1")
 			_, err = s.BeginTurn(t.Context(), other)
 			require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 		_, err := s.CommitStep(t.Context(), c)
 		require.NoError(t, err)
 	}
-	for _, c := range []memory.Commit{open, late, idle} { // made long ago
+	for _, c := range []memory.Commit{open, late, idle} { // the last activity was long ago
 		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zMember(c.Ref.Session, 1)).Err())
 	}
 	for _, c := range []memory.Commit{open, idle} { // and nothing has happened since
@@ -143,13 +143,13 @@ func TestStore_ExpireKeepsSessionsInUse(t *testing.T) {
 	_, err = s.GetSession(t.Context(), idle.Ref)
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err))
 
-	// Expire keeps a session that was used after Expire had read it from the index.
+	// Expire keeps a session that was used after Expire had read its index entry.
 	r, err := s.db.Run(t.Context(), "test", late.Ref, script("delete"), deleteKeys(late.Ref), time.Hour.Milliseconds())
 	require.NoError(t, err)
 	require.Equal(t, "active", r.Status())
 }
 
-// Each of several sessions that were created in the same millisecond is listed once, whatever the page size is.
+// Sessions that were created in the same millisecond are each listed once, whatever the page size is.
 func TestStore_ListsSessionsCreatedInTheSameMillisecond(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -191,13 +191,13 @@ func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
 	require.Empty(t, next)
 	require.Equal(t, []string{"real"}, s.db.ZRange(t.Context(), key, 0, -1).Val())
 
-	// A session that was created again after its entry was read stays in the list.
+	// The list keeps a session that was created again after its index entry was read.
 	require.NoError(t, s.db.ZAdd(t.Context(), key, zMember("ghost", 7)).Err())
 	require.NoError(t, index.New(s.db).Remove(t.Context(), "test", key, index.Entry{Created: 5, Session: "ghost"}))
 	require.EqualValues(t, 2, s.db.ZCard(t.Context(), key).Val())
 }
 
-// Staged content expires after a day, with all its pieces; stored content stays.
+// Staged content expires after a day with all its pieces. Content that an artifact uses is kept.
 func TestStore_StagedContentExpires(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

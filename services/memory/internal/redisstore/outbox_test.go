@@ -15,7 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// leaveInOutbox leaves a change in the outbox, like a commit whose caller dies before it drains the outbox.
+// insertIntoOutbox inserts a change into the outbox, as if its caller had committed and then died before it
+// drained the outbox.
 func leaveInOutbox(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
@@ -32,8 +33,7 @@ func readState(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
 	return snapshot
 }
 
-// The changes of a commit are applied once, wherever a process dies.
-//
+// The shared changes of a commit are applied once, at whatever point a process dies.
 // Req: AD-18, AD-19
 func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	_, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 
-	// The process died after it had applied the change, and before the session had forgotten it.
+	// A process dies after it has applied the change and before it removes the change from the outbox.
 	u := leaveInOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
 	require.NoError(t, outbox.New(s.db).Drain(t.Context(), b.Ref))
 	leaveInOutbox(t, s, b, 1, 1, u.Delta)
@@ -52,7 +52,7 @@ func TestStore_OutboxIsAppliedOnce(t *testing.T) {
 	require.Equal(t, map[memory.Scope]int64{memory.ScopeApp: 1, memory.ScopeUser: 1, memory.ScopeSession: 0}, got.Revisions)
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val())
 
-	// Several callers drain the outbox at once.
+	// Several callers drain the outbox at the same time.
 	for step := range 20 {
 		leaveInOutbox(t, s, b, 1, step+2, map[string]json.RawMessage{"app:step": json.RawMessage(fmt.Sprint(step))})
 	}
@@ -73,12 +73,12 @@ func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
 	require.NoError(t, err)
 	for _, at := range []struct{ epoch, step int }{{2, 1}, {1, 10}, {1, 9}} {
 		leaveInOutbox(t, s, b, int64(at.epoch), at.step, map[string]json.RawMessage{"app:last": json.RawMessage(fmt.Sprintf("[%d,%d]", at.epoch, at.step))})
-		b.TurnID += "x" // ids of turns have no order
+		b.TurnID += "x" // turn ids have no order
 	}
 	require.JSONEq(t, "[2,1]", string(readState(t, s, b).Values["app:last"]))
 }
 
-// The record of applied changes in a scope does not grow without limit.
+// The list of applied changes in a scope does not grow without limit.
 func TestStore_DeletesAppliedChanges(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

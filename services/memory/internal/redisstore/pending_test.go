@@ -37,7 +37,8 @@ func commitWithPendingCall(t *testing.T, s *Store, b memory.Begin, turn session.
 	require.NoError(t, err)
 }
 
-// createPendingTurn creates a session whose turn t1 has a finished step and a second one with a pending call.
+// createPendingTurn creates a session with a turn t1. Its first step is finished, and its second step has a
+// pending call.
 func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -53,7 +54,7 @@ func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	return b
 }
 
-// beginWithAnswers continues the turn of a Begin with answers.
+// beginWithAnswers changes the request b into one that continues b's turn with answers.
 func beginWithAnswers(b memory.Begin, turnID string) memory.Begin {
 	b.From.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
 	b.From.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
@@ -71,8 +72,8 @@ func journals(t *testing.T, s *Store, ref session.Ref) []string {
 	return found
 }
 
-// The journal of a step with a pending call lives as long as its turn, and then as long as the continuing turn
-// is open. No other key contains it.
+// The journal of a step with a pending call is kept as long as its turn, and then while the continuing turn is
+// open. No other key contains the journal.
 func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -88,7 +89,7 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 			})
 			require.NoError(t, err)
-			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // for a turn that resumes it
+			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // kept for a turn that resumes t2
 			require.InDelta(t, journal.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
 			require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
 		},
@@ -157,7 +158,7 @@ func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	}
 }
 
-// Answers after turns.Retention get a clear error, and no turn that would repeat work.
+// Answers that arrive after turns.Retention are rejected with a clear error, so that no turn repeats work.
 func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -180,7 +181,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	_, err = s.BeginTurn(t.Context(), beginText("s1", "t3"))
 	require.NoError(t, err)
 
-	// Answers also fail when only the journal is gone.
+	// Answers are also rejected if only the journal has expired.
 	b = createPendingTurn(t, s, "s2")
 	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
 	_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
@@ -190,7 +191,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, found.Turns)
 
-	// Once the answers were accepted, the turn can be taken over at any later time.
+	// Once the answers are accepted, the turn can be taken over at any later time.
 	b = beginWithAnswers(createPendingTurn(t, s, "s3"), "t2")
 	_, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -205,13 +206,14 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.Len(t, entries, len(journalEntries))
 }
 
-// Pending calls may appear or disappear before BeginTurn is repeated with their keys.
+// Pending calls may appear or disappear between two runs of the script of BeginTurn. The result is the same as if
+// the calls had been made one after the other.
 func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	first := openStore(t, "redis://"+addr)
 	for name, meeting := range map[string]struct {
-		before func(t *testing.T, b memory.Begin) // what happens before it comes again
+		before func(t *testing.T, b memory.Begin) // runs before BeginTurn is repeated
 		begin  func(memory.Begin) memory.Begin
 		want   failure.Mode
 	}{
@@ -235,7 +237,7 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+addr)
-			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // otherwise a run takes two trips
+			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // otherwise the script takes two round trips
 			b := createPendingTurn(t, s, strings.ReplaceAll(name, " ", "-"))
 			trips := 0
 			s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
@@ -259,8 +261,8 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 	}
 }
 
-// A clear that began while a turn was open leaves nothing behind, even if the turn has pending calls since and
-// the epoch is the same.
+// A clear that began while a turn was open leaves nothing behind, even if the turn has ended with pending calls in
+// the meantime. The epoch alone does not show that, because it is the same.
 func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// openReplicatedStore returns a store of class D2 whose Redis has one replica.
+// openReplicatedStore returns a store of durability class D2 whose Redis has one replica.
 func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
@@ -32,12 +32,13 @@ func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) 
 	return s, replica
 }
 
-// addReplica runs a replica of a Redis, and returns once it is connected.
+// addReplica starts a replica of a Redis server and returns once the replica is connected.
 func addReplica(t *testing.T, master string, flags ...string) *redistest.Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(t, err)
-	// The replica writes no append-only file, because the child process that writes it would outlive a kill.
+	// The replica writes no append-only file, because the child process that writes the file would survive a kill
+	// of the replica.
 	replica := redistest.New(t, append(flags, "--replicaof", host+" "+port, "--appendonly", "no")...)
 	node := redis.NewClient(&redis.Options{Addr: replica.Addr, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
@@ -54,13 +55,14 @@ func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
 	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
 }
 
-// Acknowledged writes of class D2 are on the replica, and the others can be repeated.
+// In durability class D2, acknowledged writes are on the replica. Writes that are not acknowledged can be
+// repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	t.Parallel()
 	s, replica := openReplicatedStore(t, time.Second)
 	b := beginText("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
-	for failure.Is(err, failure.SystemNetwork) { // on a busy machine the replica may need longer; the call is repeatable
+	for failure.Is(err, failure.SystemNetwork) { // the replica may be slow on a busy machine, so the call is repeated
 		begun, err = s.BeginTurn(t.Context(), b)
 	}
 	require.NoError(t, err)

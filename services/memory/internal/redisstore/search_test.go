@@ -16,10 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Each stored turn puts its session into the search index of the user, without a separate call. Another turn, a
-// repeated turn, a compaction or a clear replaces the indexed text. A search covers the tenant, which
-// corresponds to the app of other SDKs, and the user who searches.
-//
+// Each stored turn adds its session to the search index of the user without a separate call. The session is
+// indexed once, even after another turn, a repeated turn, a compaction or a clear. A search covers one user in one
+// tenant, which corresponds to the app of other SDKs.
 // Req: AD-24
 func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 	t.Parallel()
@@ -47,8 +46,8 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 			storeText(t, store, one, "alice", "t2", "two whale calves, one whale")
 			require.Equal(t, []string{"one 3 two whale calves, one whale", "one 1 a whale"}, found("default", "alice"), "the session goes on")
 
-			// The same words occur in sessions of another user, of no user, and of a user of the same name in
-			// another tenant.
+			// The same words occur in sessions of another user and of no user. They also occur in a session of
+			// another tenant, whose user has the same name.
 			storeText(t, store, session.Ref{Tenant: "default", Session: "two"}, "bob", "t1", "bob's whale")
 			storeText(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "other whale")
 			storeText(t, store, session.Ref{Tenant: "other", Session: "one"}, "alice", "t1", "the other alice's whale")
@@ -71,7 +70,7 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 	}
 }
 
-// storeText stores or repeats a turn with a text of the user.
+// runTurnWithText runs a turn, or repeats it, with a text of the user.
 func storeText(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text string) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// hookAfterFirst is a hook that calls a function between the first and the second command of a call.
+// afterFirstCommandHook is a Redis hook that calls callback between the first and the second command of a call.
 type hookAfterFirst struct {
 	commands int
 	do       func()
@@ -38,14 +38,15 @@ func (b *hookAfterFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// namedChange returns a change of one key on behalf of a turn.
+// newTurnUpdate returns a request that changes one key on behalf of a turn.
 func namedChange(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
 	}
 }
 
-// openWarmStore returns a store with all scripts of a change loaded, so that each script is one command.
+// openStoreWithLoadedScripts returns a store for which the scripts of a state change are already loaded, so that
+// each script runs as one command.
 func openWarmStore(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
@@ -55,8 +56,7 @@ func openWarmStore(t *testing.T, url string) *Store {
 	return s
 }
 
-// A writer that loses its turn during the call is fenced, and does not overwrite changes of its successor.
-//
+// A writer that loses its turn during the call is fenced. It does not overwrite changes of its successor.
 // Req: LP-27
 func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	t.Parallel()
@@ -87,7 +87,7 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	}
 }
 
-// A change that was rejected is not applied later and does not block its session.
+// A rejected change is not applied later and does not block its session.
 func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
@@ -98,7 +98,7 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	s.db.AddHook(&hookAfterFirst{do: func() {
 		require.Empty(t, readState(t, other, b).Values, "another caller applies the change: the revision is different")
 		_, err := other.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, "r2", "app:a", "2"))
-		require.NoError(t, err) // now it has the expected revision
+		require.NoError(t, err) // now the scope has the expected revision
 	}})
 	u := namedChange(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	u.IfRevision = new(int64(1))
@@ -115,7 +115,7 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val(), "what was refused does not wait")
 }
 
-// The next caller applies a change that is left in the outbox, once and in order.
+// The next caller applies the changes that are left in the outbox, each once and in order.
 func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// beginAliceTurn begins a turn in a session of alice, in a tenant of its own.
+// beginAliceTurn begins a turn in a session of the user alice, in a tenant that no other test uses.
 func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
 	b := beginText(id, "t1")
@@ -27,7 +27,7 @@ func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, me
 	return b, memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 }
 
-// stageContent stages a content in the session.
+// stageContent stages a text as content of the session.
 func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Content {
 	t.Helper()
 	sum := sha256.Sum256(text)
@@ -38,8 +38,8 @@ func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Co
 	return c
 }
 
-// cutAfter returns a store whose connection is cut after the given number of round trips. The function cut
-// reports whether that happened.
+// openStoreCutAfter returns a store whose connection fails after the given number of round trips. *cut is set to
+// true when that happens.
 func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
@@ -59,8 +59,8 @@ func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	return s, cut
 }
 
-// A call may be interrupted at any round trip. Repeating it completes it exactly once and leaves nothing
-// behind.
+// A call may be interrupted at any round trip. Repeating it completes the change exactly once and leaves nothing
+// else behind.
 func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -98,8 +98,8 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	}
 }
 
-// The writer held the turn when it enqueued the version, and is fenced before the version is created. Its
-// successor sees the version from the start and writes after it.
+// A writer enqueues a version and is fenced before the version is created. Its successor sees the version from the
+// start and writes after it.
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -145,7 +145,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 }
 
 // Two sessions have the same content. One removes it while the other uploads a version that uses it. The new
-// version is complete all the same.
+// version is still complete.
 func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -174,7 +174,8 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	require.Equal(t, text, piece)
 }
 
-// A user without quota is rejected before content is copied, and content whose version is rejected is removed.
+// If the user's quota is exhausted, the call is rejected before content is copied. Content that was copied for a
+// rejected version is removed.
 func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

@@ -1,4 +1,4 @@
-// Package artifacts stores the files that turns make and the files attached to messages.
+// Package artifacts stores the files that turns create and the files attached to messages.
 package artifacts
 
 import (
@@ -15,7 +15,7 @@ import (
 // Artifacts implements memory.Artifacts. It is safe for concurrent use.
 type Artifacts struct{ db *db.DB }
 
-// New returns the Artifacts that use the given database.
+// New returns an artifact store backed by d.
 func New(d *db.DB) *Artifacts { return &Artifacts{d} }
 
 // PutArtifact implements memory.Artifacts.
@@ -57,7 +57,7 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 	return a, nil
 }
 
-// deleteStaged deletes a staged content from the session after it was put into the set of its user.
+// deleteStaged deletes staged content from the session after it was moved to the session's user.
 func deleteStaged(c *db.Session, set *db.ArtifactSet, put memory.Content) {
 	if set != c.Artifacts && !c.Artifacts.HasContent(put) {
 		delete(c.Artifacts.Contents, put)
@@ -97,7 +97,7 @@ func (s *Artifacts) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.
 	return db.SortArtifacts(all), nil
 }
 
-// userArtifacts returns the artifacts of the user of a session, or nil if it has no user.
+// userArtifacts returns the artifacts of a session's user, or nil if the session has no user.
 func (s *Artifacts) userArtifacts(ref session.Ref, c *db.Session) *db.ArtifactSet {
 	return s.db.ArtifactsOf(ref, c, string(memory.ScopeUser)+":")
 }
@@ -131,7 +131,7 @@ func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name s
 	return nil
 }
 
-// LimitError returns the error for artifacts that would exceed the limits.
+// NewLimitError returns the error for artifacts that would exceed the limits.
 func LimitError(op string, c *db.Session) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"the artifacts of session %s, or of its user, would be too many; it may hold %d versions and %d bytes: delete some",

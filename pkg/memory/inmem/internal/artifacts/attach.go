@@ -25,7 +25,7 @@ func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 		len(set.Versions)+staged+added <= memory.MaxArtifacts && size+stagedBytes <= memory.MaxSessionArtifacts
 }
 
-// Attach stores the files of a message as artifacts, and returns references to all attachments of the message. The
+// Attach stores the files of a message as artifacts. It returns references to all attachments of the message. The
 // caller holds the lock.
 func (s *Artifacts) Attach(c *db.Session, turnID string, b memory.Begin) []conversation.Attachment {
 	set, refs := c.Artifacts, conversation.References(b.Message.Attachments)

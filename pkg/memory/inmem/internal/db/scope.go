@@ -14,22 +14,22 @@ import (
 // empty).
 type Owner struct{ Tenant, User string }
 
-// Scope holds the state of one scope.
+// Scope holds the values and the revision of one state scope.
 type Scope struct {
 	Values    map[string]json.RawMessage
 	Revision  int64
 	revisions map[Request]int64 // revision after each request
-	requests  []Request         // in order, the latest last
+	requests  []Request         // oldest first
 }
 
-// Request identifies a request to change state, so that a repeated request changes nothing.
+// RequestKey identifies a request to change state, so that a repeated request changes nothing.
 type Request struct{ Session, ID string }
 
 func newScope() *Scope {
 	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[Request]int64{}}
 }
 
-// ScopeOf returns the state that a session sees under the name of a scope. The session must have a user if the
+// FindScope returns the state that a session sees under the name of a scope. The session must have a user if the
 // scope is memory.ScopeUser.
 func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
 	owner := Owner{Tenant: ref.Tenant}
@@ -54,13 +54,13 @@ func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
 		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
 }
 
-// Change applies changes. An empty value removes its key.
+// ApplyChanges applies changes to the scope. An empty value removes its key.
 func (s *Scope) Change(delta map[string]json.RawMessage) {
 	s.Values = s.valuesAfter(delta)
 	s.Revision++
 }
 
-// valuesAfter returns the values that the changes lead to.
+// mergeChanges returns the values of the scope with the changes applied.
 func (s *Scope) valuesAfter(delta map[string]json.RawMessage) map[string]json.RawMessage {
 	values := maps.Clone(s.Values)
 	for key, value := range delta {
@@ -88,7 +88,7 @@ func (s *Scope) Clear() {
 	}
 }
 
-// RememberRequest records the current revision as the answer to a request. The scope remembers the latest
+// RememberRequest records the current revision as the answer to a request. The scope remembers only the latest
 // memory.MaxRequests requests.
 func (s *Scope) RememberRequest(r Request) {
 	s.revisions[r] = s.Revision
@@ -99,7 +99,8 @@ func (s *Scope) RememberRequest(r Request) {
 	}
 }
 
-// RevisionAfter returns the revision that answered a request (false if the scope does not remember the request).
+// RevisionOfRequest returns the revision that answered a request (false if the scope does not remember the
+// request).
 func (s *Scope) RevisionAfter(r Request) (int64, bool) {
 	revision, known := s.revisions[r]
 	return revision, known

@@ -13,7 +13,7 @@ import (
 // Eraser implements the methods of memory.Sessions that remove data. It is safe for concurrent use.
 type Eraser struct{ db *db.DB }
 
-// New returns an Eraser for the data of a database.
+// New returns an Eraser that removes data from d.
 func New(d *db.DB) *Eraser { return &Eraser{d} }
 
 // ClearSession implements memory.Sessions.
@@ -65,8 +65,8 @@ func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 	return erased, nil
 }
 
-// EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data,
-// because here a session changes shared data at once.
+// EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data:
+// here a change of shared data is applied in the call that makes it.
 func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.ErasedUser, error) {
 	s.db.Lock()
 	defer s.db.Unlock()

@@ -29,7 +29,7 @@ func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, 
 }
 
 // CompactSession implements memory.Sessions. It keeps the messages of a turn with pending calls. It deletes the
-// recorded journals of turns whose first message it removes.
+// kept journals of turns whose first message it removes.
 func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (conversation.Compaction, error) {
 	const op = "memory.CompactSession"
 	s.db.Lock()
@@ -59,7 +59,7 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	return done, nil
 }
 
-// countFrom counts the messages from the given sequence on.
+// countMessagesFrom counts the messages from the given sequence on.
 func countFrom(messages []conversation.Message, first int64) int {
 	n := 0
 	for _, m := range messages {

@@ -14,7 +14,7 @@ import (
 // State implements memory.State. It is safe for concurrent use.
 type State struct{ db *db.DB }
 
-// New returns the State that uses the given database.
+// New returns a state store backed by d.
 func New(d *db.DB) *State { return &State{d} }
 
 // GetState implements memory.State.

@@ -37,7 +37,7 @@ func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult
 	return s.beginNewTurn(op, c, b)
 }
 
-// beginKnownTurn returns an existing turn. It first takes the turn over if the caller may do so.
+// beginKnownTurn returns an existing turn. It takes the turn over first if the caller may do so.
 func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.BeginResult, error) {
 	left := c.LeaseEnd.Sub(s.db.Now())
 	holds := left > 0 && t.Holder == b.TraceID
@@ -88,8 +88,8 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	return s.holderResult(c, t, b), nil
 }
 
-// checkNoOpenTurn rejects a new turn if the session is closed or has an open turn. Modes: session_closed,
-// session_busy.
+// checkSessionAvailable rejects a new turn if the session is closed, or has an open turn whose lease and takeover
+// grace have not expired. Modes: session_closed, session_busy.
 func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error {
 	switch {
 	case c == nil:
@@ -102,14 +102,15 @@ func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error 
 	return nil
 }
 
-// failExpiredTurn fails the open turn of the session, whose lease has expired, so that another turn can begin.
+// failExpiredTurn fails the open turn of the session, so that another turn can begin. The lease of the open turn
+// has expired.
 func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	expired := c.TurnsByID[c.OpenTurn]
 	if expired == nil {
 		return
 	}
 	expired.Failure = failure.New(failure.SystemTimeout, op,
-		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", expired.ID)
+		"the turn was abandoned: its lease expired before it had an answer, and another turn of the session began").With("turn_id", expired.ID)
 	journal := expired.Journals[expired.RunningStep()]
 	if partial, ok := memory.PartialMessage(journal); ok && s.db.HasRoom(c, append(b.UserMessages(), partial)...) {
 		s.db.AppendMessages(c, expired, partial)
@@ -118,7 +119,7 @@ func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	s.closeTurn(c, expired, session.OutcomeFailed)
 }
 
-// openTurn creates a turn with its messages and inherited steps, and leases it to the caller.
+// openTurn creates a turn with its messages and inherited steps, and grants the caller its lease.
 func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Turn {
 	c.User = b.User
 	c.Turns++
@@ -154,7 +155,7 @@ func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Tu
 	return t
 }
 
-// grantLease leases the turn to the caller, with a new epoch.
+// grantLease grants the caller the lease of the turn, with a new epoch.
 func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	c.Epoch = max(c.Epoch+1, s.db.LeastEpoch)
 	c.LeaseEnd, c.LastActivity = s.db.Now().Add(b.LeaseTTL), s.db.Now()
@@ -162,7 +163,7 @@ func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	t.Attempt++
 }
 
-// holderResult returns the result for the caller that holds the turn.
+// newHolderResult returns the result for the caller that holds the turn.
 func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
 	history := window(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
@@ -170,7 +171,7 @@ func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.B
 	}
 }
 
-// window returns the latest messages within the limits, up to the one with which the turn began.
+// windowAtBegin returns the latest messages within the limits, up to the last message when the turn began.
 func window(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {

@@ -46,7 +46,7 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	return last, nil
 }
 
-// isRepeat reports whether the holder of this epoch has already made the same commit.
+// isRepeatedCommit reports whether the holder of this epoch has already made the same commit.
 func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
 	t := s.db.FindTurn(c, commit.TurnID)
 	if t == nil || t.Epoch != commit.Epoch {
@@ -68,7 +68,7 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
 		return storeerror.NotLastStep(op, t.ID, step)
 	case commit.Base != c.Sequence:
-		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step",
+		return failure.Newf(failure.BaseMismatch, op, "session %s ends with message %d and not %d; load the history again and repeat the step",
 			c.ID, c.Sequence, commit.Base).
 			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
 	case !s.db.HasRoom(c, commit.Messages...):
@@ -112,7 +112,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit memory.Commit, del
 // delta is a change of state by key. An empty value removes its key.
 type delta = map[string]json.RawMessage
 
-// splitByScope splits changes of state by the scope of their keys.
+// splitByScope groups changes of state by the scope of their keys.
 func splitByScope(changes delta) map[memory.Scope]delta {
 	deltas := map[memory.Scope]delta{}
 	for key, value := range changes {
@@ -126,7 +126,7 @@ func splitByScope(changes delta) map[memory.Scope]delta {
 }
 
 // withoutStoreFields returns a commit without its epoch, its journal, and the fields that the store sets. Two
-// commits of a step are the same if these are equal.
+// commits of a step are the same if the returned values are equal.
 func withoutStoreFields(c memory.Commit) memory.Commit {
 	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
 	c.Messages = slices.Clone(c.Messages)

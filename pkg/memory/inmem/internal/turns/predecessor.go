@@ -62,8 +62,8 @@ func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, 
 	return failed, nil
 }
 
-// hasMessage reports whether the session still has the message with this sequence (true for 0, which means that
-// the turn began without a message).
+// hasMessage reports whether the session still has the message with this sequence. It returns true for sequence 0,
+// which means that the turn began without a message.
 func hasMessage(c *db.Session, first int64) bool {
 	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
 }
@@ -141,7 +141,7 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	}
 }
 
-// appendStepMessages appends the messages of the inherited steps of a copy, after the turn's own message.
+// appendStepMessages appends the messages of a copy's inherited steps, after the turn's own message.
 func (s *Turns) appendStepMessages(c *db.Session, t *db.Turn, b memory.Begin) {
 	if b.From.Copy == nil {
 		return

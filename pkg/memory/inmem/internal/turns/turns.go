@@ -19,7 +19,7 @@ type Turns struct {
 	artifacts *artifacts.Artifacts
 }
 
-// New returns the Turns that use the given database.
+// New returns a turn store that uses the given database, journals and artifacts.
 func New(d *db.DB, j *journal.Journal, a *artifacts.Artifacts) *Turns { return &Turns{d, j, a} }
 
 // RenewTurn implements memory.Turns.
@@ -32,7 +32,7 @@ func (s *Turns) ReleaseTurn(_ context.Context, lease memory.Lease) error {
 	return s.endLease("memory.ReleaseTurn", lease, 0)
 }
 
-// endLease sets the end of a valid lease to ttl from now.
+// setLeaseEnd sets a valid lease to end the given time from now.
 func (s *Turns) endLease(op string, lease memory.Lease, after time.Duration) error {
 	s.db.Lock()
 	defer s.db.Unlock()

@@ -1,4 +1,4 @@
-// Package artifacts tests the artifacts of sessions and users, and the files of messages.
+// Package artifacts tests the artifacts of sessions and users, and the files attached to messages.
 package artifacts
 
 import (
@@ -21,7 +21,7 @@ func Tests() fixture.Tests {
 func artifactTests() fixture.Tests {
 	return fixture.Tests{
 		"Artifact_ReturnsStoredContent":           artifactReturnsStoredContent,
-		"Artifact_PutsMakeVersions":               artifactPutsMakeVersions,
+		"Artifact_PutCreatesAVersion":               artifactPutsMakeVersions,
 		"Artifact_SameContentMakesNoNewVersion":   artifactSameContentMakesNoNewVersion,
 		"Artifact_UploadResumes":                  artifactUploadResumes,
 		"Artifact_SuccessorResumesTheUpload":      artifactSuccessorResumesTheUpload,
@@ -77,8 +77,8 @@ func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactSameContentMakesNoNewVersion puts the same content twice, like a caller who repeats a call after a lost
-// answer.
+// artifactSameContentMakesNoNewVersion puts the same content twice, like a caller that repeats a call because the
+// answer was lost.
 func artifactSameContentMakesNoNewVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	first := fixture.PutArtifact(t, store, h, "a", "one")

@@ -33,13 +33,13 @@ func newFile(name, content string) conversation.Attachment {
 	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
 }
 
-// storedFile returns the file as a stored message has it: with a version and without bytes.
+// withoutFileData returns a file as it is in a stored message: with a version and without its bytes.
 func storedFile(f conversation.Attachment, version int) conversation.Attachment {
 	f.Version, f.Data = version, nil
 	return f
 }
 
-// newBeginWithFiles returns a request for a turn whose message has the files.
+// newBeginWithFiles returns a request for a turn whose message has the given files attached.
 func newBeginWithFiles(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
 	b := fixture.NewBegin(ref, turnID, "look at this")
 	b.Message.Attachments = files
@@ -105,7 +105,7 @@ func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	ask := newBeginWithFiles(ref, "t1", newFile("a", "one"))
 	first := beginWith(t, store, ask)
 	before := fixture.ReadSession(t, store, ref)
-	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // repeated by the holder, whose first answer was lost
+	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // the holder repeats the call as if the answer had been lost
 	ask.TraceID = fixture.NewTraceID()
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
-// A takeover request needs no bytes, because the session stored them when the turn began.
+// A caller that takes the turn over need not send the bytes, because the session stored them when the turn began.
 func attachTakeoverReturnsStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	f := newFile("a", "one")
@@ -228,11 +228,11 @@ func attachWorksAfterAnEvictedTurn(t *testing.T, store memory.Store) {
 	first := beginWith(t, store, newBeginWithFiles(ref, "t1", newFile("a", "one")))
 	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	f := newFile("a", "two")
-	begun := beginWith(t, store, newBeginWithFiles(ref, "t2", f)) // two corrections on the way
+	begun := beginWith(t, store, newBeginWithFiles(ref, "t2", f)) // evicts t1, and the file becomes version 2
 	require.Equal(t, []conversation.Attachment{storedFile(f, 2)}, lastMessage(begun.History).Attachments)
 }
 
-// A message may attach stored versions as well as new files.
+// A message may attach versions that are already stored, as well as new files.
 func attachMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	old, added := newFile("a", "one"), newFile("b", "two")

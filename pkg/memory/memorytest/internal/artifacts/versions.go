@@ -118,7 +118,8 @@ func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "more", "x")
 }
 
-// artifactStagedBytesCountTowardLimits stages content that is never completed, which still counts.
+// artifactStagedBytesCountTowardLimits checks that content counts as soon as it is staged, even if it is never
+// completed.
 func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	stage := func(text string, size int64) (int64, error) {
@@ -131,7 +132,7 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 		if i == 0 {
 			size -= 3
 		}
-		for range 2 { // it counts once
+		for range 2 { // repeated staging counts once
 			_, err := stage(fmt.Sprint(i), size)
 			require.NoError(t, err)
 		}
@@ -140,7 +141,7 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 
-	// Deleting staged content makes room. Content that is already stored does not count twice.
+	// Deleting staged content makes room for other content. Content that is already stored does not count twice.
 	wrong := memory.Content{SHA256: fixture.ContentOf("abc").SHA256, Size: 3}
 	for range 2 {
 		fixture.RequireMode(t, store.AppendArtifact(t.Context(), h, wrong, 0, []byte("???")), failure.UserInvalidInput)
@@ -162,7 +163,7 @@ func artifactStagedContentsCountTowardLimits(t *testing.T, store memory.Store) {
 	}
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("one more"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	fixture.PutArtifact(t, store, h, "b", "0") // it was staged
+	fixture.PutArtifact(t, store, h, "b", "0") // the content was staged before
 }
 
 func artifactRejectsUnknownSessionsAndArtifacts(t *testing.T, store memory.Store) {

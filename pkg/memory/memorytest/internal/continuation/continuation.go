@@ -1,5 +1,5 @@
-// Package continuation tests turns that replace an earlier one: with answers to its waiting calls, after a
-// failure, or in a copy of its session.
+// Package continuation tests turns that replace an earlier one: turns that answer its waiting calls, resume it
+// after a failure, or begin in a copy of its session.
 package continuation
 
 import (
@@ -40,11 +40,11 @@ func waitTests() fixture.Tests {
 	}
 }
 
-// newStoppedJournal returns the journal of a step that stopped in its second round. The tool of the first round
-// has run. The tool of the second round may have run.
+// newInterruptedJournal returns the journal of a step that ended within its second round. The tool of the first
+// round has run. The tool of the second round may have run.
 func newStoppedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
-// newWaitingTurn returns a session with a turn t1 whose first step is done and whose second step has waiting
+// newWaitingTurn returns a session and its turn t1, whose first step is done and whose second step has waiting
 // calls. The window of the turn ends with its message, at sequence 3.
 func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
@@ -65,7 +65,7 @@ func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
 		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 
-	// A list of sessions has the id of the waiting turn, but not its calls.
+	// A listed session has the id of the waiting turn, but not its calls.
 	u := memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
 	fixture.UpdateSession(t, store, u)
 	ask := fixture.NewBegin(u.Ref, "t1", "read")
@@ -89,7 +89,7 @@ func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 
-	// After another turn has continued the calls, none wait any more.
+	// Once another turn has continued the calls, they no longer wait.
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	s := fixture.GetSession(t, store, ref)
@@ -183,7 +183,7 @@ func waitingCallsBelongToTheLastStep(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 3))
 }
 
-// Changes of a session outside of its turns leave the waiting calls unchanged.
+// Changes of a session between its turns leave the waiting calls unchanged.
 func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	for _, u := range []memory.SessionUpdate{
@@ -205,7 +205,7 @@ func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
-// A new turn that does not continue the calls drops them for good, with a message or without one.
+// A new turn that does not continue the waiting calls drops them for good, whether or not it has a message.
 func waitingCallsAreDroppedByANewMessage(t *testing.T, store memory.Store) {
 	for name, ask := range map[string]func(session.Ref) memory.Begin{
 		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
@@ -294,7 +294,7 @@ func waitingCallsJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store me
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
 }
 
-// continueTurn begins a turn that continues another and answers all of its calls.
+// continueTurn begins a turn that continues another turn and answers all of its calls.
 func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
@@ -303,7 +303,7 @@ func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from sessio
 	return begun.Turn
 }
 
-// messageTexts returns the texts of messages with their sequences.
+// messageTexts returns the texts of messages, each with its sequence.
 func messageTexts(messages []conversation.Message) []string {
 	texts := make([]string, len(messages))
 	for i, m := range messages {

@@ -83,8 +83,8 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
 	}
-	// The turn keeps the answers with which it began, even if a repeated request has others. A client that repeats
-	// a request may have forgotten which calls waited.
+	// A repeated request does not change the answers with which the turn began, even if it has other answers. A
+	// client that repeats a request may not remember which calls waited.
 	other := fixture.NewContinuation(ref, turn, "t2")
 	other.From.Continues, other.From.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
@@ -112,8 +112,8 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
 
-// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that answered, and after the
-// loss of a worker.
+// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that sent the answers, and
+// after the loss of a worker.
 func continueTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	first, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
@@ -184,7 +184,7 @@ func continueRejectsATurnWithoutWaitingCalls(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
-	// Answered calls no longer wait, however the turn that continued them ended.
+	// Answered calls no longer wait, whatever the outcome of the turn that continued them.
 	next := continueTurn(t, store, ref, turn, "t2")
 	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeCancelled))
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func continueRejectsConflictingFields(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "answers")
 	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 
-	// A call may stay without an answer.
+	// A turn may continue while one of its calls has no answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	ask.From.Answers = nil
 	begun, err := store.BeginTurn(t.Context(), ask)
@@ -235,7 +235,8 @@ func continueRespectsUserAndStateOfTheSession(t *testing.T, store memory.Store) 
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }
 
-// continueTurnMayWaitAgain answers one of the calls, so that the step waits again, and then none.
+// continueTurnMayWaitAgain continues the turn several times, with answers to all of its calls or to some. Each
+// time the step waits again.
 func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	ref, from := newWaitingTurn(t, store)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
@@ -280,7 +281,8 @@ func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
 }
 
-// continueRequiresTheStoppedStepFirst checks that no other step can be committed before the step that stopped.
+// continueRequiresTheStoppedStepFirst checks that the step with the waiting calls must be committed before any
+// other step.
 func continueRequiresTheStoppedStepFirst(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// continueEndTests returns tests of the edge cases: how a turn that continues another ends, and what happens if
-// its messages were removed before.
+// continuationEdgeCaseTests returns the tests of how a continuing turn ends, and of what happens if its messages
+// were removed before.
 func continueEndTests() fixture.Tests {
 	return fixture.Tests{
 		"Continue_FailedTurnKeepsThePartialReply":      continueFailedTurnKeepsThePartialReply,
@@ -45,8 +45,8 @@ func continueFailedTurnKeepsThePartialReply(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 8)
 }
 
-// continueAbandonedTurnIsEvicted abandons a turn that continues another. The next new turn of the session evicts
-// it.
+// continueAbandonedTurnIsEvicted abandons a turn that continues another one. The next new turn of the session
+// evicts the abandoned turn.
 func continueAbandonedTurnIsEvicted(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
@@ -82,8 +82,8 @@ func continueWorksWithoutAJournal(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, continueTurn(t, store, ref, next, "t3")), 1))
 }
 
-// continueWorksAfterACompaction gets the summary in place of the removed messages. A compaction never removes the
-// message of the turn, however few messages it keeps.
+// continueWorksAfterACompaction checks that the window has the summary in place of the removed messages. A
+// compaction never removes the message of the waiting turn, however few messages it keeps.
 func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {
 		ref, turn := newWaitingTurn(t, store)
@@ -105,7 +105,7 @@ func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 			require.EqualValues(t, 5, begun.Turn.Sequence)
 		}
 
-		// If the continuing turn waits again, it keeps the message too.
+		// If the continuing turn waits again, a compaction keeps the message too.
 		fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 2))
 		c.Keep = 1
 		require.Equal(t, 2-gone, fixture.CompactSession(t, store, c).Messages, "keep %d", keep)
@@ -120,8 +120,8 @@ func continueWorksAfterACompaction(t *testing.T, store memory.Store) {
 	}
 }
 
-// continueWithoutMessageWorksAfterACompaction checks a turn without a message. The compaction keeps the message,
-// or the tool round, before the turn.
+// continueWithoutMessageWorksAfterACompaction continues a turn that began without a message. The compaction keeps
+// the last message, or the last tool round, before that turn.
 func continueWithoutMessageWorksAfterACompaction(t *testing.T, store memory.Store) {
 	for _, results := range []int{0, 2} {
 		ref := fixture.NewRef()

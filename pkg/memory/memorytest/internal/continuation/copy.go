@@ -51,7 +51,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))
 	require.EqualValues(t, 1, seen.Revisions[memory.ScopeSession])
 
-	// The copied session then works like any other.
+	// The copied session can then be used like any other session.
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
 	c.Result.Step = 2
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"books"`)}

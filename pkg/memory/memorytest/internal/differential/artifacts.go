@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
 )
 
-// texts holds the contents of artifacts. The last one has two pieces.
+// artifactTexts has the contents of artifacts. The last one has two pieces.
 var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
 
-// randomContent returns a short content, rarely with a wrong digest.
+// randomContent returns a short content and its text. Rarely, its digest is wrong.
 func randomContent(d *comparison) (memory.Content, string) {
 	text := texts[d.rand.IntN(len(texts)-1)]
 	c := fixture.ContentOf(text)
@@ -37,12 +37,12 @@ func appendArtifact(d *comparison, s *testSession) call {
 	c, text := randomContent(d)
 	offset := int64(0)
 	if d.oneIn(12) {
-		offset = 1 // does not fit the length
+		offset = 1 // does not match the length of the piece
 	}
 	return appendCall(h, c, offset, text)
 }
 
-// appendLong stores a piece of the long content. The second piece may come before the first.
+// appendLongContent appends a piece of the long content. The second piece may come before the first.
 func appendLong(d *comparison, s *testSession) call {
 	text := texts[len(texts)-1]
 	offset := oneOf(d, 0, memory.ArtifactChunk)
@@ -79,7 +79,7 @@ func readArtifact(d *comparison, s *testSession) call {
 	return readCall(s, fixture.ContentOf(oneOf(d, texts...)))
 }
 
-// readCall reads a content to its end.
+// newReadCall returns a call that reads all bytes of the content.
 func readCall(s *testSession, c memory.Content) call {
 	return call{"ReadArtifact", []any{s.ref, c}, func(ctx context.Context, store memory.Store) (any, error) {
 		all := []byte{}
@@ -106,7 +106,7 @@ func deleteArtifact(d *comparison, s *testSession) call {
 	})
 }
 
-// randomFiles returns one or two files. Sometimes both have the same name, or one is empty.
+// randomFiles returns one or two files. Sometimes both have the same name, or one of them is empty.
 func (d *comparison) randomFiles() []conversation.Attachment {
 	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
 	for i := range files {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// commonCalls makes the usual calls.
+// commonCalls has the makers of calls that are made all the time.
 var commonCalls = []callMaker{
 	{24, beginTurn},
 	{4, renewTurn},
@@ -42,10 +42,12 @@ var commonCalls = []callMaker{
 	{3, deleteArtifact},
 }
 
-// beginCalls makes the calls for a session without an open turn, because most other calls would be rejected.
+// beginCalls has the makers for a session without an open turn. The only maker begins a turn, because most other
+// calls would be rejected.
 var beginCalls = []callMaker{{1, beginTurn}}
 
-// unknownSessionCalls makes calls for a session that does not exist, except those that would create it.
+// unknownSessionCalls has the makers of calls for a session that does not exist. Calls that would create the
+// session are left out.
 var unknownSessionCalls = []callMaker{
 	{1, getSession},
 	{1, loadHistory},
@@ -57,7 +59,7 @@ var unknownSessionCalls = []callMaker{
 	{1, listArtifacts},
 }
 
-// slowCalls makes the calls that take long.
+// slowCalls has the makers of slow calls.
 var slowCalls = []callMaker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
 
 func getSession(_ *comparison, s *testSession) call {
@@ -66,8 +68,8 @@ func getSession(_ *comparison, s *testSession) call {
 	}, nil}
 }
 
-// listSessions reads all pages. It ignores their order, because clocks may give several sessions the same
-// millisecond of creation.
+// listSessions reads all pages. It ignores the order of the sessions, because several of them may be created in
+// the same millisecond.
 func listSessions(d *comparison, s *testSession) call {
 	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
 	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
@@ -154,7 +156,7 @@ func searchMemory(d *comparison, s *testSession) call {
 		slices.SortFunc(hits, func(a, b memory.Hit) int {
 			return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Session, b.Session), cmp.Compare(b.Message.Sequence, a.Message.Sequence))
 		})
-		if len(hits) == q.Limit { // which of the worst hits are returned depends on the order
+		if len(hits) == q.Limit { // stores may return different hits among those with the lowest score
 			hits = slices.DeleteFunc(hits, func(h memory.Hit) bool { return h.Score == hits[q.Limit-1].Score })
 		}
 		return hits, err
@@ -220,7 +222,7 @@ func bigState(d *comparison, s *testSession) call {
 	}, nil}
 }
 
-// commitOnly commits a step that changes only state.
+// newStateCommitCall returns a commit of a step that changes only state.
 func commitOnly(s *testSession, what string, state map[string]json.RawMessage) call {
 	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.lastSequence, State: state}
 	c.Result.Step, c.Result.Agent = max(s.nextStep, 1), "echo"

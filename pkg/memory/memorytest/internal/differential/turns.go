@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// turnIDs is how many different turn ids a session uses.
+// turnIDCount is how many different turn ids a session uses.
 const turnIDs = 64
 
 var traces = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
@@ -25,7 +25,7 @@ func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
 
 func fingerprint(turnID string) string { return "of-" + turnID }
 
-// randomText returns a few words of a small vocabulary, so that searches find some.
+// randomText returns a few words of a small vocabulary, so that some searches find messages.
 func randomText(d *comparison) string {
 	words := make([]string, 1+d.rand.IntN(4))
 	for i := range words {
@@ -34,7 +34,7 @@ func randomText(d *comparison) string {
 	return strings.Join(words, " ")
 }
 
-// randomSource returns an untrusted source, or usually none.
+// randomSource returns the name of an untrusted source. Usually it is empty.
 func randomSource(d *comparison) string {
 	if !d.oneIn(12) {
 		return ""
@@ -151,7 +151,7 @@ func (d *comparison) randomLease(s *testSession) memory.Lease {
 	return h
 }
 
-// leaseCall returns a call that needs the lease of a turn.
+// newLeaseCall returns a call that needs the lease of a turn.
 func leaseCall(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
@@ -272,7 +272,7 @@ func recordEntries(d *comparison, s *testSession) call {
 	})
 }
 
-// recordTooMuch fills a journal up to its limit, in a step that no other call reads.
+// recordOversizedJournal records more bytes than a journal may hold, in a step that no other call reads.
 func recordTooMuch(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	const step = 50

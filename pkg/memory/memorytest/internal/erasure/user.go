@@ -22,7 +22,8 @@ func eraseTests() fixture.Tests {
 	}
 }
 
-// eraseUser erases a user and deletes the sessions that the store names, until none is left.
+// eraseUser erases a user and deletes the sessions that the result names. It repeats both until the result names
+// no session.
 func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 	t.Helper()
 	for {

@@ -15,10 +15,10 @@ import (
 )
 
 func scopeTests() fixture.Tests {
-	return fixture.Tests{"Scope_NothingIsReadAcross": scopeNothingIsReadAcross}
+	return fixture.Tests{"Scope_SessionReadsOnlyItsOwnData": scopeNothingIsReadAcross}
 }
 
-// newSessionWithWord returns a session of a user in which every kind of data contains the word.
+// newSessionContaining returns a session of a user in which data of every kind contains the word.
 func newSessionWithWord(t *testing.T, store memory.Store, user, word string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -35,8 +35,8 @@ func newSessionWithWord(t *testing.T, store memory.Store, user, word string) ses
 	return ref
 }
 
-// A session reads only its own data and the shared data of its own user. The cases are two users, no user, and two
-// sessions.
+// A session can read only its own data and the shared data of its own user. The test covers sessions of two users,
+// sessions without a user, and two sessions of one user.
 // Req: OC-11
 func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")

@@ -17,7 +17,7 @@ import (
 func untrustedTests() fixture.Tests {
 	return fixture.Tests{
 		"Untrusted_SourceOutlastsTheWindow":            untrustedSourceOutlastsTheWindow,
-		"Untrusted_SourceOfASilentStepIsKept":          untrustedSourceOfASilentStepIsKept,
+		"Untrusted_SourceOfAStepWithoutMessagesIsKept":          untrustedSourceOfASilentStepIsKept,
 		"Untrusted_AttachedFileIsASource":              untrustedAttachedFileIsASource,
 		"Untrusted_SourceOfAFailedTurnIsKept":          untrustedSourceOfAFailedTurnIsKept,
 		"Untrusted_SourceOfAnEvictedTurnIsKept":        untrustedSourceOfAnEvictedTurnIsKept,
@@ -34,7 +34,8 @@ func untrustedTests() fixture.Tests {
 
 const page = "tool page"
 
-// newUntrustedCommit returns the commit of a step that read an untrusted page and stored text of it in the state.
+// newUntrustedCommit returns the commit of a step that has read an untrusted page and stored some of its text in
+// the state.
 func newUntrustedCommit(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
 	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
 	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
@@ -66,7 +67,7 @@ func untrustedSource(t *testing.T, store memory.Store, ref session.Ref) string {
 }
 
 // untrustedSourceOutlastsTheWindow checks that a session remembers an untrusted source even if its window no
-// longer shows it. The state may still contain text of that source.
+// longer contains it. The state may still contain text from that source.
 // Req: S14
 func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -102,14 +103,15 @@ func untrustedAttachedFileIsASource(t *testing.T, store memory.Store) {
 	require.Equal(t, "file cv.txt", firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// newJournalWithoutText returns the journal of a step that has read an untrusted page and said nothing yet.
+// newJournalWithoutText returns the journal of a step that has read an untrusted page but has no text yet.
 func newJournalWithoutText() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
 		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
 	}}}
 }
 
-// untrustedSourceOfAFailedTurnIsKept checks a failed turn without text, whose artifacts remain.
+// untrustedSourceOfAFailedTurnIsKept checks that the source is kept although the failed turn has no text. Its
+// artifacts remain in the session.
 func untrustedSourceOfAFailedTurnIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
@@ -148,7 +150,8 @@ func untrustedSourceIsCopied(t *testing.T, store memory.Store) {
 }
 
 // untrustedUnknownAuthorReplacesAParty checks that a source with an unknown author replaces a party as the source
-// of the session, and not the other way round. A party may only affect its own tools.
+// of the session, but not the other way round. The unknown author is graver, because words of a party may cause
+// calls only of its own tools.
 func untrustedUnknownAuthorReplacesAParty(t *testing.T, store memory.Store) {
 	party := conversation.PartyPrefix + "sums"
 	ref := fixture.NewRef()
@@ -186,7 +189,8 @@ func untrustedClearRemovesTheSource(t *testing.T, store memory.Store) {
 	require.Empty(t, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedTakeoverReturnsTheSourceAtTheBegin checks that a takeover returns the source with which the turn began.
+// untrustedTakeoverReturnsTheSourceAtTheBegin checks that a takeover returns the source that the session had when
+// the turn began.
 func untrustedTakeoverReturnsTheSourceAtTheBegin(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")

@@ -40,7 +40,7 @@ func stateTests() fixture.Tests {
 	}
 }
 
-// newSessionOfUser creates a session of the user without a turn.
+// newSessionOfUser creates a session of the user that has no turn yet.
 func newSessionOfUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -116,7 +116,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 		require.EqualValues(t, 1, fixture.UpdateState(t, store, first), "answered as before")
 		require.JSONEq(t, "2", string(fixture.GetState(t, store, ref).Values[key]))
 	}
-	// The rejected change had no effect.
+	// The rejected change is not applied.
 	u := fixture.NewStateUpdate(ref, "n", "3")
 	u.IfRevision = new(int64(7))
 	_, err := store.UpdateState(t.Context(), u)
@@ -125,7 +125,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.UpdateState(t, store, u))
 }
 
-// Two clients may use the same request ids in different sessions.
+// Request ids are separate for each session, so clients of two sessions may use the same ids.
 func stateRequestIDsBelongToOneSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	for i := range 2 {
@@ -157,7 +157,7 @@ func stateUpdateOfATurnIsFenced(t *testing.T, store memory.Store) {
 		revision := fixture.UpdateState(t, store, u)
 		require.Equal(t, revision, fixture.UpdateState(t, store, u))
 	}
-	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // an operator, during the turn
+	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // a change by an operator during the turn
 	next := fixture.TakeOver(t, store, ref, turn)
 	for _, key := range []string{"mood", app} {
 		u := fixture.NewStateUpdate(ref, key, "3")

@@ -36,7 +36,7 @@ type Artifacts struct {
 	outbox *outbox.Outbox
 }
 
-// New returns the artifacts in a database.
+// New returns an artifact store backed by d, which changes user artifacts through o.
 func New(d *db.DB, o *outbox.Outbox) *Artifacts { return &Artifacts{d, o} }
 
 // PutArtifact implements memory.Artifacts.
@@ -73,7 +73,7 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	}
 }
 
-// decodePut decodes the version that a script has stored.
+// decodePutReply decodes the version in the reply of a script that stored it.
 func decodePut(op string, r db.Reply) (memory.Artifact, error) {
 	put, err := contents.DecodeVersion(r.Text(1), r.Text(2))
 	if err != nil {
@@ -134,18 +134,19 @@ func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name str
 	return db.WriteError(op, h, r, err)
 }
 
-// OfSession returns the artifacts of a session, without those of its user, sorted by name and version.
+// ListSessionArtifacts returns the artifacts of a session without the artifacts of its user, sorted by name and
+// version.
 func (s *Artifacts) OfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
 	stored, _, err := s.readOfSession(ctx, op, ref)
 	return stored, err
 }
 
-// pendingField is the key under which readOfSession says whether the session's outbox holds changes.
+// outboxPendingField is the field that readSessionArtifacts sets to 1 if the outbox of the session has changes.
 const pendingField = "left"
 
-// readOfSession returns the artifacts that a session itself has, sorted by name and version, and the fields of
-// its meta hash that say who may read them and who its user is. The field "left" is 1 when the outbox of
-// the session holds changes.
+// readSessionArtifacts returns the artifacts of a session without the artifacts of its user, sorted by name and
+// version. It also returns the fields of the session's meta hash that name its user and say who may read it. The
+// field "left" is 1 if the outbox of the session has changes.
 func (s *Artifacts) readOfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
 	var meta *redis.SliceCmd
 	var left *redis.IntCmd

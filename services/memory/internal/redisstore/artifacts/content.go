@@ -32,10 +32,10 @@ var (
 	appendScript = db.Register("append", db.TurnSource, appendSource)
 )
 
-// stagedRetention is how long a staged content is kept before an artifact uses it.
+// stagingRetention is how long staged content is kept while no artifact uses it.
 const stagedRetention = 24 * time.Hour
 
-// emptyDigest is the SHA-256 digest of an empty content.
+// emptyDigest is the SHA-256 digest of empty content.
 const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // StageArtifact implements memory.Artifacts.
@@ -44,7 +44,8 @@ func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.
 	return stored, err
 }
 
-// stage returns how many bytes of a content are stored, and the state of their digest.
+// stageContent begins to store content. It returns how many bytes are already stored, and the state of their
+// digest.
 func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memory.Content) (int64, string, error) {
 	if c.Size == 0 && c.SHA256 != emptyDigest {
 		return 0, "", wrongDigest(op, c)
@@ -64,8 +65,8 @@ func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memo
 	}
 }
 
-// AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so that
-// no replica of the service must read the earlier bytes again.
+// AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so no replica of
+// the service needs to read the earlier bytes again.
 func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
 	stored, state, err := s.stage(ctx, op, h, c)
@@ -133,7 +134,8 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		With("session_id", ref.Session).With("sha256", c.SHA256)
 }
 
-// resumeDigest returns a digest in a state that suspendDigest returned (an empty state means no bytes yet).
+// resumeDigest returns a digest that continues from a state returned by suspendDigest. An empty state means that
+// no bytes were hashed yet.
 func resumeDigest(state string) (hash.Hash, error) {
 	digest := sha256.New()
 	if state == "" {
@@ -146,7 +148,7 @@ func resumeDigest(state string) (hash.Hash, error) {
 	return digest, stored.UnmarshalBinary([]byte(state))
 }
 
-// suspendDigest returns the state of a digest.
+// suspendDigest returns the encoded state of a digest.
 func suspendDigest(digest hash.Hash) (string, error) {
 	stored, ok := digest.(encoding.BinaryMarshaler)
 	if !ok {
@@ -157,6 +159,6 @@ func suspendDigest(digest hash.Hash) (string, error) {
 }
 
 func wrongDigest(op string, c memory.Content) error {
-	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were forgotten; send them again, from the first", c.SHA256).
+	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were deleted; send them again, from the first", c.SHA256).
 		With("sha256", c.SHA256)
 }

@@ -35,9 +35,9 @@ var (
 	unstageScript      = db.Register("unstage", db.TurnSource, unstageSource)
 )
 
-// putOfUser is PutArtifact for an artifact of the user, which is in another slot than the session. It copies
-// the content there. Then it enqueues the version in the session, which checks the fence of the turn, and
-// applies it. So a fenced caller cannot create a version.
+// putUserArtifact implements PutArtifact for an artifact of the user. The user's data are in another slot than the
+// session. putUserArtifact first copies the content there. Then it enqueues the version in the session, where the
+// fence of the turn is checked, and applies it. So a fenced caller cannot create a version.
 func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	for range outbox.MaxAttempts {
 		user, err := s.copyToUser(ctx, op, h, a)
@@ -67,7 +67,7 @@ func (s *Artifacts) putOfUser(ctx context.Context, op string, h memory.Lease, a 
 	return memory.Artifact{}, db.ConcurrentChangeError(op)
 }
 
-// deleteOfUser is DeleteArtifact for an artifact of the user.
+// deleteUserArtifact implements DeleteArtifact for an artifact of the user.
 func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease, name string, version int) error {
 	r, err := s.db.RunReadOnly(ctx, op, h.Ref, userScript, db.TurnKeys(h.Ref, h.TurnID), db.FenceArg(ctx, h.Epoch))
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *Artifacts) deleteOfUser(ctx context.Context, op string, h memory.Lease,
 	return db.ConcurrentChangeError(op)
 }
 
-// copyToUser copies a content from a session to its user, unless the user already has it, and returns the user.
-// A copy that no version uses expires like every staged content. A fenced caller may still make a copy. That is
+// copyToUser copies content from a session to its user, unless the user already has it, and returns the user. A
+// copy that no version uses expires like all staged content. A fenced caller may still make a copy. That is
 // harmless, because the digest determines the bytes.
 func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (user string, _ error) {
 	c, own := a.Content, db.OfSession(h.Ref)
@@ -127,7 +127,7 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 		if err != nil {
 			return "", s.db.Failure(op, err)
 		}
-		if piece == "" { // it expired since
+		if piece == "" { // the content has expired in the meantime
 			return "", storeerror.WrongOffset(op, 0)
 		}
 		keys := []string{at(contents.ContentKey(c)), at(contents.PieceKey(c, offset)), at("erased")}
@@ -138,16 +138,16 @@ func (s *Artifacts) copyToUser(ctx context.Context, op string, h memory.Lease, a
 	return user, nil
 }
 
-// unstage removes a staged content from the session once its user has it. The script checks the epoch,
-// because another caller who holds the turn by now may need the content.
+// removeStaged removes staged content from the session once its user has the content. The script checks the epoch,
+// because a new holder of the turn may need the content.
 func (s *Artifacts) unstage(ctx context.Context, op string, h memory.Lease, c memory.Content) error {
 	keys := append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.ContentKeys(db.OfSession(h.Ref), c)...)
 	_, err := s.db.Run(ctx, op, h.Ref, unstageScript, keys, db.FenceArg(ctx, h.Epoch), contents.StagedName(c))
 	return err
 }
 
-// readOfUser returns the artifacts of a session's user, sorted by name and version. meta is
-// the meta hash that readOfSession returned.
+// readUserArtifacts returns the artifacts of a session's user, sorted by name and version. meta has the fields
+// that readSessionArtifacts returned.
 func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]memory.Artifact, error) {
 	if meta["user"] == "" {
 		return nil, nil
@@ -168,7 +168,7 @@ func (s *Artifacts) readOfUser(ctx context.Context, op string, ref session.Ref, 
 	return all, nil
 }
 
-// readPieceOfUser is ReadArtifact for a content of a user. A content that no version uses is not found.
+// readUserPiece implements ReadArtifact for content of a user. It reports false if no version uses the content.
 func (s *Artifacts) readPieceOfUser(ctx context.Context, op string, at db.Location, c memory.Content, offset int64) (piece []byte, has bool, _ error) {
 	var refs, bytes *redis.StringCmd
 	_, err := s.db.Pipelined(ctx, func(p redis.Pipeliner) error {

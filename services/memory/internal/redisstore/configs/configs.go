@@ -27,12 +27,11 @@ type Configs struct {
 	leastEpoch func() (int64, error)
 }
 
-// New returns the configurations in a database. Versions start at the value of leastEpoch, so that data that
-// lost writes cannot assign a version twice.
+// New returns a configuration store backed by d. Versions are at least the value that leastEpoch returns, so that
+// data that lost writes cannot assign a version twice.
 func New(d *db.DB, leastEpoch func() (int64, error)) *Configs { return &Configs{d, leastEpoch} }
 
-// configKey returns the key of the configuration of an agent. Agents and their configurations belong to no
-// tenant.
+// configKey returns the key of an agent's configuration. The key has no tenant, because agents belong to none.
 func configKey(agent string) string { return "m:config:{" + agent + "}" }
 
 // GetConfig implements memory.Configs.
@@ -82,7 +81,7 @@ func revisionMismatch(op string, change memory.ConfigChange, r db.Reply) error {
 	return err
 }
 
-// configuration reads the hash of a configuration.
+// decodeConfiguration decodes the hash of a configuration.
 func configuration(stored map[string]string) memory.Configuration {
 	c := memory.Configuration{Version: db.ParseNumber(stored["version"]), Protocol: ownership.Protocol(stored["protocol"])}
 	for field, text := range stored {

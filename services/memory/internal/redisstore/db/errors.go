@@ -9,7 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// sessionError returns the error for a reply that any script may return about its session, or nil.
+// checkSessionReply returns an error if the reply says that the session is deleted or unreadable. Any script may
+// reply so.
 func sessionError(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "deleted":
@@ -26,7 +27,7 @@ func deletedError(op string, ref session.Ref) error {
 		With("session_id", ref.Session)
 }
 
-// WriteError returns the error of a write that returns no value, or nil when the script replied ok.
+// CheckWriteReply returns the error of a write that has no result. It returns nil if the script replied ok.
 func WriteError(op string, h memory.Lease, r Reply, err error) error {
 	if err != nil || r.Status() == "ok" {
 		return err
@@ -34,7 +35,7 @@ func WriteError(op string, h memory.Lease, r Reply, err error) error {
 	return TurnError(op, h, r)
 }
 
-// TurnError returns the error for a reply that any call on behalf of a turn may get.
+// TurnErrorFromReply returns the error for a reply that any call on behalf of a turn may get.
 func TurnError(op string, h memory.Lease, r Reply) error {
 	switch r.Status() {
 	case "not_found":
@@ -47,17 +48,17 @@ func TurnError(op string, h memory.Lease, r Reply) error {
 		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", h.TurnID, r.Text(1)).
 			With("turn_id", h.TurnID).With("outcome", r.Text(1))
 	case "turn_over":
-		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed, and its worker reads nothing more of session %s; stop this work",
+		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed, and its worker may not read session %s any more; stop this work",
 			h.TurnID, h.Ref.Session).With("turn_id", h.TurnID)
 	case "step_over":
-		return failure.Newf(failure.TurnNotOpen, op, "step %s of turn %s is committed, and nothing more is written for it; stop this work",
+		return failure.Newf(failure.TurnNotOpen, op, "step %s of turn %s is committed, and cannot be changed any more; stop this work",
 			r.Text(1), h.TurnID).With("turn_id", h.TurnID).With("step", r.Text(1))
 	default:
 		return UnexpectedReplyError(op, r)
 	}
 }
 
-// SessionError returns the error for a reply that any call about a session may get.
+// SessionErrorFromReply returns the error for a reply that any call about a session may get.
 func SessionError(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "no_session":
@@ -69,62 +70,63 @@ func SessionError(op string, ref session.Ref, r Reply) error {
 	}
 }
 
-// StepCommittedError returns the error for a write to a step that has a result already.
+// NewStepCommittedError returns the error for a write to a step that is already committed.
 func StepCommittedError(op string, h memory.Lease, step int) error {
-	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which stays; go on with the next step",
+	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which is kept; continue with the next step",
 		step, h.TurnID).With("turn_id", h.TurnID).With("step", strconv.Itoa(step))
 }
 
-// UnknownTurnError returns the error for a turn that the session does not have.
+// NewTurnNotFoundError returns the error for a turn that the session does not have.
 func UnknownTurnError(op string, ref session.Ref, turnID string) error {
 	return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
 		With("session_id", ref.Session).With("turn_id", turnID)
 }
 
-// NoSessionError returns the error for a session that does not exist.
+// NewSessionNotFoundError returns the error for a session that does not exist.
 func NoSessionError(op string, ref session.Ref) error {
 	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", ref.Session).
 		With("session_id", ref.Session)
 }
 
-// SessionBusyError returns the error for a session that has an open turn.
+// NewSessionBusyError returns the error for a session that has an open turn.
 func SessionBusyError(op string, ref session.Ref, turnID, traceID string) error {
-	return failure.Newf(failure.SessionBusy, op, "session %s works on another turn; wait until it ends, or watch its trace", ref.Session).
+	return failure.Newf(failure.SessionBusy, op, "session %s is busy with another turn; wait until it ends, or watch its trace", ref.Session).
 		With("turn_id", turnID).With("trace_id", traceID)
 }
 
-// MaxAttempts bounds how often a call reads a session again because other callers changed it meanwhile.
-// Each further attempt means that another caller made progress.
+// MaxAttempts bounds how often a call reads a session again because other callers changed it in the meantime. Each
+// further attempt means that another caller made progress.
 const MaxAttempts = 5
 
-// TooManyChangesError returns the error for a session that changed during each of MaxAttempts attempts.
+// NewTooManyChangesError returns the error for a session that changed during each of MaxAttempts attempts to read
+// it.
 func TooManyChangesError(op string, ref session.Ref) error {
-	return failure.Newf(failure.SessionBusy, op, "session %s changed %d times while it was read; try again when less happens",
+	return failure.Newf(failure.SessionBusy, op, "session %s changed %d times while it was read; try again later",
 		ref.Session, MaxAttempts)
 }
 
-// RevisionMismatchError returns the error for a change that was made to another revision.
+// NewRevisionMismatchError returns the error for a change whose required revision is not the current one.
 func RevisionMismatchError(op, what, given, current string) error {
 	return failure.Newf(failure.RevisionMismatch, op, "%s is at revision %s and not %s; read it again and repeat the change", what, current, given).
 		With("if_revision", given).With("revision", current)
 }
 
-// ConcurrentChangeError returns the error for a change that another caller may have applied or prevented.
+// NewConcurrentChangeError returns the error for a change that a concurrent call may have applied or prevented.
 func ConcurrentChangeError(op string) error {
-	return failure.New(failure.SystemNetwork, op, "the change met others of its session, and may have been made; repeat the call")
+	return failure.New(failure.SystemNetwork, op, "a concurrent call changed the session, and this change may have been applied; repeat the call")
 }
 
-// UnencodableError returns the error for text of a caller that cannot be stored.
+// NewUnencodableError returns the error for text that cannot be stored because it is not valid UTF-8.
 func UnencodableError(op string, cause error) error {
 	return failure.New(failure.UserInvalidInput, op, "the text is not valid UTF-8; send it as UTF-8").Because(cause)
 }
 
-// UnreadableError returns the error for stored data that cannot be decoded.
+// NewUnreadableError returns the error for stored data that cannot be decoded.
 func UnreadableError(op string, cause error) error {
-	return failure.New(failure.Unknown, op, "what the store holds cannot be read; the log of the memory service has the cause").Because(cause)
+	return failure.New(failure.Unknown, op, "the stored data cannot be read; the log of the memory service has the cause").Because(cause)
 }
 
-// UnexpectedReplyError returns the error for a reply that the Go code does not know.
+// NewUnexpectedReplyError returns the error for a script reply with an unknown status.
 func UnexpectedReplyError(op string, r Reply) error {
 	return UnreadableError(op, fmt.Errorf("script replied %q", r.Status()))
 }

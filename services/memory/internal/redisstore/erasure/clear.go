@@ -20,8 +20,8 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 	const op = "memory.ClearSession"
 	at := db.OfSession(ref)
 	for range db.MaxAttempts {
-		// Changes that the session has committed to shared scopes are applied first, because they are not part
-		// of the session.
+		// Changes that the session has committed to shared scopes are applied first, because clearing the session
+		// must not drop them.
 		if err := e.outbox.Drain(ctx, ref); err != nil {
 			return err
 		}

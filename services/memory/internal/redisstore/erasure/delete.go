@@ -26,8 +26,8 @@ func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Era
 	return deletionReport(ref, mark), nil
 }
 
-// delete deletes a session. With an age, it deletes the session only if nothing has happened in it for so
-// long and no turn is open under a lease. It returns whether the session was deleted, and its mark.
+// delete deletes a session. If age is set, it skips a session with activity in that time or with a valid lease. It
+// returns whether the session was deleted, and the tombstone.
 func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration) (bool, map[string]string, error) {
 	const op = "memory.DeleteSession"
 	keys := []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
@@ -36,7 +36,7 @@ func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration)
 		return false, nil, err
 	}
 	switch mark := r.Fields(1); r.Status() {
-	case "ok": // also when an earlier deletion was cut off
+	case "ok": // also when an earlier deletion was interrupted
 		return true, mark, e.FinishDeletion(ctx, op, ref, mark["user"])
 	case "gone", "active":
 		return false, mark, nil
@@ -45,10 +45,11 @@ func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration)
 	}
 }
 
-// countPrefix begins the fields of a mark that count what was removed, by kind.
+// countPrefix is the prefix of the tombstone fields that count what was removed, by kind.
 const countPrefix = "n:"
 
-// deletionReport decodes the mark of a deleted session. Since the mark was set, no caller can read the session.
+// deletionReport decodes the tombstone of a deleted session into a report. The session cannot be read since the
+// tombstone was set.
 func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	at := db.ParseTime(mark["deleted"])
 	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
@@ -60,13 +61,12 @@ func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	return e
 }
 
-// expireBatch is how many entries of the index one round trip of Expire reads.
+// expireBatchSize is how many index entries Expire reads in one round trip.
 const expireBatch = 500
 
-// Expire deletes the sessions of a tenant in which nothing has happened for the given age, at least a
-// millisecond, and in which no turn is open under a lease. It also completes interrupted deletions. It returns
-// how many sessions it deleted, even together with an error. The clock of Redis decides which sessions are old
-// enough.
+// Expire deletes the sessions of a tenant that have had no activity for the given age, at least a millisecond. It
+// skips sessions with a turn whose lease is valid. It also completes interrupted deletions. It returns how many
+// sessions it deleted, even if it also returns an error. Ages are measured by the clock of Redis.
 func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (int, error) {
 	const op = "memory.Expire"
 	now, err := e.db.Time(ctx).Result()

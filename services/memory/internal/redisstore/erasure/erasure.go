@@ -27,23 +27,23 @@ type Eraser struct {
 	artifacts *artifacts.Artifacts
 }
 
-// New returns an eraser of the sessions in a database.
+// New returns an Eraser for the sessions in d.
 func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, a *artifacts.Artifacts) *Eraser {
 	return &Eraser{d, x, o, j, a}
 }
 
-// IsUnfinished reports whether a meta hash is the mark of a deleted session that still has data to remove.
+// IsUnfinished reports whether a meta hash is the tombstone of a session that still has data to remove.
 func IsUnfinished(meta map[string]string) bool {
 	_, left := meta["user"]
 	return meta["deleted"] != "" && left
 }
 
-// IsGone reports whether nothing but the mark of a deletion is left of the session with this meta hash.
+// IsGone reports whether only the tombstone is left of the session with this meta hash.
 func IsGone(meta map[string]string) bool { return meta["schema"] == "" && !IsUnfinished(meta) }
 
-// FinishDeletion removes all remaining data of a deleted session except for its mark. No caller writes to the
-// session any more, so the list of keys that it reads is complete. It can be repeated after an interruption,
-// because the mark and its index entry are removed last.
+// FinishDeletion removes all remaining data of a deleted session except its tombstone. The list of keys that it
+// reads is complete, because the tombstone rejects writes to the session. It can be repeated after an
+// interruption, because it updates the tombstone and the index last.
 func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, user string) error {
 	if err := e.outbox.Drain(ctx, ref); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 	}
 }
 
-// removeArtifacts removes the artifacts of a session and what is staged, and last the keys that list
-// them.
+// removeArtifacts removes the artifacts and the staged content of a session. It removes the keys that list them
+// last.
 func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref) error {
 	stored, err := e.artifacts.OfSession(ctx, op, ref)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 	return nil
 }
 
-// stagedContents returns the contents at a location that no version has yet.
+// stagedContents returns the staged contents at a location, which no version uses yet.
 func (e *Eraser) stagedContents(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
 	names, err := e.db.ZRevRangeByScore(ctx, at("staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {

@@ -29,15 +29,15 @@ var (
 	eraseUserScript = db.Register("erase_user", eraseUserSource)
 )
 
-// erasingRetention is how long an unfinished erasure keeps its user from beginning sessions.
+// erasingRetention is how long an unfinished erasure prevents new sessions of its user.
 const erasingRetention = 24 * time.Hour
 
 // EraseUser implements memory.Sessions.
 //
-// The user's mark is set first, and a new session enters the user's index before it looks for the mark. So
-// either the erasure finds the session in the index, or the session sees the mark. Each session that the
-// erasure has listed is recorded as erased, and the scripts reject its late changes of the user's data. So once
-// the index is empty, no caller writes to the remaining data.
+// It sets the user's mark first, and a new session enters the user's index before it checks the mark. So either
+// the erasure finds the session in the index, or the session finds the mark. Each session that the erasure has
+// listed is recorded as erased, and the scripts reject its late changes of the user's data. So once the index is
+// empty, no caller writes to the remaining data.
 func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
 	const op = "memory.EraseUser"
 	at := db.OfUser(tenant, user)
@@ -52,7 +52,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 			if err != nil || len(left) > 0 {
 				return memory.ErasedUser{Sessions: left}, err
 			}
-			continue // the index has other sessions, or none
+			continue // the index now has other sessions or is empty
 		}
 		began := db.ParseTime(r.Text(2))
 		count, err := e.removeContents(ctx, op, at)
@@ -72,7 +72,7 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Era
 		"the user had other sessions each of %d times; repeat the call", db.MaxAttempts)
 }
 
-// decodeErasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
+// decodeErasedUser decodes the script reply {"ok", state keys, artifacts, bytes, time}.
 func decodeErasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
 	ended := db.ParseTime(r.Text(4))
 	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.UserRemainder(ended)}}
@@ -82,8 +82,8 @@ func decodeErasedUser(user string, began time.Time, r db.Reply) memory.ErasedUse
 	return memory.ErasedUser{Erasure: e}
 }
 
-// remainingSessions returns the sessions of a list, of ids and creation times, that are still to be deleted. It
-// completes interrupted deletions, and drops entries that have no session.
+// remainingSessions returns the listed sessions that are not deleted yet. The list alternates session ids and
+// creation times. remainingSessions completes interrupted deletions and drops entries without a session.
 func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
 	entries := make([]index.Entry, 0, len(listed)/2)
 	for i := 0; i+1 < len(listed); i += 2 {
@@ -110,8 +110,8 @@ func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string,
 	return ids, nil
 }
 
-// removeContents removes the bytes of all artifacts at a location. It returns how many versions the
-// location says that it has.
+// removeContents removes the bytes of all artifacts at a location. It returns the number of versions that the
+// location lists.
 func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) (string, error) {
 	stored, err := e.db.HGetAll(ctx, at("arts")).Result()
 	if err != nil {

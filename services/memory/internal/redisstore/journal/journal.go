@@ -1,5 +1,5 @@
-// Package journal keeps what happened inside the steps of turns, so that a successor of a worker does
-// not repeat it, and so that a finished step can be run again.
+// Package journal stores the journals of steps. With a journal, a successor of a worker does not repeat completed
+// work, and a finished step can be run again.
 package journal
 
 import (
@@ -50,8 +50,8 @@ type Journal struct {
 	retention time.Duration
 }
 
-// New returns the journals in a database. The journal of a step is kept for the given time after the step
-// (0 means that it is deleted with the step's commit).
+// New returns a journal store backed by d. It keeps the journal of a step for the time keep after the step (0
+// means that the commit of the step deletes it).
 func New(d *db.DB, keep time.Duration) *Journal { return &Journal{d, keep} }
 
 // Record implements memory.Journal.
@@ -105,8 +105,8 @@ func (j *Journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 	return decodeAll(op, r.List(1))
 }
 
-// FieldsToKeep returns the journal entries of a commit as hash fields and values (none when journals are not
-// kept after a step).
+// EncodeKeptEntries returns the journal entries of a commit as hash fields and values. It returns none if the
+// store keeps no journals after a commit.
 func (j *Journal) FieldsToKeep(entries []execution.Entry) ([]any, error) {
 	if j.retention == 0 {
 		return nil, nil
@@ -114,11 +114,12 @@ func (j *Journal) FieldsToKeep(entries []execution.Entry) ([]any, error) {
 	return encode(entries)
 }
 
-// KeepAfterCommit returns how long the journal stays after the commit of its step (0 means that it is deleted).
+// RetentionAfterCommit returns how long a journal is kept after the commit of its step (0 means that it is
+// deleted).
 func (j *Journal) KeepAfterCommit() time.Duration { return j.retention }
 
-// KeepAfterTurn returns how long the journal of the running step stays after its turn ended with this outcome.
-// A turn that resumes a failed one needs the journal. A cancelled turn is never resumed.
+// RetentionAfterTurn returns how long the journal of the running step is kept after its turn ended with this
+// outcome. A turn that resumes a failed turn needs the journal. A cancelled turn is never resumed.
 func (j *Journal) KeepAfterTurn(outcome session.Outcome) time.Duration {
 	if outcome == session.OutcomeFailed {
 		return max(Retention, j.retention)
@@ -126,7 +127,7 @@ func (j *Journal) KeepAfterTurn(outcome session.Outcome) time.Duration {
 	return j.retention
 }
 
-// encode returns entries as the fields and values of a journal's hash.
+// encodeEntries returns entries as the fields and values of a journal's hash.
 func encode(entries []execution.Entry) ([]any, error) {
 	var fields []any
 	for _, e := range entries {
@@ -139,7 +140,7 @@ func encode(entries []execution.Entry) ([]any, error) {
 	return fields, nil
 }
 
-// field returns the field of an entry in the hash of its journal.
+// entryField returns the field of an entry in the hash of its journal.
 func field(e execution.Entry) string {
 	return strconv.Itoa(e.Number) + ":" + string(e.Phase[:1])
 }
@@ -164,7 +165,7 @@ func decodeAll(op string, list db.Reply) ([]execution.Entry, error) {
 	return all, nil
 }
 
-// decodeHash reads all entries of a journal's hash, sorted by number.
+// decodeHashEntries decodes all entries in the hash of a journal, sorted by number.
 func decodeHash(stored map[string]string) ([]execution.Entry, error) {
 	var entries []execution.Entry
 	for field, value := range stored {
@@ -183,8 +184,8 @@ func decodeHash(stored map[string]string) ([]execution.Entry, error) {
 	return entries, nil
 }
 
-// nondeterminismError returns the error for a step that acts differently than its journal says. It names both
-// actions.
+// nondeterminismError returns the error for a step that does something other than its journal says. The error
+// names both actions.
 func nondeterminismError(op string, step int, entries []execution.Entry, r db.Reply) error {
 	before, err := decode(r.Text(2))
 	if err != nil {
@@ -194,13 +195,13 @@ func nondeterminismError(op string, step int, entries []execution.Entry, r db.Re
 		return e.Number == before.Number && e.Phase == before.Phase
 	})]
 	return failure.Newf(failure.Nondeterminism, op,
-		"number %d of step %d was %s and is now %s: the step does not do again what it did; make it depend on its input alone",
+		"number %d of step %d was %s and is now %s: the step does not repeat its earlier actions; make it depend only on its input",
 		before.Number, step, describe(before), describe(now)).
 		With("number", strconv.Itoa(before.Number)).With("step", strconv.Itoa(step)).
 		With("phase", string(before.Phase)).With("tool", before.Tool)
 }
 
-// describe returns a short text about an entry, for error messages.
+// describeAction returns a short description of an entry's action, for error messages.
 func describe(e execution.Entry) string {
 	if e.Tool == "" {
 		return "a model call"

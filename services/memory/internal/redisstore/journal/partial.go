@@ -10,17 +10,17 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-// Partial is the unfinished reply of the running step of a turn.
+// PartialReply is the unfinished reply of the running step of a turn.
 type Partial struct {
 	Step int
 	Body []byte // the encoded message (empty means none)
-	Size int    // of the message, as conversation.Size counts
+	Size int    // size of the message, as conversation.Size counts
 
 	Untrusted string // the source of untrusted text that the step has read (empty means none)
 }
 
-// ReadPartial reads the journal of the running step of a turn. A turn that is not open has no unfinished
-// reply.
+// ReadPartialReply returns the unfinished reply of a turn's running step, which it reads from the journal. A turn
+// that is not open has none.
 func (j *Journal) ReadPartial(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
 	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()
 	if err != nil {

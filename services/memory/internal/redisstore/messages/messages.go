@@ -1,4 +1,4 @@
-// Package messages encodes the messages in the log of a session, and reads the log in parts.
+// Package messages encodes messages for the log of a session, and reads the log in parts.
 package messages
 
 import (
@@ -24,8 +24,8 @@ import (
 //go:embed scripts/read.lua
 var ReadSource string
 
-// ReadBytes is how many bytes of a log a script reads: the text that a call returns, and what the
-// messages are stored with besides.
+// MaxReadBytes limits how many bytes of a log a script reads. It covers the text that one call returns and what is
+// stored with each message.
 const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
 // EncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
@@ -36,7 +36,7 @@ func EncodeBody(m conversation.Message) ([]byte, error) {
 	return db.Encoding.Marshal(wire.MessageToProto(m))
 }
 
-// Decode reads an entry of the log: the number of the turn, the time and the body.
+// DecodeEntry decodes an entry of the log, which has the number of the turn, the time and the body.
 func Decode(id, entry string) (conversation.Message, error) {
 	turn, entry, _ := strings.Cut(entry, " ")
 	at, body, _ := strings.Cut(entry, " ")
@@ -50,7 +50,7 @@ func Decode(id, entry string) (conversation.Message, error) {
 	return m, nil
 }
 
-// DecodeAll reads the entries that read.lua returned, in their order.
+// DecodeEntries decodes the entries that read.lua returned, in the same order.
 func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
 	messages := make([]conversation.Message, len(entries)/2)
 	for n := range messages {
@@ -62,24 +62,23 @@ func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
 	return messages, nil
 }
 
-// SummaryMessage returns the message that replaces those that a compaction has removed.
+// SummaryMessage returns the message that replaces the messages removed by a compaction.
 func SummaryMessage(sequence int64, text string) conversation.Message {
 	return conversation.Message{Sequence: sequence, Role: conversation.RoleSummary, Text: text}
 }
 
-// OldestFirst reverses messages that were read newest first. It drops the oldest ones when the messages exceed
-// the size of one reply.
+// ReverseFitting reverses messages that were read newest first. It drops the oldest messages that would exceed the
+// size of one reply.
 func OldestFirst(messages []conversation.Message) []conversation.Message {
 	messages = messages[:conversation.CountFitting(slices.Values(messages), memory.MaxWindowBytes)]
 	slices.Reverse(messages)
 	return messages
 }
 
-// scanCount is how many messages one round trip of Scan reads: at most 25 MiB.
+// scanBatchSize is how many messages ScanLog reads in one round trip. They have at most 25 MiB.
 const scanCount = 100
 
-// Scan calls each for the messages in the log of a session, oldest or latest first, until each returns
-// false.
+// ScanLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
 func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
 	read, from, to := d.XRevRangeN, "+", "-"
 	if oldestFirst {

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
 )
 
-// apply applies the change of a commit and removes it from the outbox. Its limits were checked with the commit,
-// so it is never rejected.
+// applyCommitChange applies the change of a commit and removes it from the outbox. The change is never rejected,
+// because its limits were checked with the commit.
 func (o *Outbox) apply(ctx context.Context, op, user string, u memory.StateUpdate) error {
 	parts := map[memory.Scope][]any{}
 	for name, value := range u.Delta {
@@ -30,7 +30,7 @@ func (o *Outbox) apply(ctx context.Context, op, user string, u memory.StateUpdat
 	return o.forget(ctx, op, user, c, slices.Collect(maps.Keys(parts)))
 }
 
-// decideState applies or rejects the change of state of a call, and removes it from the outbox.
+// applyOrRejectState applies or rejects a change of state that a call enqueued, and removes it from the outbox.
 func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db.Reply, error) {
 	scope, err := memory.DeltaScope(op, c.Delta)
 	if err != nil {
@@ -42,13 +42,14 @@ func (o *Outbox) decideState(ctx context.Context, op, user string, c Change) (db
 	return o.forgetDecided(ctx, op, user, c, scope, r, err)
 }
 
-// ApplyNow changes state that several sessions share, without a turn. It does not use the outbox.
+// ApplyDirectly changes shared state for a call without a turn. It does not use the outbox, because there is no
+// fence to check.
 func (o *Outbox) ApplyNow(ctx context.Context, op, user string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), ""}, delta.RequestArgs(u)...)
 	return o.db.Run(ctx, op, u.Ref, applyCallScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
 }
 
-// decideArtifact applies or rejects a change of the artifacts of the user, and removes it from the outbox.
+// applyOrRejectArtifact applies or rejects a change of the user's artifacts, and removes it from the outbox.
 func (o *Outbox) decideArtifact(ctx context.Context, op, user string, c Change) (r db.Reply, err error) {
 	at := db.OfUser(c.Ref.Tenant, user)
 	if c.isPut() {
@@ -59,7 +60,7 @@ func (o *Outbox) decideArtifact(ctx context.Context, op, user string, c Change) 
 	return o.forgetDecided(ctx, op, user, c, memory.ScopeUser, r, err)
 }
 
-// putArtifactVersion stores a content as the next version of an artifact of the user.
+// putArtifactVersion adds content as the next version of an artifact of the user.
 func (o *Outbox) putArtifactVersion(ctx context.Context, op string, at db.Location, c Change) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
 	if err != nil {

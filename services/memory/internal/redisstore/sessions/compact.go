@@ -62,7 +62,7 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 	return conversation.Compaction{}, db.TooManyChangesError(op, c.Ref)
 }
 
-// sizeUpTo returns the size of the messages up to a sequence, without the summary.
+// messageSizeUpTo returns the total size of the messages up to a sequence, without the summary.
 func sizeUpTo(held []conversation.Message, last int64) int64 {
 	var bytes int64
 	for _, m := range held {
@@ -73,7 +73,7 @@ func sizeUpTo(held []conversation.Message, last int64) int64 {
 	return bytes
 }
 
-// readAll reads all messages of a session that follow its summary.
+// readAllMessages returns all messages of a session after its summary.
 func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
 	var all []conversation.Message
 	if meta["summary"] != "" {
@@ -86,8 +86,8 @@ func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta
 	return all, err
 }
 
-// countNeededByPending returns how many of the latest messages the turn with pending calls needs: all from the
-// end of its window on. It is 0 when no turn has pending calls.
+// countMessagesForPendingCalls returns how many of the latest messages the turn with pending calls needs. These
+// are the last message of its window and all later ones. It returns 0 if no calls are pending.
 func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
 	turnID, _, waits := strings.Cut(waiting, ":")
 	if !waits {

@@ -41,7 +41,7 @@ func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]
 	}
 }
 
-// readEntries reads the sessions of some entries. It drops entries that have no session, and completes
+// readSessions returns the sessions of index entries. It drops entries without a session, and completes
 // interrupted deletions.
 func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
 	metas, err := s.index.ReadMetas(ctx, op, tenant, entries)

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-// SearchMemory implements memory.Sessions. It holds one part of one log in memory at a time.
+// SearchMemory implements memory.Sessions. At any time it holds only one part of one session's log in memory.
 func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	const op = "memory.SearchMemory"
 	if err := s.db.CheckHolder(ctx, op); err != nil {
@@ -56,8 +56,8 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	}, memory.MaxWindowBytes)], nil
 }
 
-// bestHits returns the hits with the highest scores. Hits with equal scores stay in the order in which they
-// were found.
+// bestHits returns the hits with the highest scores. Hits with equal scores keep the order in which they were
+// found.
 func bestHits(hits []memory.Hit, limit int) []memory.Hit {
 	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
 	return hits[:min(len(hits), limit)]

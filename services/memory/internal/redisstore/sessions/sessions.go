@@ -1,4 +1,4 @@
-// Package sessions reads, lists, searches and changes sessions outside of their turns.
+// Package sessions reads, lists, searches and updates sessions independently of their turns.
 package sessions
 
 import (
@@ -28,7 +28,7 @@ var updateSource string
 
 var updateScript = db.Register("update", updateSource)
 
-// labelPrefix begins the fields of the meta hash that hold metadata.
+// labelPrefix is the prefix of the fields of the meta hash that hold metadata labels.
 const labelPrefix = "md:"
 
 // Sessions implements the methods of memory.Sessions that do not remove data. It is safe for concurrent use.
@@ -39,7 +39,7 @@ type Sessions struct {
 	eraser  *erasure.Eraser
 }
 
-// New returns the sessions in a database.
+// New returns a session store backed by d.
 func New(d *db.DB, x *index.Index, j *journal.Journal, e *erasure.Eraser) *Sessions {
 	return &Sessions{d, x, j, e}
 }
@@ -54,8 +54,8 @@ func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
 }
 
-// addPendingCalls adds the pending calls of a session, which are in the result of their step. There are none
-// once their turn has expired.
+// addPendingCalls adds the pending calls to a session. They are stored in the result of their step, and expire
+// together with their turn.
 func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
 	turnID, step, waits := strings.Cut(waiting, ":")
 	if !waits {
@@ -77,7 +77,7 @@ func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.R
 	return found, nil
 }
 
-// sessionFromMeta returns the session with this meta hash.
+// sessionFromMeta decodes a session from its meta hash.
 func sessionFromMeta(id string, meta map[string]string) session.Session {
 	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
@@ -108,7 +108,7 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 	return found
 }
 
-// states lists all states that a session may have.
+// allStates has all states that a session may be in.
 var states = []session.State{
 	session.Created, session.Ready, session.Busy, session.InputRequired,
 	session.AuthRequired, session.Paused, session.Failed, session.Closed,

@@ -1,5 +1,4 @@
-// Package state reads the state of a session together with the state that it shares with other sessions, and
-// changes one scope.
+// Package state reads and changes the state of a session, including the state that it shares with other sessions.
 package state
 
 import (
@@ -34,7 +33,7 @@ type State struct {
 	outbox *outbox.Outbox
 }
 
-// New returns the state of the sessions in a database.
+// New returns a state store backed by d, which changes shared state through o.
 func New(d *db.DB, o *outbox.Outbox) *State { return &State{d, o} }
 
 // GetState implements memory.State.
@@ -51,7 +50,8 @@ func (s *State) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	return snapshot, err
 }
 
-// read returns the state that a session sees, and whether its outbox holds changes that are not applied yet.
+// readState returns all state that a session can read. It also returns whether the outbox of the session has
+// changes that are not applied yet.
 func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
 	var meta *redis.SliceCmd
 	var out *redis.Cmd
@@ -61,7 +61,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 		out = p.Do(ctx, "EXISTS", db.Key(ref, "out"))
 		own = p.HGetAll(ctx, db.Key(ref, "state"))
 		app = p.HGetAll(ctx, db.AppKey(ref.Tenant, "state"))
-		// The source of untrusted text is read last, so that it covers a commit between the reads.
+		// The source of untrusted text is read last. So it also covers a commit that happens between the reads.
 		meta = p.HMGet(ctx, db.Key(ref, "meta"), fields...)
 		return nil
 	})
@@ -107,8 +107,8 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case scope == memory.ScopeSession:
 		r, err = s.updateSession(ctx, op, u)
 	case u.TurnID != "":
-		// The change is enqueued in the session, which checks the fence of the turn. So a fenced caller cannot
-		// change shared state.
+		// The change is first enqueued in the session, where the fence of the turn is checked. So a fenced caller
+		// cannot change shared state.
 		r, err = s.outbox.EnqueueState(ctx, op, u, scope)
 	default:
 		r, err = s.updateShared(ctx, op, u, scope)
@@ -134,7 +134,7 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	}
 }
 
-// updateSession changes the state of the session itself, with or without a turn.
+// updateSession changes the state of the session itself, for a call with or without a turn.
 func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpdate) (db.Reply, error) {
 	epoch := ""
 	if u.TurnID != "" {
@@ -144,8 +144,8 @@ func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpda
 	return s.db.Run(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
 }
 
-// updateShared changes state that several sessions share, without a turn. It is in another slot than the
-// session, which is asked first.
+// updateShared changes shared state for a call without a turn. It reads the session first, because the shared
+// state is in another slot.
 func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	r, err := s.db.RunReadOnly(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
 	if err != nil || r.Status() != "ok" {

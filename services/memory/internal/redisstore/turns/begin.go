@@ -25,20 +25,20 @@ var beginSource string
 
 var beginScript = db.Register("begin", db.TurnSource, messages.ReadSource, contents.Source, attachSource, delta.Source, originSource, beginSource)
 
-// maxBeginAttempts bounds how often BeginTurn runs its script again. That happens when the turn that must make
-// room changes between two round trips, or when the files of the message get other versions than assumed.
-// Except for one attempt each, another caller made progress.
+// maxBeginAttempts bounds how often BeginTurn runs its script. The script runs again if it needs the keys of an
+// earlier turn. It also runs again if files get other versions than assumed. Except for one attempt for each of
+// these reasons, another caller made progress.
 const maxBeginAttempts = 4
 
-// moreResults is how many more messages are read when a window has only tool results. A round of tool
+// extraWindowMessages is how many more messages are read each time a window has only tool results. A round of tool
 // calls is rarely longer.
 const moreResults = 64
 
 // BeginTurn implements memory.Turns.
 func (t *Turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := t.begin(ctx, b, b.Window)
-	// A turn without a message may follow a round of tool calls that is longer than its window. A round
-	// must not be split, so the holder of the turn asks again for more.
+	// A turn without a message may follow a round of tool calls that is longer than its window. A round must not
+	// be split, so more messages are read until the window includes the calls.
 	for read := b.Window; err == nil && len(begun.History) == read && hasOnlyResults(begun.History); {
 		again := b
 		again.LookupOnly = true
@@ -52,7 +52,7 @@ func hasOnlyResults(messages []conversation.Message) bool {
 	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
 }
 
-// begin is BeginTurn with a given number of messages to read for the window.
+// beginWithWindow implements BeginTurn. It reads the given number of messages for the window.
 func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
 	if err := memory.CheckBegin(op, b); err != nil {
@@ -72,7 +72,7 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		if err != nil {
 			return memory.BeginResult{}, err
 		}
-		// The reply may come from another Redis process than the one whose generation was read, so the
+		// The reply may come from another Redis process than the one whose generation was checked, so the
 		// generation is checked again.
 		if now, err := t.cfg.LeastEpoch(); err != nil || now != least {
 			return memory.BeginResult{}, cmp.Or(err, storeReplaced(op))
@@ -93,17 +93,17 @@ func (t *Turns) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 	return memory.BeginResult{}, db.SessionBusyError(op, b.Ref, attempt.predecessor.name, "")
 }
 
-// predecessor is an earlier turn whose keys the script needs: one that makes room for the new turn, or
-// one that the new turn resumes.
+// predecessor is an earlier turn whose keys the script needs, because the new turn evicts it, continues it or
+// resumes it.
 type predecessor struct {
-	name    string   // as the script names it
-	keys    []string // its keys, which the script needs
-	failure []byte   // why it has no answer (nil when it is not open)
+	name    string   // name that the script uses for the turn
+	keys    []string // keys of the turn, which the script needs
+	failure []byte   // encoded reason why the turn is evicted (nil if it is not open)
 	partial journal.Partial
 }
 
-// predecessor returns the turn that the script named: a turn whose calls wait, as <turn>:<step>, or an
-// open one.
+// loadPredecessor returns the turn that the script named: a turn with waiting calls, as <turn>:<step>, or an open
+// turn.
 func (t *Turns) predecessor(ctx context.Context, op string, b memory.Begin, name string) (predecessor, error) {
 	p := predecessor{name: name}
 	if waiting, step, waits := strings.Cut(name, ":"); waits {
@@ -121,8 +121,8 @@ func (t *Turns) predecessor(ctx context.Context, op string, b memory.Begin, name
 	return p, nil
 }
 
-// finishBegin completes what the script began. It enters a session in the indexes before any caller
-// learns of it, and drains the outbox.
+// finishBegin completes what the script began: it adds a new session to the indexes and drains the outbox. It does
+// so before any caller learns of the session.
 func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt, r db.Reply) (memory.BeginResult, error) {
 	b := attempt.begin
 	begun, err := t.decodeBegun(op, b, attempt.read, r)
@@ -132,7 +132,7 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	if b.LookupOnly {
 		return begun, nil
 	}
-	// The begin of an evicted turn may never have been acknowledged. Then its session is in no index yet.
+	// The begin of an evicted turn may have failed before its session was added to the indexes.
 	evicted := attempt.predecessor.failure != nil
 	if begun.Status != memory.StatusClosed && (begun.Turn.Number == 1 || evicted) {
 		if err := t.index.Add(ctx, op, b.Ref, b.User, db.ParseTime(r.Text(3))); err != nil {
@@ -147,7 +147,7 @@ func (t *Turns) finishBegin(ctx context.Context, op string, attempt beginAttempt
 	return begun, nil
 }
 
-// decodeBegun reads the reply of the script.
+// decodeBeginReply decodes the reply of the script.
 func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (memory.BeginResult, error) {
 	begun := memory.BeginResult{Status: memory.BeginStatus(r.Status())}
 	var err error
@@ -171,7 +171,7 @@ func (t *Turns) decodeBegun(op string, b memory.Begin, read int, r db.Reply) (me
 	return begun, nil
 }
 
-// beginError returns the error for a reply with which the script rejected a turn.
+// beginErrorFromReply returns the error for a reply that rejects a turn.
 func (t *Turns) beginError(op string, b memory.Begin, r db.Reply) error {
 	switch r.Status() {
 	case "no_session":
@@ -206,8 +206,9 @@ func (t *Turns) beginError(op string, b memory.Begin, r db.Reply) error {
 	}
 }
 
-// decodeWindow reads the entries, the sequence and the text of the summary: the latest messages that fit,
-// oldest first. The summary is the first of them when the messages that were read reach back to it.
+// decodeWindow decodes the window of the turn: the latest messages that fit, oldest first. r has the entries of
+// the log, and the sequence and text of the summary. The window begins with the summary if the entries reach back
+// to it.
 func decodeWindow(r db.Reply, b memory.Begin, read int) ([]conversation.Message, error) {
 	window, err := messages.DecodeAll(r.List(0))
 	if err != nil {
@@ -219,11 +220,10 @@ func decodeWindow(r db.Reply, b memory.Begin, read int) ([]conversation.Message,
 	return conversation.Window(messages.OldestFirst(window), b.Window, int64(b.WindowTokens)), nil
 }
 
-// encodeLeaseExpired encodes the failure of a turn that had to make room for another one, because its lease had
-// expired.
+// encodeLeaseExpired encodes the failure of a turn that was evicted because its lease had expired.
 func encodeLeaseExpired(op, turnID string) ([]byte, error) {
 	return db.Encoding.Marshal(grpcfailure.ToProto(failure.New(failure.SystemTimeout, op,
-		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").
+		"the turn was abandoned: its lease expired before it had an answer, and another turn of the session began").
 		With("turn_id", turnID)))
 }
 

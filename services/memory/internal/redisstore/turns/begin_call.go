@@ -18,13 +18,13 @@ import (
 //go:embed scripts/origin.lua
 var originSource string
 
-// firstOptional is the index in ARGV of the first argument after those that every turn has.
+// firstOptionalArg is the index in ARGV of the first argument that only some turns have.
 const firstOptional = 28
 
-// beginAttempt is one call of begin.lua.
+// beginAttempt is one attempt to run begin.lua.
 type beginAttempt struct {
 	begin       memory.Begin
-	read        int // how many messages are read for the window
+	read        int // number of messages to read for the window
 	leastEpoch  int64
 	files       files
 	predecessor predecessor
@@ -61,7 +61,7 @@ func (a beginAttempt) keysAndArgs(cfg Config) (keys []string, args []any, _ erro
 	return append(keys, a.files.keys()...), args, nil
 }
 
-// indexOf returns the index at which arguments begin (0 when there are none).
+// indexUnlessEmpty returns the index at which args begin (0 if there are no args).
 func indexOf(args []any, at int) int {
 	if len(args) == 0 {
 		return 0
@@ -69,7 +69,7 @@ func indexOf(args []any, at int) int {
 	return at
 }
 
-// resumeKeys returns the keys that a turn needs to resume a failed one, or to begin with a copy.
+// newResumePredecessor returns the keys that a turn needs to resume a failed turn, or to begin with a copy.
 func resumeKeys(b memory.Begin) predecessor {
 	switch {
 	case b.From.Resumes != "":
@@ -81,8 +81,8 @@ func resumeKeys(b memory.Begin) predecessor {
 	}
 }
 
-// resumeJournalKeys is resumeKeys with the journals of the steps that the script named, as a list with
-// commas.
+// newResumePredecessorWithJournals is like newResumePredecessor, and adds the journal keys of the steps that the
+// script named. steps is a comma-separated list.
 func resumeJournalKeys(b memory.Begin, steps string) predecessor {
 	p := resumeKeys(b)
 	p.name = steps
@@ -93,8 +93,8 @@ func resumeJournalKeys(b memory.Begin, steps string) predecessor {
 	return p
 }
 
-// originArgs returns the arguments of origin.lua (none for a turn that neither resumes another nor begins with
-// a copy).
+// originArgs returns the arguments of origin.lua. There are none for a turn that neither resumes a failed turn nor
+// begins with a copy.
 func originArgs(b memory.Begin) ([]any, error) {
 	if b.From.Resumes == "" && b.From.Copy == nil {
 		return nil, nil

@@ -64,7 +64,7 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if r.Status() != "ok" {
 		return 0, t.commitError(op, c, r)
 	}
-	if len(shared) > 0 { // also when it is repeated: the first call may have ended before this
+	if len(shared) > 0 { // also for a repeated commit, whose first call may have failed before the drain
 		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
 			return 0, err
 		}
@@ -74,13 +74,13 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // commitCall holds the arguments of commit.lua.
 type commitCall struct {
-	fixedArgs []any // those that every commit has
-	changes   []any // of the state of the session
-	journal   []any // entries that the commit brings
-	bodies    []any // of the messages
+	fixedArgs []any // arguments that every commit has
+	changes   []any // changes of the session's own state
+	journal   []any // journal entries in the commit
+	bodies    []any // encoded bodies of the messages
 }
 
-// args returns the ARGV of commit.lua. It contains the index at which each part of variable length ends.
+// args returns the ARGV of commit.lua. It includes the index at which each part of variable length ends.
 func (call commitCall) args(exceeded []any) []any {
 	args := append(call.fixedArgs, exceeded...)
 	endOfChanges := len(args) + 2 + len(call.changes)
@@ -88,7 +88,8 @@ func (call commitCall) args(exceeded []any) []any {
 	return slices.Concat(args, call.changes, call.journal, call.bodies)
 }
 
-// commitCall encodes a commit. The digest of all that it stores identifies a repeated one.
+// newCommitCall encodes a commit. It includes a digest of everything that the commit stores, which identifies a
+// repeated commit.
 func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
 	result, err := db.Encoding.Marshal(wire.ResultToProto(c.Result))
 	if err != nil {
@@ -122,7 +123,7 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	return call, nil
 }
 
-// commitError returns the error for a reply with which the script rejected a commit.
+// commitErrorFromReply returns the error for a reply that rejects a commit.
 func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
@@ -133,7 +134,7 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	case "not_last":
 		return storeerror.NotLastStep(op, h.TurnID, c.Result.Step)
 	case "base_mismatch":
-		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step",
+		return failure.Newf(failure.BaseMismatch, op, "session %s ends with message %s and not %d; load the history again and repeat the step",
 			c.Ref.Session, r.Text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.Text(1))
 	case "session_full":
@@ -147,10 +148,10 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	}
 }
 
-// exceededScope returns the name of a shared scope that the changes would make too large, its keys and its
-// bytes, as commit.lua takes them (three empty strings when there is none). The scope is checked before the
-// commit, because it is in another slot. So concurrent commits may exceed the limit together. A change that a
-// commit has enqueued never fails.
+// findExceededScope finds a shared scope that the changes would make too large. It returns the name, keys and
+// bytes of the scope as commit.lua expects them, or three empty strings. The scope is checked before the commit,
+// because it is in another slot. So concurrent commits may exceed the limit together, but a change that a commit
+// has enqueued is never rejected.
 func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
 	none := []any{"", "", ""}
 	if len(shared) == 0 {
@@ -179,7 +180,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 	return none, nil
 }
 
-// splitByOwner splits changes into those of the session's own state and those that sessions share.
+// splitByOwner splits changes into changes of the session's own state and changes of shared state.
 func splitByOwner(changes map[string]json.RawMessage) (own, shared map[string]json.RawMessage) {
 	own, shared = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	for key, value := range changes {
@@ -201,7 +202,7 @@ func needsUser(changes map[string]json.RawMessage) bool {
 	return false
 }
 
-// waitingStep returns <turn>:<step> for a step whose calls wait (empty when none does).
+// waitingStepID returns <turn>:<step> for a step with waiting calls (empty for any other step).
 func waitingStep(c memory.Commit) string {
 	if len(c.Result.Pending) == 0 {
 		return ""
@@ -209,8 +210,8 @@ func waitingStep(c memory.Commit) string {
 	return c.TurnID + ":" + strconv.Itoa(c.Result.Step)
 }
 
-// digest returns a digest of the parts. Each part is hashed with its length, so that parts of other lengths
-// have another digest.
+// digest returns a digest of the parts. Each part is hashed with its length, so that moving bytes between parts
+// changes the digest.
 func digest(parts [][]byte) string {
 	h := sha256.New()
 	for _, p := range parts {

@@ -15,8 +15,8 @@ import (
 var attachSource string
 
 // files are the attachments of the message with which a turn begins. Each becomes a version of an artifact, and
-// the message contains the version numbers. So the numbers are assumed before the script runs. When they are
-// wrong, the script replies with the right ones and writes nothing.
+// the stored message contains the version numbers. So the numbers are assumed before the script runs. If they are
+// wrong, the script replies with the right numbers and writes nothing.
 type files struct {
 	begin    memory.Begin
 	versions []string // in the order of the files
@@ -26,7 +26,7 @@ func newFiles(b memory.Begin) files {
 	return files{b, slices.Repeat([]string{"1"}, len(b.NewFiles()))}
 }
 
-// body returns the message as it is encoded in the log (empty when the turn has none).
+// encodeMessage returns the message in its encoding for the log (empty if the turn has none).
 func (f files) body() ([]byte, error) {
 	said := f.begin.UserMessages()
 	if len(said) == 0 {
@@ -43,7 +43,7 @@ func (f files) body() ([]byte, error) {
 	return messages.EncodeBody(m)
 }
 
-// keys returns the KEYS of attach.lua.
+// keys returns the KEYS of attach.lua for the new files.
 func (f files) keys() []string {
 	if len(f.versions) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (f files) keys() []string {
 	return all
 }
 
-// args returns the arguments of attach.lua.
+// args returns the arguments of attach.lua for the new files.
 func (f files) args() ([]any, error) {
 	if len(f.versions) == 0 {
 		return nil, nil
@@ -78,7 +78,7 @@ func (f files) args() ([]any, error) {
 	return all, nil
 }
 
-// withVersions returns the files with the versions that the script replied.
+// withVersions returns the files with the version numbers in the script's reply.
 func (f files) withVersions(r db.Reply) files {
 	versions := r.List(1)
 	f.versions = make([]string, len(versions))
