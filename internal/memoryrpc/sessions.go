@@ -84,12 +84,12 @@ func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.E
 }
 
 // EraseUser implements memory.Sessions.
-func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.UserErasure, error) {
 	r, err := s.service.EraseUser(rpc.WithTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
 	if err != nil {
-		return memory.ErasedUser{}, grpcfailure.FromStatus("memory.EraseUser", err)
+		return memory.UserErasure{}, grpcfailure.FromStatus("memory.EraseUser", err)
 	}
-	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
+	return memory.UserErasure{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
 }
 
 // SearchMemory implements memory.Sessions.

@@ -57,7 +57,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
-		From: memory.From{Continues: "t1", Answers: []execution.Answer{answer}},
+		Predecessor: memory.Predecessor{Continues: "t1", Answers: []execution.Answer{answer}},
 	})
 	require.NoError(t, err)
 	next := s.copyRequest(t, req)
@@ -85,7 +85,7 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.Nil(t, result.GetFailure())
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
-		From: memory.From{Continues: "t1", Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}},
+		Predecessor: memory.Predecessor{Continues: "t1", Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}},
 	})
 	require.NoError(t, err)
 	kept, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)
@@ -101,7 +101,8 @@ func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2
 				inv.Step.Journal.Record(execution.Entry{Number: n + 1, Phase: execution.Done, Reply: conversation.Assistant("a", "so")})
 			}
 			yield(event.Event{Payload: event.TurnResult{Reason: event.InputRequired, Result: execution.Result{
-				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}", Needs: execution.NeedApproval}},
+				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}",
+					Needs: execution.NeedApproval}},
 			}}}, nil)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 // Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to the artifacts
 // of a user.
 const (
-	MaxArtifactBytes    = 64 << 20
-	MaxArtifactName     = 256       // bytes
-	MaxArtifacts        = 1000      // versions of a session or of a user, including staged contents
-	MaxSessionArtifacts = 256 << 20 // bytes of all these versions and contents
+	MaxArtifactBytes        = 64 << 20
+	MaxArtifactNameBytes    = 256       // bytes
+	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
+	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents
 	// ArtifactChunk is the size in bytes of the pieces in which content is written and read. Only the last piece
 	// may be shorter.
 	ArtifactChunk = 512 << 10

@@ -60,10 +60,10 @@ func (c ConfigChange) Check(op string) error {
 	for _, key := range slices.Sorted(maps.Keys(c.Delta)) {
 		value := c.Delta[key]
 		switch {
-		case !utf8.ValidString(key) || key == "" || len(key) > MaxStateKey:
-			return wrong("configuration: a key is 1 to %d bytes of UTF-8, and %q is not", MaxStateKey, key)
-		case len(value) > MaxStateValue:
-			return wrong("configuration %q: a value of %d bytes is too long; at most %d are", key, len(value), MaxStateValue)
+		case !utf8.ValidString(key) || key == "" || len(key) > MaxStateKeyBytes:
+			return wrong("configuration: a key is 1 to %d bytes of UTF-8, and %q is not", MaxStateKeyBytes, key)
+		case len(value) > MaxStateValueBytes:
+			return wrong("configuration %q: a value of %d bytes is too long; at most %d are", key, len(value), MaxStateValueBytes)
 		case len(value) > 0 && (!json.Valid(value) || !utf8.Valid(value)):
 			return wrong("configuration %q: the value is not JSON in UTF-8", key)
 		}

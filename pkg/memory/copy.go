@@ -23,7 +23,7 @@ type Copy struct {
 }
 
 // SplitSummary returns the summary with which the history begins (nil if it has none), and the messages after it.
-func (c *Copy) Summary() (summary *conversation.Message, messages []conversation.Message) {
+func (c *Copy) SplitSummary() (summary *conversation.Message, messages []conversation.Message) {
 	if c == nil {
 		return nil, nil
 	}
@@ -35,26 +35,26 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 
 // checkPredecessor rejects a predecessor that conflicts with other fields of the request. Modes:
 // user_invalid_input.
-func checkFrom(op string, b Begin) error {
+func checkPredecessor(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
 	}
 	switch {
-	case b.From.Resumes != "" && (len(b.UserMessages()) > 0 || b.From.Continues != "" || b.From.Copy != nil):
+	case b.Predecessor.Resumes != "" && (len(b.UserMessages()) > 0 || b.Predecessor.Continues != "" || b.Predecessor.Copy != nil):
 		return invalid("resumes_turn_id", "a turn that resumes another one has no message, continues no waiting turn, and copies nothing; leave the others out")
-	case b.From.Copy != nil && (len(b.UserMessages()) == 0 || b.From.Continues != ""):
+	case b.Predecessor.Copy != nil && (len(b.UserMessages()) == 0 || b.Predecessor.Continues != ""):
 		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
-	case len(b.From.Inherited) > 0 && b.From.Resumes == "" && b.From.Copy == nil:
+	case len(b.Predecessor.Inherited) > 0 && b.Predecessor.Resumes == "" && b.Predecessor.Copy == nil:
 		return invalid("inherited", "inherited steps need an earlier turn; name the failed turn in resumes_turn_id, or copy a session")
 	}
 	last := 0
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		if r.Step <= last {
 			return invalid("inherited", "the steps must be in the order of their numbers, each once")
 		}
 		last = r.Step
 	}
-	return b.From.Copy.check(op)
+	return b.Predecessor.Copy.check(op)
 }
 
 // check rejects an invalid or too large copy. It accepts nil. Modes: user_invalid_input.
@@ -85,7 +85,8 @@ func (c *Copy) check(op string) error {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
-		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields", "copy")
+		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields",
+			"copy")
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func (c *Copy) check(op string) error {
 // InheritedSteps returns the results of the inherited steps, each with its Inherited field set.
 func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		r.Inherited = true
 		all = append(all, r)
 	}

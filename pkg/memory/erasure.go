@@ -24,8 +24,8 @@ const (
 type Erasure struct {
 	Session, User string           // exactly one of them is set
 	Removed       map[string]int64 // counts by kind, without zeros
-	Remains       []Remainder
-	By            string    // caller that began the erasure
+	Remainders    []Remainder
+	RequestedBy   string    // caller that began the erasure
 	Began, Ended  time.Time // (zero means unknown)
 }
 
@@ -50,7 +50,7 @@ func (e *Erasure) Add(removed map[string]int64) {
 }
 
 // UserErasure is the progress of the erasure of a user.
-type ErasedUser struct {
+type UserErasure struct {
 	Sessions []string // remaining sessions, at most MaxPage; the caller deletes them and calls again
 	Erasure  Erasure  // report on the shared data, set once no session is left
 }

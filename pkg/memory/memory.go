@@ -26,7 +26,7 @@ const (
 	MaxWindowBytes = 3 << 20
 	MinLeaseTTL    = time.Second
 	MaxLeaseTTL    = 15 * time.Minute
-	MaxUser        = 128 // bytes of a user's id
+	MaxUserIDBytes = 128 // bytes of a user's id
 	// Retention is how long a closed turn is kept to answer repeated requests, and how long a deleted session
 	// rejects late writers. It is longer than any client retries.
 	Retention = 7 * 24 * time.Hour

@@ -26,7 +26,7 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 
 // JournalUntrustedSource returns the gravest source of untrusted words that a step had read, according to its
 // journal (empty means none, S14).
-func JournalSource(journal []execution.Entry) string {
+func JournalUntrustedSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {
 		source = conversation.GravestSource(source, e.Reply.Untrusted)

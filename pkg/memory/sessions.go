@@ -54,7 +54,7 @@ type Sessions interface {
 	// sessions, the caller must delete them and call again. From the first call until a call names no session, new
 	// sessions of the user are rejected as deleted. Late writes of a deleted session cannot change what the user
 	// stores afterwards. Repeating an erasure succeeds.
-	EraseUser(ctx context.Context, tenant, user string) (ErasedUser, error)
+	EraseUser(ctx context.Context, tenant, user string) (UserErasure, error)
 	// SearchMemory finds messages of a user that contain words of the query (see Query). Hits are ordered by
 	// score, then by the newest session, then by the latest message. It returns at most MaxWindowBytes. It reads
 	// the newest MaxSearched sessions, each from its latest message, and ends after MaxSearchedBytes. It does not

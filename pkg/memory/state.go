@@ -9,12 +9,12 @@ import (
 
 // Limits of a scope.
 const (
-	MaxStateKey   = 128 // bytes
-	MaxStateValue = 64 << 10
-	MaxStateKeys  = 1000
-	MaxStateBytes = 1 << 20 // bytes of keys and values together
-	MaxDelta      = 256     // keys that one call changes
-	MaxRequests   = 1000    // request ids that a scope remembers
+	MaxStateKeyBytes   = 128 // bytes
+	MaxStateValueBytes = 64 << 10
+	MaxStateKeys       = 1000
+	MaxStateBytes      = 1 << 20 // bytes of keys and values together
+	MaxDeltaKeys       = 256     // keys that one call changes
+	MaxRequests        = 1000    // request ids that a scope remembers
 )
 
 // State stores keys that sessions remember in addition to their messages (AD-17 to AD-19). All sessions of a

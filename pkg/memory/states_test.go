@@ -20,7 +20,7 @@ import (
 // accepts turns under the same conditions. In Troupe, too, a session in error accepts the next turn (LP-10b). A
 // session needs no start before its first turn and no resume after a pause.
 // Req: LP-40, C-1
-func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
+func TestStates_CoverStatesOfTheOriginalFramework(t *testing.T) {
 	for _, row := range []struct {
 		theirs  string
 		ours    session.State
@@ -28,18 +28,18 @@ func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 		reach   func(s *testSession)
 	}{
 		{"created", session.Created, true, func(s *testSession) { s.update(memory.SessionUpdate{Create: true}) }},
-		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCompleted) }},
-		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCancelled) }},
-		{"busy", session.Busy, false, func(s *testSession) { s.turn(session.OutcomeOpen) }},
-		{"waiting-input", session.InputRequired, true, func(s *testSession) { s.turn(session.OutcomeInputRequired) }},
-		{"waiting-auth", session.AuthRequired, true, func(s *testSession) { s.turn(session.OutcomeAuthRequired) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.runTurn(session.OutcomeCompleted) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.runTurn(session.OutcomeCancelled) }},
+		{"busy", session.Busy, false, func(s *testSession) { s.runTurn(session.OutcomeOpen) }},
+		{"waiting-input", session.InputRequired, true, func(s *testSession) { s.runTurn(session.OutcomeInputRequired) }},
+		{"waiting-auth", session.AuthRequired, true, func(s *testSession) { s.runTurn(session.OutcomeAuthRequired) }},
 		{"shutdown", session.Closed, false, func(s *testSession) {
-			s.turn(session.OutcomeCompleted)
+			s.runTurn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Close})
 		}},
-		{"error", session.Failed, true, func(s *testSession) { s.turn(session.OutcomeFailed) }},
+		{"error", session.Failed, true, func(s *testSession) { s.runTurn(session.OutcomeFailed) }},
 		{"", session.Paused, true, func(s *testSession) {
-			s.turn(session.OutcomeCompleted)
+			s.runTurn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Pause})
 		}},
 	} {
@@ -90,7 +90,7 @@ func (s *testSession) begin() (memory.BeginResult, error) {
 }
 
 // runTurn runs a turn that ends with this outcome.
-func (s *testSession) turn(outcome session.Outcome) {
+func (s *testSession) runTurn(outcome session.Outcome) {
 	s.t.Helper()
 	begun, err := s.begin()
 	require.NoError(s.t, err)

@@ -134,12 +134,12 @@ type Begin struct {
 	Window       int // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
 	WindowTokens int // further limit of the window, at about 4 bytes per token (0 means none)
 
-	From From // what the turn continues (the zero value means nothing)
+	Predecessor Predecessor // what the turn continues (the zero value means nothing)
 }
 
 // Predecessor says what a new turn continues: a turn with waiting calls, a failed turn, or a copy of another
 // session. At most one of Continues, Resumes and Copy is set.
-type From struct {
+type Predecessor struct {
 	Continues string             // id of a turn with waiting calls, which this turn replaces without a message
 	Answers   []execution.Answer // final answers to these calls; only with Continues
 	Resumes   string             // id of the session's last turn, which failed and which this turn replaces without a message
@@ -170,11 +170,12 @@ func (b Begin) NewFiles() []conversation.Attachment {
 // means none).
 func (b Begin) UntrustedSource() string {
 	source := ""
-	if b.From.Copy != nil {
-		source = conversation.GravestSource(conversation.UntrustedSource(b.From.Copy.History), conversation.UntrustedSource(b.From.Copy.StepMessages))
+	if b.Predecessor.Copy != nil {
+		source = conversation.GravestSource(conversation.UntrustedSource(b.Predecessor.Copy.History),
+			conversation.UntrustedSource(b.Predecessor.Copy.StepMessages))
 	}
 	source = conversation.GravestSource(source, b.Message.UntrustedSource())
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		source = conversation.GravestSource(source, r.Untrusted)
 	}
 	return source

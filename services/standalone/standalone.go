@@ -126,7 +126,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		Sessions: memory.SessionConfig{KeepJournals: traceRetention}, Identity: own,
 	}
 	if !redis.IsDurable() {
-		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation has no use
+		settings.Durability, settings.Ephemeral = "D0", true // the data end with the process, so a generation has no use
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {

@@ -84,8 +84,8 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		KnownOnly:    b.LookupOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
-		ContinuesTurnId: b.From.Continues, Answers: wire.AnswersToProto(b.From.Answers),
-		ResumesTurnId: b.From.Resumes, Inherited: convert.All(b.From.Inherited, wire.ResultToProto), Copy: copyToProto(b.From.Copy),
+		ContinuesTurnId: b.Predecessor.Continues, Answers: wire.AnswersToProto(b.Predecessor.Answers),
+		ResumesTurnId: b.Predecessor.Resumes, Inherited: convert.All(b.Predecessor.Inherited, wire.ResultToProto), Copy: copyToProto(b.Predecessor.Copy),
 	}
 }
 
@@ -103,7 +103,7 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		LookupOnly:    r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
-		From: memory.From{
+		Predecessor: memory.Predecessor{
 			Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
 			Resumes: r.GetResumesTurnId(), Inherited: convert.All(r.GetInherited(), wire.ResultFromProto), Copy: copyFromProto(r.GetCopy()),
 		},

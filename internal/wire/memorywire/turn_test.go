@@ -78,9 +78,10 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
-			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
+			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t,
+				"reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
 			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
-			From: memory.From{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
+			Predecessor: memory.Predecessor{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)
@@ -102,7 +103,8 @@ func TestCommit_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
 		return memory.Commit{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"), Base: wiretest.Big.Draw(t, "base"),
-			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t, "outcome"),
+			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t,
+				"outcome"),
 			State: values.Draw(t, "state"),
 		}
 	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {

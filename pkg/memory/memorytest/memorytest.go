@@ -46,11 +46,11 @@ func RunKeepJournals(t *testing.T, open func(t *testing.T) memory.Store) {
 }
 
 // ReplyCounts counts the replies to the calls of Compare, by method and result.
-type Replies = differential.Replies
+type ReplyCounts = differential.ReplyCounts
 
 // Compare makes the same random calls to two stores and fails the test at the first reply that differs. It returns
 // how often each reply occurred. See FirstDifference.
-func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) Replies {
+func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) ReplyCounts {
 	t.Helper()
 	t.Logf("Compare: %d calls with seed %d", calls, seed)
 	replies, err := FirstDifference(t.Context(), oracle, other, calls, seed)
@@ -67,6 +67,6 @@ func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) R
 // Both stores must have the limits of this package and generation 0. The oracle must be empty, and the other store
 // must hold no data of an earlier run with the same seed. Times and error texts are not compared. No lease expires
 // by itself: the calls end leases with ReleaseTurn.
-func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (Replies, error) {
+func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (ReplyCounts, error) {
 	return differential.Run(ctx, oracle, other, calls, seed)
 }

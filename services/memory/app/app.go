@@ -32,31 +32,31 @@ import (
 
 // App is a memory service. New opens its ports, and Run serves them.
 type App struct {
-	cfg        Config
-	telemetry  *telemetry.Telemetry
-	board      *probe.Board
-	grpc       *rpc.Server
-	grpcLis    net.Listener
-	httpLis    net.Listener
-	store      *redisstore.Store
-	durable    *durability
-	guard      *generation.Guard // nil without etcd and for ephemeral data
-	maintainer *maintenance.Maintainer
-	desires    registry.DesiredStates // nil without etcd
-	quarantine quarantine
-	closers    process.Closers
+	cfg             Config
+	telemetry       *telemetry.Telemetry
+	board           *probe.Board
+	grpc            *rpc.Server
+	grpcLis         net.Listener
+	httpLis         net.Listener
+	store           *redisstore.Store
+	durability      *durabilityChecker
+	generationGuard *generation.Guard // nil without etcd and for ephemeral data
+	maintainer      *maintenance.Maintainer
+	desiredStates   registry.DesiredStates // nil without etcd
+	quarantine      quarantine
+	closers         process.Closers
 }
 
 // storeCondition is the name of the readiness condition that holds while Redis serves requests.
-const conditionStore = "redis"
+const storeCondition = "redis"
 
 // storeRecordName is the name under which the registry keeps the generation of the store.
-const recordName = "redis"
+const storeRecordName = "redis"
 
 // New opens the ports. It does not connect to Redis or etcd yet. The caller must call Run or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
-	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
+	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(storeCondition)}
 	if err := a.open(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -87,7 +87,7 @@ func (a *App) open() (err error) {
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
 		Reflection: a.cfg.Reflection, Internal: true, Identity: self,
 		Authenticate: turncred.Authenticate(turns, rpc.PrincipalFromCertificate), Scope: scope.New(turns),
-		CheckBarred: a.quarantine.check, IsExpectedError: commitWasFaster,
+		CheckBarred: a.quarantine.check, IsExpectedError: isLateJournalWrite,
 		Rates: rate.New(rates), PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (a *App) open() (err error) {
 	if err != nil {
 		return err
 	}
-	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.maintainer.Observe()))
+	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.maintainer.ObservedStore()))
 	return nil
 }
 
@@ -115,23 +115,23 @@ func (a *App) openStore(self *identity.Source) (err error) {
 			return fmt.Errorf("--etcd: %w", err)
 		}
 		a.closers.Add(etcd)
-		a.desires = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
-		if !a.cfg.Fleeting {
-			a.guard, err = generation.New(generation.Config{
-				Records: etcdregistry.NewStoreRecords(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+		a.desiredStates = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
+		if !a.cfg.Ephemeral {
+			a.generationGuard, err = generation.New(generation.Config{
+				Records: etcdregistry.NewStoreRecords(etcd, ""), Name: storeRecordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 			})
 			if err != nil {
 				return err
 			}
 		}
 	}
-	a.durable = &durability{class: redisconn.DurabilityClass(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
+	a.durability = &durabilityChecker{class: redisconn.DurabilityClass(a.cfg.Durability), log: a.telemetry.Log, checkedProcesses: map[string]bool{}}
 	a.store, err = redisstore.New(redisstore.Config{
 		URL:             a.cfg.Redis,
-		Durability:      a.durable.class,
+		Durability:      a.durability.class,
 		Security:        a.cfg.RedisSecurity,
 		Generation:      a.generation,
-		RequireIdentity: a.guard != nil,
+		RequireIdentity: a.generationGuard != nil,
 		OnConnect:       a.recordProcess,
 
 		KeepJournals: a.cfg.Sessions.KeepJournals,
@@ -139,31 +139,31 @@ func (a *App) openStore(self *identity.Source) (err error) {
 	if err != nil {
 		return err // the error names the flag
 	}
-	a.durable.store = a.store
+	a.durability.store = a.store
 	a.closers.Add(a.store)
 	return nil
 }
 
 // isLateJournalWrite reports whether a journal write was rejected because its step was already committed. Such a
 // rejection is normal: a worker commits without waiting for its journal writes, and the commit includes them.
-func commitWasFaster(method string, err error) bool {
+func isLateJournalWrite(method string, err error) bool {
 	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
 // generation returns the generation of the data in Redis. While it returns an error, no turn may begin.
 func (a *App) generation() (int64, error) {
-	if err := a.durable.checkTurn(); err != nil || a.guard == nil {
+	if err := a.durability.checkTurn(); err != nil || a.generationGuard == nil {
 		return 0, err
 	}
-	return a.guard.Generation()
+	return a.generationGuard.Generation()
 }
 
 // recordProcess records the Redis process that a new connection has reached. A new process may have other data and
 // other settings.
 func (a *App) recordProcess(process string) {
-	a.durable.recordProcess(process)
-	if a.guard != nil {
-		a.guard.RecordProcess(process)
+	a.durability.recordProcess(process)
+	if a.generationGuard != nil {
+		a.generationGuard.RecordProcess(process)
 	}
 }
 
@@ -183,19 +183,19 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
 		a.grpc.ProcessPart(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.check,
+			Condition: storeCondition, Address: a.store.Addr(), Check: a.durability.checkRedis,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.maintainer.Run})
-	if a.desires != nil {
-		parts = append(parts, a.quarantine.watchDesires(a.desires, a.telemetry.Log))
+	if a.desiredStates != nil {
+		parts = append(parts, a.quarantine.watchDesiredStates(a.desiredStates, a.telemetry.Log))
 	} else {
 		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, " +
 			"and workers of quarantined agents are not rejected")
 	}
-	if a.guard != nil {
+	if a.generationGuard != nil {
 		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
-			return a.guard.Run(ctx, a.store, ready)
+			return a.generationGuard.Run(ctx, a.store, ready)
 		}})
 	}
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())

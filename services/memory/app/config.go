@@ -23,7 +23,7 @@ type Config struct {
 	// While Redis is less durable than this class, the service is not ready and begins no turns.
 	Durability string `help:"What a write survives: D0 nothing, D1 a crash of Redis, D2 loss of its machine." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
 	// Ephemeral means that each process starts with empty data, so that no generation is needed.
-	Fleeting bool `kong:"-"`
+	Ephemeral bool `kong:"-"`
 	// Without etcd, an epoch may be assigned twice after a failover or a restore of Redis.
 	Etcd []string `help:"Addresses of etcd, which keeps the generation of the data (empty means none)." env:"TROUPE_ETCD"`
 

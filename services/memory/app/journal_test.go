@@ -19,7 +19,7 @@ func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
 	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
 	store := memoryrpc.New(r.conn)
-	begun, err := beginFails(t.Context(), r, "s1")
+	begun, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	hold := memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	write := func(step int) error {

@@ -37,11 +37,11 @@ import (
 // turn.
 type secureApp struct {
 	*runningApp
-	dir         string
-	signer      *turncred.Authority
-	worker      *grpc.ClientConn // connection of agent research
-	turn        turncred.Turn    // turn of research in ann's session
-	foreignTurn turncred.Turn    // turn of synthesis in bob's session
+	dir       string
+	signer    *turncred.Authority
+	worker    *grpc.ClientConn // connection of agent research
+	turn      turncred.Turn    // turn of research in ann's session
+	otherTurn turncred.Turn    // turn of synthesis in bob's session
 }
 
 func runSecureApp(t testing.TB) *secureApp {
@@ -51,8 +51,8 @@ func runSecureApp(t testing.TB) *secureApp {
 	<-s.ready
 	s.signer = turncred.New(s.clientIdentity(t, identity.Orchestrator, ""))
 	s.worker = s.dial(t, identity.Worker, "research")
-	s.turn = s.begin(t, "research", "s-ann", "ann")
-	s.foreignTurn = s.begin(t, "synthesis", "s-bob", "bob")
+	s.turn = s.beginTurn(t, "research", "s-ann", "ann")
+	s.otherTurn = s.beginTurn(t, "synthesis", "s-bob", "bob")
 	return s
 }
 
@@ -71,9 +71,10 @@ func (s *secureApp) dial(t testing.TB, role identity.Role, agent string) *grpc.C
 	return conn
 }
 
-func (s *secureApp) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
+func (s *secureApp) beginTurn(t testing.TB, agent, sessionID, user string) turncred.Turn {
 	t.Helper()
-	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32), Step: 1}
+	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a",
+		32), Step: 1}
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -99,17 +100,19 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
 	file := &troupev1.Artifact{Name: "empty", Sha256: emptySHA256}
 	return map[string]proto.Message{
-		"RenewTurn":      &troupev1.RenewTurnRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Lease: lease},
-		"LoadHistory":    &troupev1.LoadHistoryRequest{SessionId: of.Session, Limit: 10},
-		"GetSession":     &troupev1.MemoryServiceGetSessionRequest{SessionId: of.Session},
-		"GetState":       &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
-		"SearchMemory":   &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
-		"ListArtifacts":  &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
-		"LoadJournal":    &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
-		"PutArtifact":    &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
+		"RenewTurn":     &troupev1.RenewTurnRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Lease: lease},
+		"LoadHistory":   &troupev1.LoadHistoryRequest{SessionId: of.Session, Limit: 10},
+		"GetSession":    &troupev1.MemoryServiceGetSessionRequest{SessionId: of.Session},
+		"GetState":      &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
+		"SearchMemory":  &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
+		"ListArtifacts": &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
+		"LoadJournal":   &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
+		"PutArtifact": &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session,
+			TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
 		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
 		"DeleteArtifact": &troupev1.DeleteArtifactRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Name: "none"},
-		"UpdateState":    &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r", Delta: map[string]string{"user:name": `"Ann"`}},
+		"UpdateState": &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r",
+			Delta: map[string]string{"user:name": `"Ann"`}},
 		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step), Entries: []*troupev1.JournalEntry{
 			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: reply},
 		}},
@@ -153,7 +156,7 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	for _, method := range authz.Methods() {
 		name, ours := strings.CutPrefix(method, "/troupe.v1.MemoryService/")
 		roles, _ := authz.RolesFor(method)
-		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
+		if !ours || !strings.Contains(strings.Join(roleNames(roles), " "), string(identity.Worker)) {
 			continue
 		}
 		if _, known := configurationRequests("")[name]; !known { // these methods need no turn
@@ -174,7 +177,8 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 func configurationRequests(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
-		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"tone": `"kind"`}},
+		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
+			Delta: map[string]string{"tone": `"kind"`}},
 	}
 }
 
@@ -194,7 +198,7 @@ func TestApp_ConfigurationNeedsNoTurn(t *testing.T) {
 	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
 }
 
-func texts(roles []identity.Role) (all []string) {
+func roleNames(roles []identity.Role) (all []string) {
 	for _, role := range roles {
 		all = append(all, string(role))
 	}
@@ -226,7 +230,7 @@ func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 		"garbage":          {[]string{"garbage"}, failure.PolicySecurity},
 		"two":              {[]string{good, good}, failure.PolicySecurity},
 		"another agent's":  {[]string{credential(s.signer, others, time.Time{})}, failure.PolicySecurity},
-		"another's, whole": {[]string{credential(s.signer, s.foreignTurn, time.Time{})}, failure.PolicySecurity},
+		"another's, whole": {[]string{credential(s.signer, s.otherTurn, time.Time{})}, failure.PolicySecurity},
 		"changed":          {[]string{good[:len(good)-8] + "AAAAAAAA"}, failure.PolicySecurity},
 		"of a stranger":    {[]string{credential(turncred.New(stranger), s.turn, time.Time{})}, failure.PolicySecurity},
 		"its own work":     {[]string{credential(worker, s.turn, time.Time{})}, failure.PolicySecurity},
@@ -248,10 +252,11 @@ func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 	s := runSecureApp(t)
 	ctx := s.withCredential(t, s.turn, time.Time{})
-	gone := s.foreignTurn
+	gone := s.otherTurn
 	gone.Session, gone.ID, gone.User = "s-nil", "t-s-nil", "nil"
 	for method := range workerRequests(s.turn) {
-		foreign, missing := callMethod(ctx, s.worker, method, workerRequests(s.foreignTurn)[method]), callMethod(ctx, s.worker, method, workerRequests(gone)[method])
+		foreign, missing := callMethod(ctx, s.worker, method, workerRequests(s.otherTurn)[method]), callMethod(ctx, s.worker, method,
+			workerRequests(gone)[method])
 		if method == "SearchMemory" {
 			require.True(t, failure.Is(foreign, failure.PolicySecurity), "%v", foreign)
 		} else {
@@ -260,7 +265,8 @@ func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 		require.Equal(t, missing.Error(), strings.ReplaceAll(foreign.Error(), "bob", "nil"), method)
 	}
 	err := callMethod(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", workerRequests(gone)["GetSession"])
-	require.EqualError(t, callMethod(ctx, s.worker, "GetSession", workerRequests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
+	require.EqualError(t, callMethod(ctx, s.worker, "GetSession", workerRequests(gone)["GetSession"]), err.Error(),
+		"the store says the same of one that does not exist")
 	for what, other := range map[string]turncred.Turn{
 		"turn":           {Step: 1, Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
 		"epoch before":   {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
@@ -344,7 +350,8 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]))
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
 	own["UpdateState"].(*troupev1.UpdateStateRequest).RequestId = "late"
-	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood", Delta: map[string]string{"mood": `"late"`}}
+	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood",
+		Delta: map[string]string{"mood": `"late"`}}
 	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
 	}}}

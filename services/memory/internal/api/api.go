@@ -20,12 +20,12 @@ type Server struct {
 // New returns a Server for the store.
 func New(store memory.Store) *Server { return &Server{store: store} }
 
-// tenantFromContext returns the tenant whose sessions the call may access. It comes from the identity of the
+// tenantFromContextFromContext returns the tenant whose sessions the call may access. It comes from the identity of the
 // caller, not from the request.
-func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
+func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 func sessionRef(ctx context.Context, sessionID string) session.Ref {
-	return session.Ref{Tenant: tenant(ctx), Session: sessionID}
+	return session.Ref{Tenant: tenantFromContext(ctx), Session: sessionID}
 }
 
 // turnRequest is implemented by requests that act on behalf of a turn.

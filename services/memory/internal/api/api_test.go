@@ -35,12 +35,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // server.
 func serveStore(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 	t.Helper()
-	far, near, _ := serveWithService(t)
+	far, near, _ := serveStoreWithClient(t)
 	return far, near
 }
 
 // serveStoreWithClient is serveStore, and also returns a client of the service.
-func serveWithService(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
+func serveStoreWithClient(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
 	conn, store := dialServer(t)
 	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
@@ -78,7 +78,7 @@ func TestServer_PassesTheConformanceSuite(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return far })
 }
 
-func validStep() memory.Begin {
+func newBeginRequest() memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -89,7 +89,7 @@ func validStep() memory.Begin {
 // used.
 func TestServer_SeparatesTenants(t *testing.T) {
 	far, near := serveStore(t)
-	b := validStep()
+	b := newBeginRequest()
 	b.Ref.Tenant = "mallory"
 	_, err := far.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -119,27 +119,27 @@ func TestServer_RejectsRequestsThatExceedLimits(t *testing.T) {
 		"message.role":  func(b *memory.Begin) { b.Message.Role = conversation.RoleSystem },
 	} {
 		t.Run(field, func(t *testing.T) {
-			b := validStep()
+			b := newBeginRequest()
 			spoil(&b)
 			_, err := far.BeginTurn(t.Context(), b)
 			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "error: %v", err)
 			require.ErrorContains(t, err, field)
 		})
 	}
-	_, err := far.GetSession(t.Context(), validStep().Ref)
+	_, err := far.GetSession(t.Context(), newBeginRequest().Ref)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
 }
 
 // An agent cannot store messages with the role of the system, the user or the store (a part of guarantee S15). The
 // message of an agent is stored with its author.
-func TestServer_StepSpeaksOnlyForItsAgent(t *testing.T) {
+func TestServer_StepStoresOnlyMessagesOfItsAgent(t *testing.T) {
 	far, near := serveStore(t)
-	begun, err := far.BeginTurn(t.Context(), validStep())
+	begun, err := far.BeginTurn(t.Context(), newBeginRequest())
 	require.NoError(t, err)
 	said := conversation.Assistant("echo", "hi")
 	said.Untrusted = "tool http_fetch"
 	c := memory.Commit{
-		Ref: validStep().Ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Messages: []conversation.Message{said},
+		Ref: newBeginRequest().Ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Messages: []conversation.Message{said},
 		Outcome: session.OutcomeCompleted, Result: execution.Result{Step: 1, Agent: "echo", Untrusted: "tool http_fetch"},
 	}
 	for _, role := range []conversation.Role{conversation.RoleSystem, conversation.RoleUser, conversation.RoleSummary} {
@@ -173,16 +173,17 @@ func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 	far, _ := serveStore(t)
 	const each = 200 << 10
-	b := validStep()
-	b.Message, b.From.Continues = conversation.Message{}, "t0"
+	b := newBeginRequest()
+	b.Message, b.Predecessor.Continues = conversation.Message{}, "t0"
 	c := memory.Commit{
 		Ref: b.Ref, TurnID: "t1", Epoch: 1, Base: 1, Outcome: session.OutcomeInputRequired,
 		Result: execution.Result{Step: 1, Agent: "echo", InputRequired: true},
 	}
 	for n := range memory.MaxWindowBytes/each + 1 {
 		id := pendingcall.ID(1, 1, n)
-		b.From.Answers = append(b.From.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each), Needs: execution.NeedResult})
+		b.Predecessor.Answers = append(b.Predecessor.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each),
+			Needs: execution.NeedResult})
 	}
 	_, err := far.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
@@ -190,7 +191,7 @@ func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 	_, err = far.CommitStep(t.Context(), c)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "pending")
-	b.From.Answers, c.Result.Pending = b.From.Answers[1:], c.Result.Pending[1:]
+	b.Predecessor.Answers, c.Result.Pending = b.Predecessor.Answers[1:], c.Result.Pending[1:]
 	_, err = far.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	_, err = far.CommitStep(t.Context(), c)
@@ -200,15 +201,17 @@ func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 func TestServer_RejectsAnswersThatExceedLimits(t *testing.T) {
 	far, _ := serveStore(t)
 	for field, spoil := range map[string]func(*memory.Begin){
-		"continues_turn_id":  func(b *memory.Begin) { b.From.Continues = "a:b" },
-		"answers":            func(b *memory.Begin) { b.From.Answers = slices.Repeat(b.From.Answers, execution.MaxPending+1) },
-		"answers[0].id":      func(b *memory.Begin) { b.From.Answers[0].ID = "" },
-		"answers[0].verdict": func(b *memory.Begin) { b.From.Answers[0].Verdict = "" },
-		"answers[0].text":    func(b *memory.Begin) { b.From.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
+		"continues_turn_id": func(b *memory.Begin) { b.Predecessor.Continues = "a:b" },
+		"answers": func(b *memory.Begin) {
+			b.Predecessor.Answers = slices.Repeat(b.Predecessor.Answers, execution.MaxPending+1)
+		},
+		"answers[0].id":      func(b *memory.Begin) { b.Predecessor.Answers[0].ID = "" },
+		"answers[0].verdict": func(b *memory.Begin) { b.Predecessor.Answers[0].Verdict = "" },
+		"answers[0].text":    func(b *memory.Begin) { b.Predecessor.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
 	} {
-		b := validStep()
-		b.Message, b.From.Continues = conversation.Message{}, "t0"
-		b.From.Answers = []execution.Answer{{ID: "1-2", Verdict: execution.Approve}}
+		b := newBeginRequest()
+		b.Message, b.Predecessor.Continues = conversation.Message{}, "t0"
+		b.Predecessor.Answers = []execution.Answer{{ID: "1-2", Verdict: execution.Approve}}
 		spoil(&b)
 		_, err := far.BeginTurn(t.Context(), b)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%s: %v", field, err)
@@ -219,7 +222,7 @@ func TestServer_RejectsAnswersThatExceedLimits(t *testing.T) {
 func TestServer_RejectsInvalidStepNumbers(t *testing.T) {
 	far, _ := serveStore(t)
 	_, err := far.CommitStep(t.Context(), memory.Commit{
-		Ref: validStep().Ref, TurnID: "t1", Epoch: 1, Base: 1, Result: execution.Result{Step: 51, Agent: "echo"},
+		Ref: newBeginRequest().Ref, TurnID: "t1", Epoch: 1, Base: 1, Result: execution.Result{Step: 51, Agent: "echo"},
 	})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "result.step")
@@ -227,7 +230,7 @@ func TestServer_RejectsInvalidStepNumbers(t *testing.T) {
 
 func TestServer_RejectsJournalsThatExceedLimits(t *testing.T) {
 	far, _ := serveStore(t)
-	h := memory.Lease{Ref: validStep().Ref, TurnID: "t1", Epoch: 1}
+	h := memory.Lease{Ref: newBeginRequest().Ref, TurnID: "t1", Epoch: 1}
 	entry := execution.Entry{Number: 1, Phase: execution.Done, Text: strings.Repeat("a", conversation.MaxMessageBytes)}
 	for field, entries := range map[string][]execution.Entry{
 		"entries":       nil,
@@ -242,7 +245,7 @@ func TestServer_RejectsJournalsThatExceedLimits(t *testing.T) {
 // A request with an epoch and no turn is rejected. Otherwise it would be handled as a write without a turn, and
 // would not be fenced.
 func TestServer_RequiresTurnAndEpochTogether(t *testing.T) {
-	_, _, raw := serveWithService(t)
+	_, _, raw := serveStoreWithClient(t)
 	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {
 		r.SessionId, r.RequestId, r.Delta = "s1", "r1", map[string]string{"mood": "1"}
 		_, err := raw.UpdateState(t.Context(), r)

@@ -14,11 +14,11 @@ import (
 
 // BeginTurn implements troupev1.MemoryServiceServer.
 func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
-	b := memorywire.BeginFromProto(tenant(ctx), r)
-	if err := checkSize("memory.BeginTurn", "message", b.Message); err != nil {
+	b := memorywire.BeginFromProto(tenantFromContext(ctx), r)
+	if err := checkMessageSizes("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
-	if err := checkAnswers("memory.BeginTurn", b.From.Answers); err != nil {
+	if err := checkAnswers("memory.BeginTurn", b.Predecessor.Answers); err != nil {
 		return nil, err
 	}
 	begun, err := s.store.BeginTurn(ctx, b)
@@ -77,8 +77,8 @@ func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingReque
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	c := memorywire.CommitFromProto(tenant(ctx), r)
-	if err := checkSize("memory.CommitStep", "messages", c.Messages...); err != nil {
+	c := memorywire.CommitFromProto(tenantFromContext(ctx), r)
+	if err := checkMessageSizes("memory.CommitStep", "messages", c.Messages...); err != nil {
 		return nil, err
 	}
 	if err := checkRoles("memory.CommitStep", c.Messages); err != nil {
@@ -99,7 +99,7 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 
 // FailTurn implements troupev1.MemoryServiceServer.
 func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
-	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenant(ctx), r))
+	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenantFromContext(ctx), r))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*tr
 
 // checkMessageSizes checks the size of each message with all its parts and tool calls, which a rule in the .proto
 // file cannot express.
-func checkSize(op, field string, messages ...conversation.Message) error {
+func checkMessageSizes(op, field string, messages ...conversation.Message) error {
 	for _, m := range messages {
 		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
 			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
@@ -138,7 +138,7 @@ func checkAnswers(op string, answers []execution.Answer) error {
 	for _, a := range answers {
 		size += len(a.Text)
 	}
-	return checkTotal(op, "answers", size)
+	return checkTotalSize(op, "answers", size)
 }
 
 // checkPending checks the total size of pending calls, because clients receive them in one gRPC message.
@@ -147,10 +147,10 @@ func checkPending(op string, pending []execution.Pending) error {
 	for _, p := range pending {
 		size += len(p.Arguments)
 	}
-	return checkTotal(op, "result.pending", size)
+	return checkTotalSize(op, "result.pending", size)
 }
 
-func checkTotal(op, field string, size int) error {
+func checkTotalSize(op, field string, size int) error {
 	if size > memory.MaxWindowBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes together are too many; send at most %d, and store more as an artifact",
 			field, size, memory.MaxWindowBytes).With("fields", field)
@@ -162,7 +162,7 @@ func checkTotal(op, field string, size int) error {
 func checkEntries(op string, entries []execution.Entry) error {
 	size := 0
 	for _, e := range entries {
-		if err := checkSize(op, "entries.reply", e.Reply); err != nil {
+		if err := checkMessageSizes(op, "entries.reply", e.Reply); err != nil {
 			return err
 		}
 		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput)

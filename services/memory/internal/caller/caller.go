@@ -24,7 +24,7 @@ func WithWorker(ctx context.Context, w Worker) context.Context {
 
 // WorkerFromContext returns the worker that makes the call. It returns the zero Worker for a caller that is not a
 // worker and may access all sessions.
-func WorkerOf(ctx context.Context) Worker {
+func WorkerFromContext(ctx context.Context) Worker {
 	w, _ := ctx.Value(workerKey{}).(Worker)
 	return w
 }

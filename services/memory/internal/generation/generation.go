@@ -23,13 +23,13 @@ import (
 )
 
 // DefaultInterval is the default time between two checks of a guard.
-const DefaultEvery = 5 * time.Second
+const DefaultInterval = 5 * time.Second
 
 // checkTimeout is the time limit of one check.
 const checkTimeout = 5 * time.Second
 
 // GuardedStore is the store that a Guard checks. Its calls have no time limit except their context.
-type Data interface {
+type GuardedStore interface {
 	// Identity returns the processes that serve the shares of the store. It changes when another process or other
 	// data serve a share. A share is one master of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
@@ -79,11 +79,11 @@ type Mark struct {
 
 // Config has the settings of a Guard.
 type Config struct {
-	Records registry.StoreRecords
-	Name    string        // name of the store in Records
-	Every   time.Duration // time between two checks (0 means DefaultInterval)
-	Log     *zap.Logger
-	Metrics metric.MeterProvider
+	Records  registry.StoreRecords
+	Name     string        // name of the store in Records
+	Interval time.Duration // time between two checks (0 means DefaultInterval)
+	Log      *zap.Logger
+	Metrics  metric.MeterProvider
 }
 
 // Guard determines the generation of a store's data. It is safe for concurrent use.
@@ -92,22 +92,22 @@ type Guard struct {
 	rollbacks metric.Int64Counter
 	wake      chan struct{} // receives a value when a connection reaches an unknown process
 
-	mu            sync.Mutex
-	agreed        Mark            // last mark that was agreed with the registry
-	serving       map[string]bool // processes of the agreed mark
-	isVerified    bool            // whether the agreed mark is current
-	unknownCount  int64           // how often a connection reached an unknown process
-	verifiedCount int64           // value of unknownCount before the last verified identity was read
+	mu               sync.Mutex
+	agreedMark       Mark            // last mark that was agreed with the registry
+	servingProcesses map[string]bool // processes of the agreed mark
+	isVerified       bool            // whether the agreed mark is current
+	unknownCount     int64           // how often a connection reached an unknown process
+	verifiedCount    int64           // value of unknownCount before the last verified identity was read
 
-	registryAway    bool // whether the registry was unreachable at the last check
-	identityMissing bool // whether the store did not identify itself at the last check
+	isRegistryUnreachable bool // whether the registry was unreachable at the last check
+	isIdentityMissing     bool // whether the store did not identify itself at the last check
 }
 
 // New returns a guard that does not know the generation yet. The store can begin no turns until Run has checked
 // it.
 func New(cfg Config) (*Guard, error) {
-	if cfg.Every <= 0 {
-		cfg.Every = DefaultEvery
+	if cfg.Interval <= 0 {
+		cfg.Interval = DefaultInterval
 	}
 	rollbacks, err := cfg.Metrics.Meter("troupe/memory").Int64Counter("troupe.store.rollback",
 		metric.WithDescription("How often the data of the store went back in time."))
@@ -126,14 +126,14 @@ func (g *Guard) Generation() (int64, error) {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
 			"the store was started or replaced, and the generation of its data is not known yet; no turn was begun, try again")
 	}
-	return g.agreed.Generation, nil
+	return g.agreedMark.Generation, nil
 }
 
 // RecordProcess records the process that a new connection has reached. An unknown process invalidates the
 // generation until the next check.
 func (g *Guard) RecordProcess(process string) {
 	g.mu.Lock()
-	unknown := !g.isVerified || !g.serving[process]
+	unknown := !g.isVerified || !g.servingProcesses[process]
 	if unknown {
 		g.unknownCount++
 	}
@@ -148,18 +148,18 @@ func (g *Guard) RecordProcess(process string) {
 }
 
 // loadUnknownCount returns how often a connection has reached an unknown process.
-func (g *Guard) unknownProcesses() int64 {
+func (g *Guard) loadUnknownCount() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unknownCount
 }
 
-// verifyIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
+// verifyIdentityIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
 // is how often an unknown process had been reached before the identity was read.
-func (g *Guard) verify(identity string, unknowns int64) bool {
+func (g *Guard) verifyIdentity(identity string, unknowns int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.isVerified = g.isVerified && g.agreed.Identity == identity; g.isVerified {
+	if g.isVerified = g.isVerified && g.agreedMark.Identity == identity; g.isVerified {
 		g.verifiedCount = unknowns
 	}
 	return g.isVerified
@@ -168,12 +168,12 @@ func (g *Guard) verify(identity string, unknowns int64) bool {
 // Run checks the store regularly until ctx ends, and then returns nil. It calls ready after each check while the
 // generation is known. While it is unknown no turn can begin, so Run checks again soon: a store that has just
 // started may still be loading.
-func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
-	tick := time.NewTicker(g.cfg.Every)
+func (g *Guard) Run(ctx context.Context, data GuardedStore, ready func()) error {
+	tick := time.NewTicker(g.cfg.Interval)
 	defer tick.Stop()
 	pace := retry.NewBackoff()
 	for {
-		g.check(ctx, data)
+		g.checkStore(ctx, data)
 		if _, err := g.Generation(); err == nil {
 			pace.Reset()
 			ready()
@@ -193,9 +193,9 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 func (g *Guard) setGeneration(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.agreed, g.isVerified, g.verifiedCount = m, true, unknowns
-	g.serving = map[string]bool{}
+	g.agreedMark, g.isVerified, g.verifiedCount = m, true, unknowns
+	g.servingProcesses = map[string]bool{}
 	for _, process := range parseIdentity(m.Identity) {
-		g.serving[process] = true
+		g.servingProcesses[process] = true
 	}
 }

@@ -50,7 +50,7 @@ func startGuard(t *testing.T, url string, records registry.StoreRecords) *guarde
 	g := &guardedStore{logs: logs, metrics: metric.NewManualReader()}
 	var err error
 	g.guard, err = generation.New(generation.Config{
-		Records: records, Name: "redis", Every: 50 * time.Millisecond,
+		Records: records, Name: "redis", Interval: 50 * time.Millisecond,
 		Log: zap.New(core), Metrics: metric.NewMeterProvider(metric.WithReader(g.metrics)),
 	})
 	require.NoError(t, err)
@@ -212,7 +212,8 @@ func TestGuard_ReplicasAgree(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	records := inmem.NewStoreRecords()
-	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records)}
+	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t,
+		"redis://"+server.Addr, records)}
 	for i, g := range replicas {
 		require.EqualValues(t, 1, g.beginTurn(t, []string{"a1", "a2", "a3"}[i]).Epoch)
 	}
@@ -224,7 +225,7 @@ func TestGuard_ReplicasAgree(t *testing.T) {
 	}
 }
 
-func TestGuard_WithoutEtcd(t *testing.T) {
+func TestGuard_KeepsTheGenerationWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	records := etcdregistry.NewStoreRecords(etcd.Client(), "")

@@ -35,7 +35,7 @@ func (l *loadingStore) LoadMark(context.Context) (generation.Mark, error) {
 func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard, err := generation.New(generation.Config{
-			Records: inmem.NewStoreRecords(), Name: "redis", Every: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),
+			Records: inmem.NewStoreRecords(), Name: "redis", Interval: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),
 		})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())

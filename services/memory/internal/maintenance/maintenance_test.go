@@ -49,7 +49,7 @@ func startMaintainer(t *testing.T, cfg maintenance.Config) *maintainedStore {
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return &maintainedStore{Store: maintainer.Observe(), logs: logs, metrics: reader}
+	return &maintainedStore{Store: maintainer.ObservedStore(), logs: logs, metrics: reader}
 }
 
 // counterValue returns the value of a counter, summed over all attributes.
@@ -93,7 +93,8 @@ func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages 
 		require.NoError(t, err)
 	}
 	if outcome == session.OutcomeFailed {
-		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: outcome, Failure: failure.New(failure.NoWorker, "test", "nobody")})
+		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: outcome, Failure: failure.New(failure.NoWorker,
+			"test", "nobody")})
 		require.NoError(t, err)
 	}
 }
@@ -169,7 +170,7 @@ func TestMaintainer_WarnsOnceAboutANearlyFullSession(t *testing.T) {
 
 // Req: RA-24
 func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
-	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Interval: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
 	runTurn(t, k, open, "t1", 2, session.OutcomeOpen)
 	runTurn(t, k, idle, "t1", 2, session.OutcomeCompleted)
@@ -184,7 +185,7 @@ func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
 
 // The maintainer deletes the unused sessions of every tenant.
 func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
-	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Interval: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
 		runTurn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
 	}
@@ -206,7 +207,7 @@ func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	server.Close()
 	core, logs := observer.New(zap.DebugLevel)
 	maintainer, err := maintenance.New(maintenance.Config{
-		Store: store, Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
+		Store: store, Retention: time.Hour, Interval: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

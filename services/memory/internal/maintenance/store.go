@@ -13,15 +13,15 @@ type observedStore struct {
 	maintainer *Maintainer
 }
 
-// ObservedStore returns the store that callers must use. It lets the Maintainer check a session after each of its
+// ObservedStoredStore returns the store that callers must use. It lets the Maintainer check a session after each of its
 // turns.
-func (k *Maintainer) Observe() memory.Store { return observedStore{k.cfg.Store, k} }
+func (k *Maintainer) ObservedStore() memory.Store { return observedStore{k.cfg.Store, k} }
 
 // CommitStep implements memory.Turns.
 func (s observedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	last, err := s.Store.CommitStep(ctx, c)
 	if err == nil && c.Outcome != session.OutcomeOpen {
-		s.maintainer.turnEnded(c.Ref, last)
+		s.maintainer.enqueueCheck(c.Ref, last)
 	}
 	return last, err
 }
@@ -30,18 +30,18 @@ func (s observedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, 
 func (s observedStore) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	turn, err := s.Store.FailTurn(ctx, f)
 	if err == nil {
-		s.maintainer.turnEnded(f.Ref, turn.Sequence)
+		s.maintainer.enqueueCheck(f.Ref, turn.Sequence)
 	}
 	return turn, err
 }
 
 // enqueueCheck queues a session for a check, unless the session is too short to need one or the queue is full.
-func (k *Maintainer) turnEnded(ref session.Ref, last int64) {
+func (k *Maintainer) enqueueCheck(ref session.Ref, last int64) {
 	if last < k.minSequence {
 		return
 	}
 	select {
-	case k.ended <- ref:
+	case k.checkQueue <- ref:
 	default:
 	}
 }

@@ -42,7 +42,7 @@ func startRedisWithUsers(t *testing.T, flags ...string) (addr string, admin *red
 // user has exactly the permissions that the service needs. The list below has the requirements of all tests in the
 // suite.
 // Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
-func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
+func TestStore_PassesTheSuiteWithServicePermissions(t *testing.T) {
 	t.Parallel()
 	addr, admin, users := startRedisWithUsers(t, "--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0")
 	addReplica(t, addr, "--masteruser", "admin", "--masterauth", "admin")
@@ -56,7 +56,7 @@ func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
-	require.NoError(t, s.Durable(t.Context()))
+	require.NoError(t, s.CheckDurability(t.Context()))
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
 	_, err = s.Expire(t.Context(), "none", time.Hour)
 	require.NoError(t, err)
@@ -120,14 +120,14 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 			}
 		}
 	}
-	for _, command := range append([]string{"ping", "info", "config|get", "wait", "cluster|shards", "cluster|slots"}, needs...) {
+	for _, command := range append([]string{"ping", "info", "config|get", "wait", "cluster|shards", "cluster|slots"}, requiredCommands...) {
 		require.True(t, may[command], command)
 		delete(may, command)
 	}
 	require.Empty(t, may)
 }
 
-func TestStore_DefaultUserIsOff(t *testing.T) {
+func TestStore_DefaultUserIsDisabled(t *testing.T) {
 	t.Parallel()
 	addr, _, _ := startRedisWithUsers(t)
 	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {

@@ -25,8 +25,8 @@ import (
 // safe for concurrent use.
 type callCounter struct {
 	trips, writes int
-	size          int64
-	log           *redis.Client // separate client, whose calls are not counted
+	logSize       int64
+	logClient     *redis.Client // separate client, whose calls are not counted
 }
 
 func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -47,8 +47,8 @@ func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 func (c *callCounter) count(ctx context.Context) {
 	c.trips++
-	if size := logBytes(ctx, c.log); size != c.size {
-		c.writes, c.size = c.writes+1, size
+	if size := logBytes(ctx, c.logClient); size != c.logSize {
+		c.writes, c.logSize = c.writes+1, size
 	}
 }
 
@@ -78,9 +78,9 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	}
 	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err) // opens the connection for pipelines now, because its handshake would be counted
-	c := &callCounter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
-	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
-	c.size = logBytes(t.Context(), c.log)
+	c := &callCounter{logClient: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
+	t.Cleanup(func() { require.NoError(t, c.logClient.Close()) })
+	c.logSize = logBytes(t.Context(), c.logClient)
 	s.db.AddHook(c)
 	return s, c
 }
@@ -95,7 +95,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	}
 	begin := func(turnID string) func() error {
 		return func() (err error) {
-			b := beginText("s1", turnID)
+			b := newBegin("s1", turnID)
 			b.User = "alice"
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
@@ -121,7 +121,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	}
 	beginWith := func(turnID, content string) func() error {
 		return func() (err error) {
-			b := beginText("s1", turnID)
+			b := newBegin("s1", turnID)
 			b.User = "alice"
 			b.Message.Attachments = []conversation.Attachment{{Name: "sent", Data: []byte(content)}}
 			begun, err = s.BeginTurn(t.Context(), b)
@@ -211,7 +211,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("session that waits", 2, 0, func() error { return only(s.GetSession(t.Context(), hold().Ref)) })
 	costs("compact while it waits", 4, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
 	costs("begin that goes on", 2, 1, func() (err error) {
-		b := beginWithAnswers(beginText("s1", "t4"), "t5")
+		b := beginWithAnswers(newBegin("s1", "t4"), "t5")
 		b.User = "alice"
 		begun, err = s.BeginTurn(t.Context(), b)
 		return err
@@ -227,8 +227,8 @@ func TestStore_CostOfOperations(t *testing.T) {
 
 	resume := func(from, turnID string) func() error {
 		return func() (err error) {
-			b := beginWithAnswers(beginText("s1", from), turnID)
-			b.User, b.From.Resumes, b.From.Continues, b.From.Answers = "alice", from, "", nil
+			b := beginWithAnswers(newBegin("s1", from), turnID)
+			b.User, b.Predecessor.Resumes, b.Predecessor.Continues, b.Predecessor.Answers = "alice", from, "", nil
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
 		}
@@ -242,9 +242,10 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("fail", 3, 1, fail)
 	ref := hold().Ref
 	costs("begin of a session with a copy", 2, 2, func() error {
-		b := beginText("s2", "t1")
+		b := newBegin("s2", "t1")
 		b.User = "alice"
-		b.From.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
+		b.Predecessor.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")},
+			State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
 		return only(s.BeginTurn(t.Context(), b))
 	})
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })

@@ -30,13 +30,13 @@ const marker = "MARKED"
 func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
-	b := beginText(id, marker+"1")
+	b := newBegin(id, marker+"1")
 	b.User, b.TraceID, b.Fingerprint = user, marker, marker
 	b.Message = conversation.User(marker)
 	b.Message.Attachments = []conversation.Attachment{{Name: marker, MediaType: "text/" + marker, Data: []byte(marker)}}
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := commitAnswer(b, begun.Turn)
+	c := newCommit(b, begun.Turn)
 	c.Messages = []conversation.Message{conversation.Assistant(marker, marker)}
 	c.State = map[string]json.RawMessage{marker: value, "user:" + marker: value}
 	c.Result = execution.Result{Step: 1, Agent: marker, Text: marker}
@@ -56,14 +56,14 @@ func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
 	for _, name := range []string{marker, "user:" + marker} {
 		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker},
-			section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
+			newSectionReader([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
 		require.NoError(t, err)
 	}
 	return h
 }
 
 // findMarkedKeys returns every key that contains the marker in its name or value.
-func scan(t *testing.T, s *Store) (found []string) {
+func findMarkedKeys(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked concurrently
 	require.NoError(t, s.db.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
@@ -93,7 +93,7 @@ func scan(t *testing.T, s *Store) (found []string) {
 
 // findMarkedFiles returns the data files of a Redis server that contain the marker, after Redis has rewritten its
 // append-only file.
-func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
+func findMarkedFiles(t *testing.T, s *Store, server *redistest.Server) (found []string) {
 	t.Helper()
 	require.NoError(t, s.db.BgRewriteAOF(t.Context()).Err())
 	eventually(t, func(ctx context.Context) bool {
@@ -140,23 +140,23 @@ func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // so that the file is plain text
 	createMarkedSession(t, s, "s1", "alice")
 	h := createMarkedSession(t, s, "s2", "alice")
-	require.Greater(t, len(scan(t, s)), 10)
+	require.Greater(t, len(findMarkedKeys(t, s)), 10)
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
-	require.Empty(t, scan(t, s))
-	require.Empty(t, filesWith(t, s, server))
+	require.Empty(t, findMarkedKeys(t, s))
+	require.Empty(t, findMarkedFiles(t, s, server))
 	for name, late := range map[string]error{
-		"commit": onlyKeys(s.CommitStep(t.Context(), memory.Commit{
+		"commit": errorOf(s.CommitStep(t.Context(), memory.Commit{
 			Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
 			Result: execution.Result{Step: 1},
 		})),
-		"state": onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
+		"state": errorOf(s.UpdateState(t.Context(), memory.StateUpdate{
 			Ref: h.Ref, RequestID: "late",
 			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")},
 		})),
 	} {
 		require.Equal(t, failure.SessionDeleted, failure.ModeOf(late), name)
 	}
-	require.Empty(t, scan(t, s))
+	require.Empty(t, findMarkedKeys(t, s))
 }
 
 // A writer that pauses between two of its Redis calls during the erasure changes nothing afterwards.
@@ -167,19 +167,19 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	value := json.RawMessage(`"` + marker + `"`)
 	for name, write := range map[string]func(*Store, memory.Lease) error{
 		"state": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+			return errorOf(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"state of a turn": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
+			return errorOf(s.UpdateState(t.Context(), memory.StateUpdate{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
 				Delta: map[string]json.RawMessage{"user:late": value},
 			}))
 		},
 		"artifact": func(s *Store, h memory.Lease) error {
-			return onlyKeys(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
+			return errorOf(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, newSectionReader([]byte(marker+"late"))))
 		},
 		"commit": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.CommitStep(t.Context(), memory.Commit{
+			return errorOf(s.CommitStep(t.Context(), memory.Commit{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: 3, Outcome: session.OutcomeCompleted,
 				Result: execution.Result{Step: 1}, State: map[string]json.RawMessage{"user:late": value},
 			}))
@@ -192,7 +192,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 				slow, trips := openStore(t, "redis://"+server.Addr), 0
 				require.NoError(t, slow.Ping(t.Context()))
 				stopped = false
-				slow.db.AddHook(callBetween(func(...redis.Cmder) error {
+				slow.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 					if trips++; trips == stop {
 						stopped = true
 						require.NoError(t, eraseUser(t.Context(), s, user))
@@ -205,7 +205,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 				}
 				require.NoError(t, eraseUser(t.Context(), s, user+"none"))
 				if stopped {
-					require.Empty(t, scan(t, s), "stopped before trip %d", stop)
+					require.Empty(t, findMarkedKeys(t, s), "stopped before trip %d", stop)
 				} else {
 					require.NoError(t, eraseUser(t.Context(), s, user))
 				}
@@ -227,7 +227,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 		left := trips
 		broken := openStore(t, "redis://"+addr)
 		require.NoError(t, broken.Ping(t.Context()))
-		broken.db.AddHook(callBetween(func(...redis.Cmder) error {
+		broken.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 			if left--; left < 0 {
 				cut = true
 				return errCut
@@ -236,7 +236,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 		}))
 		require.Equal(t, cut, eraseUser(t.Context(), broken, user) != nil)
 		require.NoError(t, eraseUser(t.Context(), s, user))
-		require.Empty(t, scan(t, s), "cut after %d trips", trips)
+		require.Empty(t, findMarkedKeys(t, s), "cut after %d trips", trips)
 		require.Zero(t, s.db.Exists(t.Context(), db.UserKey("default", user, "erasing")).Val())
 	}
 	require.Greater(t, trips, 10)
@@ -248,9 +248,9 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 	for n := range 5 {
 		createMarkedSession(t, s, fmt.Sprintf("s%d", n), "alice")
 	}
-	require.NotEmpty(t, scan(t, s))
+	require.NotEmpty(t, findMarkedKeys(t, s))
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
-	require.Empty(t, scan(t, s))
+	require.Empty(t, findMarkedKeys(t, s))
 }
 
 // A session of the largest size is erased within a minute (S24).
@@ -260,13 +260,13 @@ func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	const messages, files = 10_000, 20
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	for n := range files {
 		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)},
-			section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
+			newSectionReader([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
 		require.NoError(t, err)
 	}
 	last := int64(1)

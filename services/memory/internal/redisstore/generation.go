@@ -16,13 +16,13 @@ import (
 // and storeKey is the prefix of their keys.
 const storeKey = "m:store"
 
-var _ generation.Data = (*Store)(nil)
+var _ generation.GuardedStore = (*Store)(nil)
 
 // Identity implements generation.GuardedStore. The shares are the masters of a Cluster.
 func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 	id := generation.Identity{}
-	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
-		process, _, err := serverIdentity(ctx, share.Node)
+	err := s.forEachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
+		process, _, err := readServerIdentity(ctx, share.Node)
 		id[strings.TrimPrefix(share.Key, storeKey)] = process
 		return err
 	})
@@ -40,7 +40,7 @@ func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, e
 
 // StoreMark implements generation.GuardedStore. Every share stores the mark, in case another share is lost.
 func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
-	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
+	return s.forEachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
 		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
 	})
 }
@@ -48,7 +48,7 @@ func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
 // LoadMark implements generation.GuardedStore.
 func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	var latest generation.Mark
-	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
+	err := s.forEachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
 		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
 		m := generation.Mark{Generation: db.ParseNumber(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
 		if latest.Identity == "" || m.Generation > latest.Generation {
@@ -60,7 +60,7 @@ func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 }
 
 // forEachShare calls do for each share of the store, and returns at the first error.
-func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
+func (s *Store) forEachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
 	shares, err := s.db.Shards(ctx, storeKey)
 	if err != nil {
 		return s.db.Failure(op, err)
@@ -81,7 +81,7 @@ type infoReader interface {
 // readServerIdentity returns an id of the Redis process at the other end of a connection. The id contains the ids
 // of the process and of its replication history. One of the two changes after a restart, a failover or a restore
 // (guarantees F7). It also reports whether the process is a replica in a Cluster, which takes no writes.
-func serverIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
+func readServerIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
 	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
 	if err != nil {
 		return "", false, err
@@ -92,9 +92,9 @@ func serverIdentity(ctx context.Context, conn infoReader) (process string, repli
 
 // newConnectHook returns a callback for new connections. The callback calls met with the Redis process that the
 // connection has reached, unless Redis does not identify itself.
-func onConnect(met func(process string)) func(context.Context, *redis.Conn) error {
+func newConnectHook(met func(process string)) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
-		process, replica, err := serverIdentity(ctx, conn)
+		process, replica, err := readServerIdentity(ctx, conn)
 		if _, rejected := errors.AsType[redis.Error](err); rejected {
 			err = nil
 		}

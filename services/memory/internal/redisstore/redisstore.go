@@ -127,17 +127,17 @@ func New(cfg Config) (*Store, error) {
 		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
 	if cfg.OnConnect != nil {
-		link.OnConnect = onConnect(cfg.OnConnect)
+		link.OnConnect = newConnectHook(cfg.OnConnect)
 	}
 	conn, err := redisconn.New(link)
 	if err != nil {
 		return nil, err
 	}
-	return compose(&db.DB{Conn: conn}, cfg), nil
+	return newStore(&db.DB{Conn: conn}, cfg), nil
 }
 
 // newStore creates the parts of a store and connects them with each other.
-func compose(d *db.DB, cfg Config) *Store {
+func newStore(d *db.DB, cfg Config) *Store {
 	least := func() (int64, error) {
 		if cfg.Generation == nil {
 			return 0, nil
@@ -171,7 +171,7 @@ func (s *Store) Addr() string { return s.db.Addr() }
 
 // requiredCommands are the Redis commands that scripts and other calls use. deploy/redis/users.acl permits these
 // to the user of the service, and the commands for connections, CheckDurability and replicas.
-var needs = []string{
+var requiredCommands = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
 	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",
 	"xadd", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
@@ -180,7 +180,7 @@ var needs = []string{
 // Ping returns nil if Redis accepts writes and permits every command that the service uses. If Redis replies with
 // an error, Ping returns a *probe.NotServingError.
 func (s *Store) Ping(ctx context.Context) error {
-	commands := needs
+	commands := requiredCommands
 	if s.durability == redisconn.D2 {
 		commands = append(slices.Clip(commands), "wait")
 	}
@@ -192,7 +192,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // CheckDurability returns nil if Redis is as durable as the store's configuration requires (guarantees 0.2). Its
 // error names the missing setting, or wraps redisconn.ErrDurabilityUnknown if Redis does not report its settings.
-func (s *Store) Durable(ctx context.Context) error {
+func (s *Store) CheckDurability(ctx context.Context) error {
 	return s.db.CheckDurability(ctx, s.durability)
 }
 

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // registeredScript returns the script that is registered under name.
-func script(name string) *redis.Script {
+func registeredScript(name string) *redis.Script {
 	s := db.Scripts()[name]
 	if s == nil {
 		panic("no script is named " + name)
@@ -50,7 +50,7 @@ func TestStore_OnMiniredis(t *testing.T) {
 func TestStore_OnCluster(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, redistest.Cluster(t))
-	require.NoError(t, s.Durable(t.Context()))
+	require.NoError(t, s.CheckDurability(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 

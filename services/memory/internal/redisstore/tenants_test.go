@@ -19,7 +19,7 @@ func TestStore_ListsTenants(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"default"}, all, "whose sessions are older than the list")
 	for _, tenant := range []string{"zeta", "acme", "acme"} {
-		b := beginText("s1", "t1")
+		b := newBegin("s1", "t1")
 		b.Ref.Tenant = tenant
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)

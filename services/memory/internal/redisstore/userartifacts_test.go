@@ -20,7 +20,7 @@ import (
 // beginAliceTurn begins a turn in a session of the user alice, in a tenant that no other test uses.
 func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
-	b := beginText(id, "t1")
+	b := newBegin(id, "t1")
 	b.Ref.Tenant, b.User = tenant, "alice"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -40,16 +40,16 @@ func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Co
 
 // openStoreCutAfter returns a store whose connection fails after the given number of round trips. *cut is set to
 // true when that happens.
-func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
+func openStoreCutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
 	for _, script := range []*redis.Script{
-		script("user"), script("stage_for_user"), script("copy_piece"), script("enqueue"), script("put_artifact"),
-		script("drop_artifact"), script("apply_commit"), script("unstage"),
+		registeredScript("user"), registeredScript("stage_for_user"), registeredScript("copy_piece"), registeredScript("enqueue"), registeredScript("put_artifact"),
+		registeredScript("drop_artifact"), registeredScript("apply_commit"), registeredScript("unstage"),
 	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
-	s.db.AddHook(callBetween(func(...redis.Cmder) error {
+	s.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 		if trips--; trips < 0 {
 			*cut = true
 			return errCut
@@ -71,8 +71,8 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		_, h := beginAliceTurn(t, s, tenant, "s1")
 		_, reader := beginAliceTurn(t, s, tenant, "s2")
 		a := memory.Artifact{Content: stageContent(t, s, h, text), Name: "user:a"}
-		at := db.OfUser(tenant, "alice")
-		failing, cut := cutAfter(t, addr, trips)
+		at := db.UserLocation(tenant, "alice")
+		failing, cut := openStoreCutAfter(t, addr, trips)
 		_, err := failing.PutArtifact(t.Context(), h, a)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		again = *cut
@@ -83,13 +83,13 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
 		require.Equal(t, 1, put.Version)
-		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"),
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(db.SessionLocation(h.Ref), a.Content), db.Key(h.Ref, "staged"),
 			db.Key(h.Ref, "out"), at("staged"))...).Val())
 		for _, k := range contents.ContentKeys(at, a.Content) {
 			require.EqualValues(t, -1, s.db.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
 		}
 
-		failing, cut = cutAfter(t, addr, trips)
+		failing, cut = openStoreCutAfter(t, addr, trips)
 		err = failing.DeleteArtifact(t.Context(), h, a.Name, 0)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		require.NoError(t, s.DeleteArtifact(t.Context(), h, a.Name, 0))
@@ -104,14 +104,14 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
-	for name, at := range map[string]*redis.Script{"before it is left": script("enqueue"), "before it is made": script("put_artifact")} {
+	for name, at := range map[string]*redis.Script{"before it is left": registeredScript("enqueue"), "before it is made": registeredScript("put_artifact")} {
 		t.Run(name, func(t *testing.T) {
-			old, _ := cutAfter(t, addr, 1000)
+			old, _ := openStoreCutAfter(t, addr, 1000)
 			b, h := beginAliceTurn(t, next, name, "s1")
 			a := memory.Artifact{Content: stageContent(t, next, h, []byte("of the one before")), Name: "user:a"}
 			taken, seen := h, []memory.Artifact(nil)
 			once := false
-			old.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+			old.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
 				if once || !runsScript(at, cmds) {
 					return nil
 				}
@@ -122,7 +122,8 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 				taken.Epoch = begun.Turn.Epoch
 				seen, err = next.ListArtifacts(t.Context(), b.Ref)
 				require.NoError(t, err)
-				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")), Name: "user:a"})
+				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")),
+					Name: "user:a"})
 				require.NoError(t, err)
 				return nil
 			}))
@@ -130,7 +131,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 			require.True(t, once)
 			after, again := next.ListArtifacts(t.Context(), b.Ref)
 			require.NoError(t, again)
-			if at == script("enqueue") {
+			if at == registeredScript("enqueue") {
 				require.Equal(t, failure.Fenced, failure.ModeOf(err), "error: %v", err)
 				require.Empty(t, seen)
 				require.Len(t, after, 1)
@@ -150,7 +151,7 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	other := openStore(t, "redis://"+addr)
-	s, _ := cutAfter(t, addr, 1000)
+	s, _ := openStoreCutAfter(t, addr, 1000)
 	_, one := beginAliceTurn(t, other, "default", "s1")
 	_, two := beginAliceTurn(t, other, "default", "s2")
 	text := []byte("the same")
@@ -159,8 +160,8 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	require.NoError(t, err)
 	stageContent(t, other, two, text)
 	once := false
-	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
-		if once || !runsScript(script("enqueue"), cmds) {
+	s.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
+		if once || !runsScript(registeredScript("enqueue"), cmds) {
 			return nil
 		}
 		once = true
@@ -180,7 +181,7 @@ func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	_, h := beginAliceTurn(t, s, "default", "s1")
-	at := db.OfUser("default", "alice")
+	at := db.UserLocation("default", "alice")
 	require.NoError(t, s.db.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
 	a := memory.Artifact{Content: stageContent(t, s, h, []byte("text")), Name: "user:a"}
 	_, err := s.PutArtifact(t.Context(), h, a)

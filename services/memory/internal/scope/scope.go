@@ -21,15 +21,15 @@ import (
 // These interfaces give access to the request fields that name a session, turn, step or agent. Every request of
 // the service has these fields at its top level, except PutArtifactRequest, which has them in its header.
 type (
-	ofSession interface{ GetSessionId() string }
-	ofTurn    interface{ GetTurnId() string }
-	ofEpoch   interface{ GetEpoch() int64 }
-	ofUser    interface{ GetUserId() string }
-	ofStep    interface{ GetStep() int32 }
-	ofResult  interface{ GetResult() *troupev1.StepResult } // the result has the step and the agent
+	sessionRequest interface{ GetSessionId() string }
+	turnRequest    interface{ GetTurnId() string }
+	epochRequest   interface{ GetEpoch() int64 }
+	userRequest    interface{ GetUserId() string }
+	stepRequest    interface{ GetStep() int32 }
+	resultRequest  interface{ GetResult() *troupev1.StepResult } // the result has the step and the agent
 )
 
-var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
+var methodPrefix = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 
 // New returns the rpc.Scope of the memory service. It checks only the calls of workers. The table of package authz
 // says what other callers may call, and orchestrators act for all users.
@@ -41,7 +41,7 @@ var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 // whether or not it exists. A worker reads and writes as the holder of the turn in its step.
 func New(a *turncred.Authority) rpc.ScopeChecker {
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
-		name, ours := strings.CutPrefix(method, service)
+		name, ours := strings.CutPrefix(method, methodPrefix)
 		if !ours || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 			return ctx, nil
 		}
@@ -89,12 +89,12 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	if put, ok := req.(*troupev1.PutArtifactRequest); ok {
 		req = put.GetHeader()
 	}
-	in, hasSession := req.(ofSession)
-	user, hasUser := req.(ofUser)
-	epoch, hasEpoch := req.(ofEpoch)
-	named, hasTurn := req.(ofTurn)
-	step, hasStep := req.(ofStep)
-	commit, hasResult := req.(ofResult)
+	in, hasSession := req.(sessionRequest)
+	user, hasUser := req.(userRequest)
+	epoch, hasEpoch := req.(epochRequest)
+	named, hasTurn := req.(turnRequest)
+	step, hasStep := req.(stepRequest)
+	commit, hasResult := req.(resultRequest)
 	if hasResult {
 		step, hasStep = commit.GetResult(), true
 	}
@@ -110,7 +110,8 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	case hasEpoch && turn.Replay:
 		return failure.New(failure.Fenced, op, "a replayed step stores nothing")
 	case hasEpoch && epoch.GetEpoch() != turn.Epoch:
-		return failure.Newf(failure.Fenced, op, "epoch: the credential is for epoch %d of the turn, and not for %d; stop this work", turn.Epoch, epoch.GetEpoch()).
+		return failure.Newf(failure.Fenced, op, "epoch: the credential is for epoch %d of the turn, and not for %d; stop this work", turn.Epoch,
+			epoch.GetEpoch()).
 			With("epoch", strconv.FormatInt(turn.Epoch, 10))
 	case hasTurn && !hasEpoch && !turn.Replay: // a call about a finished turn
 		return failure.New(failure.PolicySecurity, op, "only a replayed step may call this")

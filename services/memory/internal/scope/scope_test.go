@@ -87,7 +87,7 @@ func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 }
 
 // A replayed step may read but not write.
-func TestScope_ReplayOnlyReads(t *testing.T) {
+func TestScope_ReplayMayOnlyRead(t *testing.T) {
 	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{
 		&troupev1.LoadHistoryRequest{SessionId: "s"}, &troupev1.MemoryServiceGetStateRequest{SessionId: "s"},
@@ -96,7 +96,8 @@ func TestScope_ReplayOnlyReads(t *testing.T) {
 		require.NoError(t, checkRequest(again, "op", req))
 	}
 	for _, req := range []proto.Message{
-		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s", TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
+		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s",
+			TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
 		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "other"}, &troupev1.RenewTurnRequest{SessionId: "s", TurnId: "t"},
 	} {
 		require.True(t, failure.Is(checkRequest(again, "op", req), failure.Fenced), "%T", req)
@@ -105,5 +106,6 @@ func TestScope_ReplayOnlyReads(t *testing.T) {
 	require.True(t, failure.Is(checkRequest(again, "op", other), failure.PolicySecurity), "what another agent did there")
 	turn := turncred.Turn{Agent: "a", Session: "s", ID: "t", Epoch: 7}
 	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
-	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn without a user has no history to search")
+	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity),
+		"a turn without a user has no history to search")
 }

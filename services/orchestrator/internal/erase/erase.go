@@ -153,7 +153,7 @@ func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by str
 func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
-		var left memory.ErasedUser
+		var left memory.UserErasure
 		if left, err = e.cfg.Memory.EraseUser(ctx, subject.Tenant, subject.User); err != nil {
 			break
 		}
@@ -161,7 +161,7 @@ func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string
 			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Erasure.Removed)
 			break
 		}
-		err = e.eraseBatch(ctx, subject, begun.By, left.Sessions)
+		err = e.eraseBatch(ctx, subject, begun.RequestedBy, left.Sessions)
 	}
 	for err == nil {
 		var expired []string
@@ -170,7 +170,7 @@ func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string
 			return e.finish(ctx, subject)
 		}
 		if err == nil {
-			err = e.eraseBatch(ctx, subject, begun.By, expired)
+			err = e.eraseBatch(ctx, subject, begun.RequestedBy, expired)
 		}
 	}
 	return memory.Erasure{}, err
@@ -219,10 +219,10 @@ func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Eras
 		return memory.Erasure{}, err
 	}
 	if subject.User != "" {
-		erased.Remains = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))
+		erased.Remainders = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))
 		return erased, nil
 	}
-	erased.Remains = append(commonRemainders(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
+	erased.Remainders = append(commonRemainders(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
 		What: "state and artifacts whose names begin with user: or app:",
 		Why:  "they are the user's and the tenant's; EraseUser removes the former",
 	}, memory.Remainder{

@@ -67,9 +67,9 @@ func (s *tiers) DeleteSession(ctx context.Context, ref session.Ref) (memory.Eras
 	return s.Store.DeleteSession(ctx, ref)
 }
 
-func (s *tiers) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+func (s *tiers) EraseUser(ctx context.Context, tenant, user string) (memory.UserErasure, error) {
 	if err := s.isDown(); err != nil {
-		return memory.ErasedUser{}, err
+		return memory.UserErasure{}, err
 	}
 	return s.Store.EraseUser(ctx, tenant, user)
 }
@@ -115,14 +115,16 @@ func (s *tiers) beginTurn(t *testing.T, id, user string, n int) memory.Lease {
 func (s *tiers) beginChildTurn(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), LeaseTTL: time.Minute, Window: 1,
+		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x",
+			n), Fingerprint: "f", Message: conversation.User("MARKED"), LeaseTTL: time.Minute, Window: 1,
 	})
 	if err != nil {
 		return memory.Lease{}, err
 	}
 	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
 	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
-	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Turn: trace.TurnInfo{User: user, TurnEpoch: 1, Parent: above}})
+	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Turn: trace.TurnInfo{User: user, TurnEpoch: 1,
+		Parent: above}})
 	return memory.Lease{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
 }
 
@@ -143,9 +145,9 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 	first, err := s.eraser().Session(t.Context(), h.Ref, "admin ann")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{memory.KindMessages: 1, memory.KindTurns: 1, trace.KindTraces: 1, trace.KindEvents: 1}, first.Removed)
-	require.Equal(t, "admin ann", first.By)
+	require.Equal(t, "admin ann", first.RequestedBy)
 	var remains []string
-	for _, r := range first.Remains {
+	for _, r := range first.Remainders {
 		remains = append(remains, r.What+": "+r.Why)
 	}
 	require.Contains(t, strings.Join(remains, "\n"), "questions and answers in logs at level debug")
@@ -192,7 +194,7 @@ func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 					again, err := erase(s.eraser(), t.Context())
 					require.NoError(t, err)
 					require.Equal(t, map[string]int64{memory.KindMessages: 1, memory.KindTurns: 1, trace.KindTraces: 1, trace.KindEvents: 1}, again.Removed)
-					require.Equal(t, "admin ann", again.By)
+					require.Equal(t, "admin ann", again.RequestedBy)
 					require.True(t, !done || cmpEqual(first, again))
 				}
 				found, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: tenant, User: "alice", Limit: 9})
@@ -357,7 +359,7 @@ func TestEraser_KeepsTheReceipt(t *testing.T) {
 	require.NoError(t, s.eraser().Resume(t.Context()))
 	kept, err := s.Erasures.EndErasure(t.Context(), user)
 	require.NoError(t, err)
-	require.Equal(t, "admin ann", kept.By)
+	require.Equal(t, "admin ann", kept.RequestedBy)
 	require.Equal(t, first.Removed, kept.Removed)
 	require.Equal(t, first.Ended, kept.Ended)
 }

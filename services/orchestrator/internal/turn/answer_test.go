@@ -335,8 +335,8 @@ func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	seen, err := rig.memory.GetSession(t.Context(), answer.Ref)
 	require.NoError(t, err)
 	begin := rig.begin(answer)
-	begin.From.Continues = seen.WaitingTurn
-	begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
+	begin.Predecessor.Continues = seen.WaitingTurn
+	begin.Predecessor.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
 	require.NoError(t, err)
 	_, err = rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)

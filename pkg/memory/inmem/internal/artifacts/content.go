@@ -46,10 +46,10 @@ func (s *Artifacts) AppendArtifact(_ context.Context, lease memory.Lease, conten
 // prepareStaging reserves room for content among the artifacts of the session. It returns the artifacts and the
 // number of stored bytes of the content.
 func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory.Content) (*db.ArtifactSet, int64, error) {
-	if err := checkEmpty(op, content); err != nil {
+	if err := checkEmptyContent(op, content); err != nil {
 		return nil, 0, err
 	}
-	c, _, err := s.db.FindByLease(op, lease)
+	c, _, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -58,9 +58,9 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	if set.Contents[content] != nil && stored == content.Size {
 		return set, stored, nil
 	}
-	count, bytes := s.countStaged(set, func(other memory.Content) bool { return other == content })
-	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.Bytes()+bytes+content.Size > memory.MaxSessionArtifacts {
-		return nil, 0, LimitError(op, c)
+	count, bytes := s.countStagedContent(set, func(other memory.Content) bool { return other == content })
+	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.TotalSize()+bytes+content.Size > memory.MaxSessionArtifactBytes {
+		return nil, 0, NewLimitError(op, c)
 	}
 	if set.Contents[content] == nil {
 		set.Contents[content] = &db.Content{StagedAt: s.db.Now()}
@@ -68,11 +68,11 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	return set, stored, nil
 }
 
-// countStagedContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
+// countStagedContentContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
 // for which except returns true.
-func (s *Artifacts) countStaged(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
+func (s *Artifacts) countStagedContent(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
 	for content, known := range set.Contents {
-		if !except(content) && !set.HasContent(content) && !s.db.Elapsed(known.StagedAt, StagingTime) {
+		if !except(content) && !set.HasContent(content) && !s.db.HasElapsed(known.StagedAt, StagingTime) {
 			count, bytes = count+1, bytes+content.Size
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Artifacts) storedBytes(set *db.ArtifactSet, content memory.Content) int
 	if known == nil {
 		return 0
 	}
-	if !set.HasContent(content) && s.db.Elapsed(known.StagedAt, StagingTime) {
+	if !set.HasContent(content) && s.db.HasElapsed(known.StagedAt, StagingTime) {
 		delete(set.Contents, content)
 		return 0
 	}
@@ -114,8 +114,8 @@ func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content mem
 	return slices.Clone(set.Contents[content].Bytes[min(offset, end):end]), nil
 }
 
-// checkEmptyContent rejects empty content whose digest is wrong.
-func checkEmpty(op string, content memory.Content) error {
+// checkEmptyContentContent rejects empty content whose digest is wrong.
+func checkEmptyContent(op string, content memory.Content) error {
 	if content.Size == 0 && content != memory.ContentOf(nil) {
 		return wrongDigestError(op, content)
 	}

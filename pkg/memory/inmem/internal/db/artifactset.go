@@ -28,7 +28,7 @@ func newArtifactSet() *ArtifactSet {
 
 // FindArtifactSet returns the set to which an artifact with this name belongs: the set of the session or the set
 // of its user. It returns nil for a name under user: in a session without a user.
-func (d *DB) ArtifactsOf(ref session.Ref, c *Session, name string) *ArtifactSet {
+func (d *DB) FindArtifactSet(ref session.Ref, c *Session, name string) *ArtifactSet {
 	if memory.ScopeOf(name) != memory.ScopeUser {
 		return c.Artifacts
 	}
@@ -66,7 +66,7 @@ func (s *ArtifactSet) HasContent(to memory.Content) bool {
 }
 
 // TotalSize returns the total size of all versions in bytes.
-func (s *ArtifactSet) Bytes() (sum int64) {
+func (s *ArtifactSet) TotalSize() (sum int64) {
 	for _, a := range s.Versions {
 		sum += a.Size
 	}

@@ -51,7 +51,7 @@ func New(cfg Config) *DB {
 func (d *DB) Now() time.Time { return d.Clock().UTC().Truncate(time.Millisecond) }
 
 // HasElapsed reports whether at least d has passed since the given time.
-func (d *DB) Elapsed(since time.Time, duration time.Duration) bool {
+func (d *DB) HasElapsed(since time.Time, duration time.Duration) bool {
 	return !d.Now().Before(since.Add(duration))
 }
 
@@ -62,18 +62,18 @@ func (d *DB) FindSession(op string, ref session.Ref) (*Session, error) {
 	if c == nil || c.DeletedAt.IsZero() {
 		return c, nil
 	}
-	if d.Elapsed(c.DeletedAt, memory.Retention) {
+	if d.HasElapsed(c.DeletedAt, memory.Retention) {
 		delete(d.Sessions, ref)
 		return nil, nil
 	}
-	return nil, SessionDeletedError(op, ref)
+	return nil, NewSessionDeletedError(op, ref)
 }
 
 // GetSession returns a session that must exist. Modes: session_deleted, not_found.
 func (d *DB) GetSession(op string, ref session.Ref) (*Session, error) {
 	c, err := d.FindSession(op, ref)
 	if c == nil && err == nil {
-		err = NoSessionError(op, ref)
+		err = NewSessionNotFoundError(op, ref)
 	}
 	return c, err
 }
@@ -85,7 +85,7 @@ func (d *DB) FindTurn(c *Session, id string) *Turn {
 		return nil
 	}
 	t := c.TurnsByID[id]
-	if t != nil && !t.ClosedAt.IsZero() && d.Elapsed(t.ClosedAt, memory.Retention) {
+	if t != nil && !t.ClosedAt.IsZero() && d.HasElapsed(t.ClosedAt, memory.Retention) {
 		delete(c.TurnsByID, id)
 		return nil
 	}
@@ -94,7 +94,7 @@ func (d *DB) FindTurn(c *Session, id string) *Turn {
 
 // FindTurnByLease returns the session and the turn of a valid lease. Modes: session_deleted, not_found, fenced,
 // turn_not_open.
-func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
+func (d *DB) FindTurnByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
 	c, err := d.FindSession(op, lease.Ref)
 	if err != nil {
 		return nil, nil, err
@@ -102,11 +102,11 @@ func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error)
 	t := d.FindTurn(c, lease.TurnID)
 	switch {
 	case t == nil:
-		return nil, nil, UnknownTurnError(op, lease.Ref, lease.TurnID)
+		return nil, nil, NewTurnNotFoundError(op, lease.Ref, lease.TurnID)
 	case lease.Epoch != c.Epoch:
-		return nil, nil, FencedError(op, lease, c.Epoch)
+		return nil, nil, NewFencedError(op, lease, c.Epoch)
 	case t.Outcome != session.OutcomeOpen:
-		return nil, nil, TurnClosedError(op, t)
+		return nil, nil, NewTurnClosedError(op, t)
 	}
 	return c, t, nil
 }

@@ -44,7 +44,7 @@ func (d *DB) NewestSessions(tenant, user string) []*Session {
 func (c *Session) Snapshot() session.Session {
 	seen := c.Session
 	seen.Metadata = maps.Clone(c.Metadata)
-	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.Bytes()}
+	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.TotalSize()}
 	return seen
 }
 

@@ -58,6 +58,6 @@ func (t *Turn) RunningStep() int {
 
 // HasUncommittedContinuedStep reports whether the step that this turn continues is not committed yet. It must be
 // committed before any other step.
-func (t *Turn) MustCommitContinued() bool {
+func (t *Turn) HasUncommittedContinuedStep() bool {
 	return t.ContinuedStep > 0 && !t.HasCommitted(t.ContinuedStep)
 }

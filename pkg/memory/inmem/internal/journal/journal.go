@@ -28,12 +28,12 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 	const op = "memory.Journal"
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.FindByLease(op, lease)
+	_, t, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return err
 	}
 	if t.HasCommitted(step) {
-		return db.StepCommittedError(op, t, step)
+		return db.NewStepCommittedError(op, t, step)
 	}
 	journal, conflict := mergeEntries(t.Journals[step], entries)
 	if conflict > 0 {
@@ -57,7 +57,7 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.FindByLease("memory.LoadJournal", lease)
+	_, t, err := s.db.FindTurnByLease("memory.LoadJournal", lease)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +75,10 @@ func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, s
 	}
 	t := s.db.FindTurn(c, turnID)
 	if t == nil {
-		return nil, db.UnknownTurnError(op, ref, turnID)
+		return nil, db.NewTurnNotFoundError(op, ref, turnID)
 	}
 	recording := t.Recordings[step]
-	if s.db.Elapsed(recording.RecordedAt, s.db.KeepJournals) {
+	if s.db.HasElapsed(recording.RecordedAt, s.db.KeepJournals) {
 		return nil, nil
 	}
 	return nextPage(recording.Entries, from-1), nil

@@ -39,11 +39,11 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 		return conversation.Compaction{}, err
 	}
 	if c.OpenTurn != "" {
-		return conversation.Compaction{}, db.BusyError(op, c)
+		return conversation.Compaction{}, db.NewSessionBusyError(op, c)
 	}
 	messages, keep := c.Messages(), cmp.Or(compact.Keep, memory.DefaultKeep)
 	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
-		keep = max(keep, countFrom(messages, t.StartSequence))
+		keep = max(keep, countMessagesFrom(messages, t.StartSequence))
 	}
 	done := conversation.Compact(messages, compact.Strategy, keep, compact.Summary, memory.MaxSummaryBytes)
 	if done.Messages == 0 {
@@ -60,7 +60,7 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 }
 
 // countMessagesFrom counts the messages from the given sequence on.
-func countFrom(messages []conversation.Message, first int64) int {
+func countMessagesFrom(messages []conversation.Message, first int64) int {
 	n := 0
 	for _, m := range messages {
 		if m.Sequence >= first {

@@ -26,13 +26,13 @@ func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult
 		return memory.BeginResult{}, err
 	}
 	if c != nil && c.User != b.User && (c.User != "" || c.Turns > 0) {
-		return memory.BeginResult{}, db.NoSessionError(op, b.Ref)
+		return memory.BeginResult{}, db.NewSessionNotFoundError(op, b.Ref)
 	}
 	if t := s.db.FindTurn(c, b.TurnID); t != nil {
 		return s.beginKnownTurn(op, c, t, b)
 	}
 	if b.LookupOnly {
-		return memory.BeginResult{}, db.UnknownTurnError(op, b.Ref, b.TurnID)
+		return memory.BeginResult{}, db.NewTurnNotFoundError(op, b.Ref, b.TurnID)
 	}
 	return s.beginNewTurn(op, c, b)
 }
@@ -49,17 +49,17 @@ func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Be
 	case t.Outcome != session.OutcomeOpen:
 		return memory.BeginResult{Status: memory.StatusClosed, Turn: t.Snapshot()}, nil
 	case holds && (b.LostEpoch != t.Epoch || b.LookupOnly):
-		return s.holderResult(c, t, b), nil
+		return s.newHolderResult(c, t, b), nil
 	case !holds && (left > 0 || b.LookupOnly):
 		return memory.BeginResult{Status: memory.StatusOpen, Turn: t.Snapshot(), LeaseLeft: max(0, left)}, nil
 	}
 	s.grantLease(c, t, b)
-	return s.holderResult(c, t, b), nil
+	return s.newHolderResult(c, t, b), nil
 }
 
 // beginNewTurn begins a new turn of a session. The session is nil if this is its first turn.
 func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.BeginResult, error) {
-	if err := s.checkNoOpenTurn(op, c, b); err != nil {
+	if err := s.checkSessionAvailable(op, c, b); err != nil {
 		return memory.BeginResult{}, err
 	}
 	from, err := s.findPredecessor(op, c, b)
@@ -69,15 +69,15 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	isFirst := c == nil
 	if isFirst {
 		if s.db.ErasingUsers[db.Owner{Tenant: b.Ref.Tenant, User: b.User}] {
-			return memory.BeginResult{}, db.SessionDeletedError(op, b.Ref)
+			return memory.BeginResult{}, db.NewSessionDeletedError(op, b.Ref)
 		}
 		c = s.db.NewSession(b.Ref)
 	}
 	if !s.db.HasRoom(c, newMessages(b)...) {
-		return memory.BeginResult{}, s.db.SessionFullError(op, c)
+		return memory.BeginResult{}, s.db.NewSessionFullError(op, c)
 	}
 	if !s.artifacts.CanAttach(c, b) {
-		return memory.BeginResult{}, artifacts.LimitError(op, c)
+		return memory.BeginResult{}, artifacts.NewLimitError(op, c)
 	}
 	s.failExpiredTurn(op, c, b)
 	s.db.Sessions[b.Ref] = c
@@ -85,19 +85,19 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	if isFirst {
 		c.Created = c.LastActivity // the same time, as in a store that reads its clock once
 	}
-	return s.holderResult(c, t, b), nil
+	return s.newHolderResult(c, t, b), nil
 }
 
 // checkSessionAvailable rejects a new turn if the session is closed, or has an open turn whose lease and takeover
 // grace have not expired. Modes: session_closed, session_busy.
-func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error {
+func (s *Turns) checkSessionAvailable(op string, c *db.Session, b memory.Begin) error {
 	switch {
 	case c == nil:
 		return nil
 	case c.State == session.Closed:
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it first", c.ID).With("session_id", c.ID)
 	case c.OpenTurn != "" && s.db.Now().Before(c.LeaseEnd.Add(b.TakeoverGrace)):
-		return db.BusyError(op, c)
+		return db.NewSessionBusyError(op, c)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	if partial, ok := memory.PartialMessage(journal); ok && s.db.HasRoom(c, append(b.UserMessages(), partial)...) {
 		s.db.AppendMessages(c, expired, partial)
 	}
-	c.MarkUntrusted(memory.JournalSource(journal))
+	c.MarkUntrusted(memory.JournalUntrustedSource(journal))
 	s.closeTurn(c, expired, session.OutcomeFailed)
 }
 
@@ -164,15 +164,15 @@ func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 }
 
 // newHolderResult returns the result for the caller that holds the turn.
-func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
-	history := window(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
+func (s *Turns) newHolderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
+	history := windowAtBegin(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
 		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.MarkUntrusted(t.UntrustedSource, history), KeepsJournals: s.db.KeepJournals > 0,
 	}
 }
 
-// windowAtBegin returns the latest messages within the limits, up to the last message when the turn began.
-func window(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
+// windowAtBeginAtBegin returns the latest messages within the limits, up to the last message when the turn began.
+func windowAtBegin(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {

@@ -31,10 +31,10 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	if s.isRepeat(c, commit) {
+	if s.isRepeatedCommit(c, commit) {
 		return last, nil
 	}
-	c, t, err := s.db.FindByLease(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
+	c, t, err := s.db.FindTurnByLease(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
 	if err != nil {
 		return 0, err
 	}
@@ -46,8 +46,8 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	return last, nil
 }
 
-// isRepeatedCommit reports whether the holder of this epoch has already made the same commit.
-func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
+// isRepeatedCommitedCommit reports whether the holder of this epoch has already made the same commit.
+func (s *Turns) isRepeatedCommit(c *db.Session, commit memory.Commit) bool {
 	t := s.db.FindTurn(c, commit.TurnID)
 	if t == nil || t.Epoch != commit.Epoch {
 		return false
@@ -62,8 +62,8 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 	step := commit.Result.Step
 	switch {
 	case t.HasCommitted(step):
-		return db.StepCommittedError(op, t, step)
-	case t.MustCommitContinued() && step != t.ContinuedStep:
+		return db.NewStepCommittedError(op, t, step)
+	case t.HasUncommittedContinuedStep() && step != t.ContinuedStep:
 		return storeerror.WaitingStepFirst(op, t.ID, step, t.ContinuedStep)
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
 		return storeerror.NotLastStep(op, t.ID, step)
@@ -72,13 +72,13 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit memory.
 			c.ID, c.Sequence, commit.Base).
 			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
 	case !s.db.HasRoom(c, commit.Messages...):
-		return s.db.SessionFullError(op, c)
+		return s.db.NewSessionFullError(op, c)
 	case deltas[memory.ScopeUser] != nil && c.User == "":
-		return db.NoUserError(op, c)
+		return db.NewNoUserError(op, c)
 	}
 	for name, changes := range deltas {
-		if !s.db.ScopeOf(commit.Ref, c, name).HasRoom(changes) {
-			return db.ScopeFullError(op, name)
+		if !s.db.FindScope(commit.Ref, c, name).HasRoom(changes) {
+			return db.NewScopeFullError(op, name)
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit memory.Commit, del
 	s.db.AppendMessages(c, t, commit.Messages...)
 	c.MarkUntrusted(commit.UntrustedSource())
 	for name, changes := range deltas {
-		s.db.ScopeOf(commit.Ref, c, name).Change(changes)
+		s.db.FindScope(commit.Ref, c, name).ApplyChanges(changes)
 	}
 	result := commit.Result
 	step := result.Step

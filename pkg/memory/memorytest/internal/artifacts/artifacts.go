@@ -21,7 +21,7 @@ func Tests() fixture.Tests {
 func artifactTests() fixture.Tests {
 	return fixture.Tests{
 		"Artifact_ReturnsStoredContent":           artifactReturnsStoredContent,
-		"Artifact_PutCreatesAVersion":               artifactPutsMakeVersions,
+		"Artifact_PutCreatesAVersion":             artifactPutCreatesAVersion,
 		"Artifact_SameContentMakesNoNewVersion":   artifactSameContentMakesNoNewVersion,
 		"Artifact_UploadResumes":                  artifactUploadResumes,
 		"Artifact_SuccessorResumesTheUpload":      artifactSuccessorResumesTheUpload,
@@ -55,7 +55,7 @@ func artifactReturnsStoredContent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 6*memory.ArtifactChunk+1, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
-func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
+func artifactPutCreatesAVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	var want []memory.Artifact
 	for i := range 11 {

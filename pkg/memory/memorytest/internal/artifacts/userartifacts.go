@@ -236,7 +236,7 @@ func userArtifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	text := fixture.LongText(16 << 20)
 	c := fixture.PutArtifact(t, store, h, "own", text).Content
-	for i := range memory.MaxSessionArtifacts / len(text) {
+	for i := range memory.MaxSessionArtifactBytes / len(text) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint("user:", i)})
 		require.NoError(t, err)
 	}

@@ -101,11 +101,11 @@ func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(16 << 20)
 	c := fixture.UploadContent(t, store, h, text)
-	for i := range memory.MaxSessionArtifacts / len(text) {
+	for i := range memory.MaxSessionArtifactBytes / len(text) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, memory.MaxSessionArtifacts, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
+	require.EqualValues(t, memory.MaxSessionArtifactBytes, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("x"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Error(t, store.AppendArtifact(t.Context(), h, fixture.ContentOf("x"), 0, []byte("x")))
@@ -127,7 +127,7 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 		c.Size = size
 		return store.StageArtifact(t.Context(), h, c)
 	}
-	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
+	for i := range memory.MaxSessionArtifactBytes / memory.MaxArtifactBytes {
 		size := int64(memory.MaxArtifactBytes)
 		if i == 0 {
 			size -= 3
@@ -184,7 +184,7 @@ func artifactRejectsUnknownSessionsAndArtifacts(t *testing.T, store memory.Store
 
 func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
+	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactNameBytes)}
 	for i, name := range names {
 		require.Equal(t, 1, fixture.PutArtifact(t, store, h, name, fmt.Sprint(i)).Version)
 	}
@@ -202,7 +202,7 @@ func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 func artifactRejectsInvalidNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	c := fixture.UploadContent(t, store, h, "text")
-	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
+	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactNameBytes+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
 		for _, h := range []memory.Lease{h, {Ref: fixture.NewRef(), TurnID: "t1", Epoch: 1}} {
 			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
 			fixture.RequireMode(t, err, failure.UserInvalidInput)

@@ -19,10 +19,10 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests())
+	return fixture.Merge(waitingCallTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
 }
 
-func waitTests() fixture.Tests {
+func waitingCallTests() fixture.Tests {
 	return fixture.Tests{
 		"WaitingCalls_EndTheTurn":                               waitingCallsEndTheTurn,
 		"WaitingCalls_CommitIsIdempotent":                       waitingCallsCommitIsIdempotent,
@@ -42,7 +42,7 @@ func waitTests() fixture.Tests {
 
 // newInterruptedJournal returns the journal of a step that ended within its second round. The tool of the first
 // round has run. The tool of the second round may have run.
-func newStoppedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
+func newInterruptedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
 // newWaitingTurn returns a session and its turn t1, whose first step is done and whose second step has waiting
 // calls. The window of the turn ends with its message, at sequence 3.
@@ -52,7 +52,7 @@ func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
-	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, newStoppedJournal()...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, newInterruptedJournal()...)
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 2))
 	return ref, turn
 }
@@ -95,7 +95,7 @@ func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
 	s := fixture.GetSession(t, store, ref)
 	require.Empty(t, s.WaitingTurn)
 	require.Equal(t, "t2", s.OpenTurn)
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 
 	// A commit with other calls is a different commit.
 	c.Result.Pending = c.Result.Pending[:1]
@@ -145,15 +145,15 @@ func waitingCallsForACredentialSetAuthRequired(t *testing.T, store memory.Store)
 	fixture.RequireEqual(t, c.Result.Pending, s.Pending)
 
 	b := fixture.NewContinuation(ref, turn, "t2")
-	b.From.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	b.Predecessor.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.Predecessor.Answers, begun.Turn.Answers)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
 	b.LookupOnly = true
 	begun, err = store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.Predecessor.Answers, begun.Turn.Answers)
 }
 
 func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
@@ -162,7 +162,8 @@ func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Pending = nil
 	for i := range execution.MaxPending + 1 {
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}",
+			Needs: execution.NeedApproval})
 	}
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
@@ -202,7 +203,7 @@ func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", `"calm"`))
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State, "a turn resumes a paused session")
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
 // A new turn that does not continue the waiting calls drops them for good, whether or not it has a message.

@@ -171,7 +171,7 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	ask := fixture.NewResumption(ref, from, "t2")
 	survived := execution.Result{Step: 2, Agent: "echo", Failure: failure.New(failure.ResourceAPI, "test", "away")}
-	ask.From.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
+	ask.Predecessor.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, markInherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
@@ -264,9 +264,11 @@ func resumeRejectsConflictingFields(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
 	for field, change := range map[string]func(b *memory.Begin){
 		"resumes_turn_id": func(b *memory.Begin) { b.Message = conversation.User("and this") },
-		"inherited":       func(b *memory.Begin) { b.From.Resumes = "" },
-		"order":           func(b *memory.Begin) { b.From.Inherited = append(b.From.Inherited, b.From.Inherited...) },
-		"copy":            func(b *memory.Begin) { b.From.Resumes, b.From.Copy = "", &memory.Copy{} },
+		"inherited":       func(b *memory.Begin) { b.Predecessor.Resumes = "" },
+		"order": func(b *memory.Begin) {
+			b.Predecessor.Inherited = append(b.Predecessor.Inherited, b.Predecessor.Inherited...)
+		},
+		"copy": func(b *memory.Begin) { b.Predecessor.Resumes, b.Predecessor.Copy = "", &memory.Copy{} },
 	} {
 		b := fixture.NewResumption(ref, from, "t2")
 		change(&b)

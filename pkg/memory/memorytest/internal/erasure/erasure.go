@@ -25,7 +25,7 @@ func deleteTests() fixture.Tests {
 		"Delete_KeepsSharedData":              deleteKeepsSharedData,
 		"Delete_RepeatChangesNothing":         deleteRepeatChangesNothing,
 		"Delete_WorksForAClosedSession":       deleteWorksForAClosedSession,
-		"Delete_HidesTheSession":     deleteNothingIsFoundAfterwards,
+		"Delete_HidesTheSession":              deleteHidesTheSession,
 		"Delete_WorksForASessionWithoutTurns": deleteWorksForASessionWithoutTurns,
 		"Delete_KeepsOtherSessions":           deleteKeepsOtherSessions,
 		"Delete_ForgetsKnownTurns":            deleteForgetsKnownTurns,
@@ -122,7 +122,7 @@ func deleteKeepsSharedData(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"dark"`, string(left[key]))
 }
 
-func deleteNothingIsFoundAfterwards(t *testing.T, store memory.Store) {
+func deleteHidesTheSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")

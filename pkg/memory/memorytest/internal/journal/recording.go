@@ -144,7 +144,7 @@ func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, append([]execution.Entry{newInputEntry("this")}, fixture.ModelRounds(1)...), loadRecording(t, store, ref, "t1", 1))
 
 	b := fixture.NewBegin(ref, "t2", "")
-	b.From.Continues, b.Message = "t1", b.Message.WithoutData()
+	b.Predecessor.Continues, b.Message = "t1", b.Message.WithoutData()
 	b.Message.Role, b.Message.Text = "", ""
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

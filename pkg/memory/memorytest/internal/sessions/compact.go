@@ -23,7 +23,7 @@ func compactTests() fixture.Tests {
 		"Compact_MakesRoom":                 compactMakesRoom,
 		"Compact_RejectsBusySession":        compactRejectsBusySession,
 		"Compact_RejectsUnknownSession":     compactRejectsUnknownSession,
-		"Compact_TruncatesTheSummary":            compactCutsTheSummary,
+		"Compact_TruncatesTheSummary":       compactTruncatesTheSummary,
 		"Clear_EmptiesTheSession":           clearEmptiesTheSession,
 		"Clear_RepeatsStillGetTheirAnswers": clearRepeatsStillGetTheirAnswers,
 		"Clear_RejectsBusySession":          clearRejectsBusySession,
@@ -134,7 +134,7 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 	require.EqualValues(t, fixture.MaxMessages+2, s.Sequence)
 }
 
-func compactCutsTheSummary(t *testing.T, store memory.Store) {
+func compactTruncatesTheSummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 2)
 	done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: strings.Repeat("ä", memory.MaxSummaryBytes)})

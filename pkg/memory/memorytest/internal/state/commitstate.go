@@ -137,7 +137,7 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	big := `"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`
+	big := `"` + strings.Repeat("a", memory.MaxStateValueBytes-2) + `"`
 	step, base := 0, begun.Turn.Sequence
 	next := func(state map[string]json.RawMessage) memory.Commit {
 		c := fixture.NewCommit(ref, begun.Turn, "on", session.OutcomeOpen)
@@ -146,7 +146,7 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	}
 	for _, scope := range []string{"app:", "user:"} {
 		full := fixture.Delta(scope+"0", big)
-		for i := range memory.MaxStateBytes/memory.MaxStateValue - 1 {
+		for i := range memory.MaxStateBytes/memory.MaxStateValueBytes - 1 {
 			full[fmt.Sprint(scope, i)] = json.RawMessage(big)
 		}
 		first := next(full)
@@ -166,7 +166,7 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 		require.NotContains(t, left, scope+"0")
 		require.Contains(t, left, scope+"more")
 		many := map[string]json.RawMessage{}
-		for i := range memory.MaxDelta {
+		for i := range memory.MaxDeltaKeys {
 			many[fmt.Sprint(scope, "key-", i)] = json.RawMessage("1")
 		}
 		_, err = store.CommitStep(t.Context(), next(many))

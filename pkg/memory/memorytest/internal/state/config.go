@@ -151,7 +151,7 @@ func configConcurrentMergesLoseNothing(t *testing.T, store memory.Store) {
 
 func configRejectsTooMuchData(t *testing.T, store memory.Store) {
 	agent := agentName()
-	big := `"` + strings.Repeat("x", memory.MaxStateValue-2) + `"`
+	big := `"` + strings.Repeat("x", memory.MaxStateValueBytes-2) + `"`
 	full := putConfig(t, store, newConfigChange(agent, 0, ownership.Reject, "a", big, "b", big, "c", big))
 	_, err := store.PutConfig(t.Context(), newConfigChange(agent, full.Version, ownership.Reject, "d", big))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
@@ -172,7 +172,7 @@ func configRejectsInvalidValues(t *testing.T, store memory.Store) {
 	for _, c := range []memory.ConfigChange{
 		newConfigChange(agent, 0, ownership.Reject), newConfigChange(agent, 0, "", "a", "1"), newConfigChange(agent, 0, "last", "a", "1"),
 		newConfigChange(agent, 0, ownership.Reject, "a", "no json"), newConfigChange(agent, 0, ownership.Reject, "", "1"),
-		newConfigChange(agent, 0, ownership.Reject, strings.Repeat("k", memory.MaxStateKey+1), "1"),
+		newConfigChange(agent, 0, ownership.Reject, strings.Repeat("k", memory.MaxStateKeyBytes+1), "1"),
 	} {
 		_, err := store.PutConfig(t.Context(), c)
 		fixture.RequireMode(t, err, failure.UserInvalidInput)

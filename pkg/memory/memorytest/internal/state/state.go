@@ -216,7 +216,7 @@ func stateRejectsUserKeysWithoutAUser(t *testing.T, store memory.Store) {
 
 func stateRejectsInvalidJSON(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
-	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValue) + `"`} {
+	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValueBytes) + `"`} {
 		_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "mood", value))
 		fixture.RequireMode(t, err, failure.UserInvalidInput, "key", "mood")
 	}
@@ -256,7 +256,7 @@ func sessionValues(s memory.Snapshot) map[string]json.RawMessage {
 func stateRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	const most = memory.MaxStateValue - 16
+	const most = memory.MaxStateValueBytes - 16
 	big := `"` + strings.Repeat("a", most-2) + `"`
 	full := fixture.NewStateUpdate(ref, "key-00", big)
 	for i := range memory.MaxStateBytes / (most + len("key-00")) {
@@ -288,7 +288,7 @@ func stateRejectsUnknownSession(t *testing.T, store memory.Store) {
 func stateKeysMayHaveAnyCharacters(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	u := fixture.NewStateUpdate(ref, "rev", "1")
-	u.Delta = fixture.Delta("rev", "1", "bytes", "2", "keys", "3", "v:x", "4", "ü {} \x00", "5", "user", "6", strings.Repeat("k", memory.MaxStateKey), "7")
+	u.Delta = fixture.Delta("rev", "1", "bytes", "2", "keys", "3", "v:x", "4", "ü {} \x00", "5", "user", "6", strings.Repeat("k", memory.MaxStateKeyBytes), "7")
 	fixture.UpdateState(t, store, u)
 	require.Equal(t, u.Delta, sessionValues(fixture.GetState(t, store, ref)))
 	require.EqualValues(t, 1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])

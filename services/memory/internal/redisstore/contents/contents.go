@@ -53,7 +53,7 @@ func ContentKeys(at db.Location, c memory.Content) []string {
 }
 
 // ArtifactContentKeys returns the keys of the contents of artifacts, each key once.
-func KeysOfArtifacts(at db.Location, stored []memory.Artifact) []string {
+func ArtifactContentKeys(at db.Location, stored []memory.Artifact) []string {
 	seen := map[memory.Content]bool{}
 	var all []string
 	for _, a := range stored {
@@ -66,7 +66,7 @@ func KeysOfArtifacts(at db.Location, stored []memory.Artifact) []string {
 }
 
 // DecodeVersions decodes the versions in a hash of artifacts, sorted by name and version.
-func ReadVersions(stored map[string]string) ([]memory.Artifact, error) {
+func DecodeVersions(stored map[string]string) ([]memory.Artifact, error) {
 	var all []memory.Artifact
 	for field, value := range stored {
 		version, ok := strings.CutPrefix(field, "v:")
@@ -79,11 +79,11 @@ func ReadVersions(stored map[string]string) ([]memory.Artifact, error) {
 		}
 		all = append(all, a)
 	}
-	return Sort(all), nil
+	return SortArtifacts(all), nil
 }
 
-// SortArtifacts sorts artifacts by name and version in place, and returns them.
-func Sort(all []memory.Artifact) []memory.Artifact {
+// SortArtifactsArtifacts sorts artifacts by name and version in place, and returns them.
+func SortArtifacts(all []memory.Artifact) []memory.Artifact {
 	slices.SortFunc(all, func(a, b memory.Artifact) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
@@ -125,9 +125,9 @@ func versionField(a memory.Artifact) string {
 
 // NewLimitExceededError returns the error for the script reply {"artifacts_full", versions, bytes}. owner
 // describes the session or the user that has the artifacts.
-func LimitExceededError(op, owner string, ref session.Ref, r db.Reply) error {
+func NewLimitExceededError(op, owner string, ref session.Ref, r db.Reply) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"%s has %s versions of artifacts of %s bytes, staged ones included; the limit is %d versions of %d bytes: delete some",
-		owner, r.Text(1), r.Text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
+		owner, r.Text(1), r.Text(2), memory.MaxArtifacts, memory.MaxSessionArtifactBytes).
 		With("session_id", ref.Session).With("artifacts", r.Text(1)).With("bytes", r.Text(2))
 }

@@ -18,7 +18,7 @@ import (
 const Schema = "3"
 
 //go:embed scripts/prelude.lua
-var prelude string
+var preludeSource string
 
 // TurnSource is the Lua source in front of every script that acts for a turn. It defines check_turn,
 // check_epoch, append and gravest, which keeps the most serious source of untrusted text.
@@ -36,7 +36,7 @@ func Register(name string, sources ...string) *redis.Script {
 		panic(fmt.Sprintf("db: two scripts are named %q", name)) //nolint:forbidigo // package initialization has no caller for an error
 	}
 	constants := "local schema, party = '" + Schema + "', '" + conversation.PartyPrefix + "'\n"
-	scripts[name] = redis.NewScript(constants + prelude + strings.Join(sources, ""))
+	scripts[name] = redis.NewScript(constants + preludeSource + strings.Join(sources, ""))
 	return scripts[name]
 }
 
@@ -48,22 +48,22 @@ type DB struct {
 	*redisconn.Conn
 }
 
-// RunScript runs a script. It takes one round trip, unless the script must first be sent to Redis. A reply that
+// RunScriptScript runs a script. It takes one round trip, unless the script must first be sent to Redis. A reply that
 // concerns every caller of the session, such as deleted, becomes an error. The caller of RunScript handles all
 // other replies.
-func (d *DB) Run(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
+func (d *DB) RunScript(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.Run(ctx, d, keys, args...).Slice()
 	if err != nil {
 		return nil, d.Failure(op, err)
 	}
-	return r, sessionError(op, ref, r)
+	return r, checkSessionReply(op, ref, r)
 }
 
-// RunReadOnlyScript is like RunScript, for a script that only reads.
-func (d *DB) RunReadOnly(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
+// RunReadOnlyScriptScript is like RunScript, for a script that only reads.
+func (d *DB) RunReadOnlyScript(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.RunRO(ctx, d, keys, args...).Slice()
 	if err != nil {
 		return nil, d.Failure(op, err)
 	}
-	return r, sessionError(op, ref, r)
+	return r, checkSessionReply(op, ref, r)
 }

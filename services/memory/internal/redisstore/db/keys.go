@@ -53,7 +53,7 @@ func WaitingJournalName(waiting string) string { return "jrnl:" + waiting }
 // makes the call.
 func FenceArg(ctx context.Context, epoch int64) string {
 	text := strconv.FormatInt(epoch, 10)
-	if step := caller.WorkerOf(ctx).Step; step > 0 {
+	if step := caller.WorkerFromContext(ctx).Step; step > 0 {
 		text += "/" + strconv.Itoa(step)
 	}
 	return text
@@ -63,11 +63,11 @@ func FenceArg(ctx context.Context, epoch int64) string {
 type Location func(name string) string
 
 // SessionLocation returns the location of the data of a session.
-func OfSession(ref session.Ref) Location {
+func SessionLocation(ref session.Ref) Location {
 	return func(name string) string { return Key(ref, name) }
 }
 
 // UserLocation returns the location of the data that the sessions of a user share.
-func OfUser(tenant, user string) Location {
+func UserLocation(tenant, user string) Location {
 	return func(name string) string { return UserKey(tenant, user, name) }
 }

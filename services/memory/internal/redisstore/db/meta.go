@@ -23,14 +23,14 @@ func (d *DB) ReadMeta(ctx context.Context, op string, ref session.Ref) (map[stri
 // CheckReader returns an error if the caller may not read the session with this meta hash. A worker may read only
 // while its turn is open and its epoch is the latest.
 func CheckReader(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
-	h, err := caller.WorkerOf(ctx), CheckSession(op, ref, meta)
+	h, err := caller.WorkerFromContext(ctx), CheckSession(op, ref, meta)
 	switch {
 	case err != nil || h.Epoch == 0:
 		return err
 	case meta["epoch"] != strconv.FormatInt(h.Epoch, 10):
-		return TurnError(op, h.Lease, Reply{"fenced", meta["epoch"]})
+		return TurnErrorFromReply(op, h.Lease, Reply{"fenced", meta["epoch"]})
 	case meta["open"] == "":
-		return TurnError(op, h.Lease, Reply{"turn_over"})
+		return TurnErrorFromReply(op, h.Lease, Reply{"turn_over"})
 	}
 	return nil
 }
@@ -41,9 +41,9 @@ func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 	case meta["deleted"] != "":
 		return deletedError(op, ref)
 	case meta["schema"] == "":
-		return NoSessionError(op, ref)
+		return NewSessionNotFoundError(op, ref)
 	case meta["schema"] != Schema:
-		return sessionError(op, ref, Reply{"schema", meta["schema"]})
+		return checkSessionReply(op, ref, Reply{"schema", meta["schema"]})
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func CheckSession(op string, ref session.Ref, meta map[string]string) error {
 // CheckHolder returns an error if the worker in the context no longer holds its turn. Without a worker in the
 // context, it returns nil without a call to Redis.
 func (d *DB) CheckHolder(ctx context.Context, op string) error {
-	h := caller.WorkerOf(ctx)
+	h := caller.WorkerFromContext(ctx)
 	if h.Epoch == 0 {
 		return nil
 	}

@@ -33,7 +33,7 @@ func (r Reply) Integer(i int) int64 {
 }
 
 // Array returns the array at index i.
-func (r Reply) List(i int) Reply {
+func (r Reply) Array(i int) Reply {
 	if i >= len(r) {
 		return nil
 	}
@@ -42,9 +42,9 @@ func (r Reply) List(i int) Reply {
 }
 
 // Hash returns the fields of the hash at index i.
-func (r Reply) Fields(i int) map[string]string {
+func (r Reply) Hash(i int) map[string]string {
 	fields := map[string]string{}
-	flat := r.List(i)
+	flat := r.Array(i)
 	for f := 0; f+1 < len(flat); f += 2 {
 		fields[flat.Text(f)] = flat.Text(f + 1)
 	}

@@ -72,7 +72,7 @@ func RequiredRevision(u memory.StateUpdate) string {
 func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string) []string {
 	at := db.Location(func(name string) string { return db.AppKey(ref.Tenant, name) })
 	if scope == memory.ScopeUser {
-		at = db.OfUser(ref.Tenant, user)
+		at = db.UserLocation(ref.Tenant, user)
 	}
 	keys := []string{at("state")}
 	for _, name := range names {
@@ -82,7 +82,7 @@ func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string
 }
 
 // NewLimitExceededError returns the error for the script reply {"state_full", keys, bytes}.
-func LimitExceededError(op string, scope memory.Scope, r db.Reply) error {
+func NewLimitExceededError(op string, scope memory.Scope, r db.Reply) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"state: the %s scope would hold %s keys and %s bytes; it may hold %d keys and %d bytes: remove some, or store large values as an artifact",
 		scope, r.Text(1), r.Text(2), memory.MaxStateKeys, memory.MaxStateBytes).
@@ -90,7 +90,7 @@ func LimitExceededError(op string, scope memory.Scope, r db.Reply) error {
 }
 
 // NewNoUserError returns the error for a change of user: state in a session without a user.
-func NoUserError(op string, ref session.Ref) error {
+func NewNoUserError(op string, ref session.Ref) error {
 	return failure.Newf(failure.UserInvalidInput, op, "state: session %s has no user, so it has no user: keys; begin a session with a user", ref.Session).
 		With("session_id", ref.Session)
 }

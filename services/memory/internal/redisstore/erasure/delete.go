@@ -31,17 +31,17 @@ func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Era
 func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration) (bool, map[string]string, error) {
 	const op = "memory.DeleteSession"
 	keys := []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
-	r, err := e.db.Run(ctx, op, ref, deleteScript, keys, age.Milliseconds())
+	r, err := e.db.RunScript(ctx, op, ref, deleteScript, keys, age.Milliseconds())
 	if err != nil {
 		return false, nil, err
 	}
-	switch mark := r.Fields(1); r.Status() {
+	switch mark := r.Hash(1); r.Status() {
 	case "ok": // also when an earlier deletion was interrupted
 		return true, mark, e.FinishDeletion(ctx, op, ref, mark["user"])
 	case "gone", "active":
 		return false, mark, nil
 	default:
-		return false, nil, db.SessionError(op, ref, r)
+		return false, nil, db.SessionErrorFromReply(op, ref, r)
 	}
 }
 
@@ -52,7 +52,7 @@ const countPrefix = "n:"
 // tombstone was set.
 func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	at := db.ParseTime(mark["deleted"])
-	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
+	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remainders: []memory.Remainder{memory.SessionRemainder(at)}}
 	for field, n := range mark {
 		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
 			e.Add(map[string]int64{kind: db.ParseNumber(n)})
@@ -61,8 +61,8 @@ func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	return e
 }
 
-// expireBatchSize is how many index entries Expire reads in one round trip.
-const expireBatch = 500
+// expireBatchSizeSize is how many index entries Expire reads in one round trip.
+const expireBatchSize = 500
 
 // Expire deletes the sessions of a tenant that have had no activity for the given age, at least a millisecond. It
 // skips sessions with a turn whose lease is valid. It also completes interrupted deletions. It returns how many
@@ -76,11 +76,11 @@ func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (
 	before := now.Add(-age).UnixMilli()
 	at, count, key := index.Entry{Created: before}, 0, db.IndexKey(tenant, "")
 	for {
-		entries, err := e.index.Read(ctx, op, key, at, expireBatch)
+		entries, err := e.index.ListEntries(ctx, op, key, at, expireBatchSize)
 		if err != nil || len(entries) == 0 {
 			return count, err
 		}
-		metas, err := e.index.ReadMetas(ctx, op, tenant, entries)
+		metas, err := e.index.LoadMetas(ctx, op, tenant, entries)
 		if err != nil {
 			return count, err
 		}

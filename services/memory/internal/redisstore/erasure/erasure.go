@@ -84,7 +84,7 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 		if len(batch) == 0 {
 			return nil
 		}
-		keys, err := e.journal.KeysOfTurns(ctx, op, ref, batch)
+		keys, err := e.journal.JournalKeys(ctx, op, ref, batch)
 		if err != nil {
 			return err
 		}
@@ -109,11 +109,11 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 // removeArtifacts removes the artifacts and the staged content of a session. It removes the keys that list them
 // last.
 func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref) error {
-	stored, err := e.artifacts.OfSession(ctx, op, ref)
+	stored, err := e.artifacts.ListSessionArtifacts(ctx, op, ref)
 	if err != nil {
 		return err
 	}
-	at := db.OfSession(ref)
+	at := db.SessionLocation(ref)
 	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 		stored = append(stored, memory.Artifact{Content: c})
 	}
 	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for batch := range slices.Chunk(contents.KeysOfArtifacts(at, stored), journal.BatchSize) {
+		for batch := range slices.Chunk(contents.ArtifactContentKeys(at, stored), journal.BatchSize) {
 			p.Unlink(ctx, batch...)
 		}
 		p.Unlink(ctx, at("arts"), at("staged"))

@@ -59,7 +59,7 @@ func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string
 // Remove removes an entry whose session no longer exists, unless the session was created again since the entry was
 // read.
 func (x *Index) Remove(ctx context.Context, op, key string, e Entry) error {
-	_, err := x.db.Run(ctx, op, session.Ref{}, unlistScript, []string{key}, e.Session, strconv.FormatInt(e.Created, 10))
+	_, err := x.db.RunScript(ctx, op, session.Ref{}, unlistScript, []string{key}, e.Session, strconv.FormatInt(e.Created, 10))
 	return err
 }
 
@@ -71,20 +71,20 @@ type Entry struct {
 }
 
 // Start is the position before the first entry of a list that begins with the latest session.
-var First = Entry{Created: math.MaxInt64 >> 10}
+var Start = Entry{Created: math.MaxInt64 >> 10}
 
 // PageToken returns the page token for the entries after this one.
-func (e Entry) String() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
+func (e Entry) PageToken() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
 
 // isListedAfter reports whether e comes after f in a list that begins with the latest session.
-func (e Entry) isAfter(f Entry) bool {
+func (e Entry) isListedAfter(f Entry) bool {
 	return e.Created < f.Created || e.Created == f.Created && e.Session < f.Session
 }
 
 // ParsePageToken returns the entry after which a page begins (Start for an empty token).
-func ParseToken(op, token string) (Entry, error) {
+func ParsePageToken(op, token string) (Entry, error) {
 	if token == "" {
-		return First, nil
+		return Start, nil
 	}
 	created, id, ok := strings.Cut(token, "/")
 	ms, err := strconv.ParseInt(created, 10, 64)
@@ -95,7 +95,7 @@ func ParseToken(op, token string) (Entry, error) {
 }
 
 // ListEntries returns at most limit entries of an index that come after the given one, latest first.
-func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int) ([]Entry, error) {
+func (x *Index) ListEntries(ctx context.Context, op, key string, after Entry, limit int) ([]Entry, error) {
 	for count := limit; ; count *= 2 {
 		stored, err := x.db.ZRevRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{
 			Min: "-inf", Max: strconv.FormatInt(after.Created, 10), Count: int64(count),
@@ -106,7 +106,7 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 		var found []Entry
 		for _, z := range stored {
 			id, _ := z.Member.(string)
-			if e := (Entry{int64(z.Score), id}); e.isAfter(after) && len(found) < limit {
+			if e := (Entry{int64(z.Score), id}); e.isListedAfter(after) && len(found) < limit {
 				found = append(found, e)
 			}
 		}
@@ -119,7 +119,7 @@ func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int
 }
 
 // LoadMetas returns the meta hash of each entry's session.
-func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
+func (x *Index) LoadMetas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
 	replies := make([]*redis.MapStringStringCmd, len(entries))
 	_, err := x.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, e := range entries {

@@ -26,7 +26,7 @@ var ReadSource string
 
 // MaxReadBytes limits how many bytes of a log a script reads. It covers the text that one call returns and what is
 // stored with each message.
-const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
+const MaxReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
 // EncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
 // separately.
@@ -36,8 +36,8 @@ func EncodeBody(m conversation.Message) ([]byte, error) {
 	return db.Encoding.Marshal(wire.MessageToProto(m))
 }
 
-// DecodeEntry decodes an entry of the log, which has the number of the turn, the time and the body.
-func Decode(id, entry string) (conversation.Message, error) {
+// DecodeEntryEntry decodes an entry of the log, which has the number of the turn, the time and the body.
+func DecodeEntry(id, entry string) (conversation.Message, error) {
 	turn, entry, _ := strings.Cut(entry, " ")
 	at, body, _ := strings.Cut(entry, " ")
 	var stored troupev1.Message
@@ -51,11 +51,11 @@ func Decode(id, entry string) (conversation.Message, error) {
 }
 
 // DecodeEntries decodes the entries that read.lua returned, in the same order.
-func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
+func DecodeEntries(entries db.Reply) ([]conversation.Message, error) {
 	messages := make([]conversation.Message, len(entries)/2)
 	for n := range messages {
 		var err error
-		if messages[n], err = Decode(entries.Text(2*n), entries.Text(2*n+1)); err != nil {
+		if messages[n], err = DecodeEntry(entries.Text(2*n), entries.Text(2*n+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -69,37 +69,37 @@ func SummaryMessage(sequence int64, text string) conversation.Message {
 
 // ReverseFitting reverses messages that were read newest first. It drops the oldest messages that would exceed the
 // size of one reply.
-func OldestFirst(messages []conversation.Message) []conversation.Message {
+func ReverseFitting(messages []conversation.Message) []conversation.Message {
 	messages = messages[:conversation.CountFitting(slices.Values(messages), memory.MaxWindowBytes)]
 	slices.Reverse(messages)
 	return messages
 }
 
 // scanBatchSize is how many messages ScanLog reads in one round trip. They have at most 25 MiB.
-const scanCount = 100
+const scanBatchSize = 100
 
-// ScanLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
-func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
+// ScanLogLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
+func ScanLog(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
 	read, from, to := d.XRevRangeN, "+", "-"
 	if oldestFirst {
 		read, from, to = d.XRangeN, "-", "+"
 	}
 	for {
-		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanCount).Result()
+		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanBatchSize).Result()
 		if err != nil {
 			return d.Failure(op, err)
 		}
 		for _, entry := range entries {
 			text, _ := entry.Values["m"].(string)
-			m, err := Decode(entry.ID, text)
+			m, err := DecodeEntry(entry.ID, text)
 			if err != nil {
-				return db.UnreadableError(op, err)
+				return db.NewUnreadableError(op, err)
 			}
 			if !each(m) {
 				return nil
 			}
 		}
-		if len(entries) < scanCount {
+		if len(entries) < scanBatchSize {
 			return nil
 		}
 		from = "(" + entries[len(entries)-1].ID

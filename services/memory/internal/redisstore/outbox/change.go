@@ -27,15 +27,15 @@ type Change struct {
 }
 
 // NewPutChange returns the change that adds content as the next version of an artifact of the user.
-func PutArtifact(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
+func NewPutChange(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
 
 // NewDropChange returns the change that removes a version of an artifact of the user (0 means all versions).
-func DropArtifact(name string, version int) Change {
+func NewDropChange(name string, version int) Change {
 	return Change{id: dropPrefix + rand.Text(), artifact: memory.Artifact{Name: name, Version: version}}
 }
 
 // newStateChange returns the change for an UpdateState call.
-func stateChange(u memory.StateUpdate) Change {
+func newStateChange(u memory.StateUpdate) Change {
 	return Change{id: callPrefix + rand.Text(), StateUpdate: u}
 }
 

@@ -80,21 +80,21 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 	}
 	all := make([]Change, 0, len(waiting.Val()))
 	for id, stored := range waiting.Val() {
-		c, err := decode(ref, id, stored)
+		c, err := decodeChange(ref, id, stored)
 		if err != nil {
-			return db.UnreadableError(op, err)
+			return db.NewUnreadableError(op, err)
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, byOrder)
+	slices.SortFunc(all, compareChanges)
 	for _, c := range all {
 		switch { // a rejection matters only to the caller that enqueued the change
 		case c.isPut() || c.isDrop():
-			_, err = o.decideArtifact(ctx, op, user.Val(), c)
+			_, err = o.applyOrRejectArtifact(ctx, op, user.Val(), c)
 		case c.isCall():
-			_, err = o.decideState(ctx, op, user.Val(), c)
+			_, err = o.applyOrRejectState(ctx, op, user.Val(), c)
 		default:
-			err = o.apply(ctx, op, user.Val(), c.StateUpdate)
+			err = o.applyCommitChange(ctx, op, user.Val(), c.StateUpdate)
 		}
 		if err != nil && !failure.Is(err, failure.SessionDeleted) { // a change of an erased user is dropped
 			return err
@@ -109,9 +109,9 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 	if err != nil {
-		return nil, db.UnencodableError(op, err)
+		return nil, db.NewUnencodableError(op, err)
 	}
-	c := stateChange(u)
+	c := newStateChange(u)
 	var r db.Reply
 	for range MaxAttempts {
 		r, err = o.enqueue(ctx, op, c, u.Epoch, stored, scope == memory.ScopeUser)
@@ -119,7 +119,7 @@ func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpda
 			return r, err
 		}
 		if r.Status() == "ok" {
-			return o.decideState(ctx, op, r.Text(1), c)
+			return o.applyOrRejectState(ctx, op, r.Text(1), c)
 		}
 		if err := o.Drain(ctx, u.Ref); err != nil {
 			return nil, err
@@ -136,7 +136,7 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 	c.TurnID = h.TurnID
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
 	if err != nil {
-		return nil, db.UnencodableError(op, err)
+		return nil, db.NewUnencodableError(op, err)
 	}
 	r, err := o.enqueue(ctx, op, c, h.Epoch, stored, true)
 	switch {
@@ -147,24 +147,24 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 	case r.Status() != "ok":
 		return r, nil
 	}
-	return o.decideArtifact(ctx, op, user, c)
+	return o.applyOrRejectArtifact(ctx, op, user, c)
 }
 
 // enqueue stores a change in the outbox of its session, if the caller's epoch is not fenced.
 func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
 	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
-	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
+	return o.db.RunScript(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
 }
 
 // removeChange removes a change that was applied or rejected: first from the outbox, and then from the decided
 // changes of the scopes.
-func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
+func (o *Outbox) removeChange(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
 	if err := o.db.HDel(ctx, db.Key(c.Ref, "out"), c.id).Err(); err != nil {
 		return o.db.Failure(op, err)
 	}
 	for _, scope := range scopes {
 		keys := delta.ScopeKeys(c.Ref, user, scope, "decided", "erased")
-		if _, err := o.db.Run(ctx, op, c.Ref, applyCommitScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
+		if _, err := o.db.RunScript(ctx, op, c.Ref, applyCommitScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
 			return err
 		}
 	}
@@ -173,15 +173,15 @@ func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes [
 
 // removeDecidedChange removes a change that was applied, rejected, or dropped because the user was erased. It
 // returns the reply and the error of that decision.
-func (o *Outbox) forgetDecided(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
+func (o *Outbox) removeDecidedChange(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
 	if err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return nil, err
 	}
-	return r, cmp.Or(o.forget(ctx, op, user, c, []memory.Scope{scope}), err)
+	return r, cmp.Or(o.removeChange(ctx, op, user, c, []memory.Scope{scope}), err)
 }
 
-// decodeChange decodes the change stored under id in the outbox of a session.
-func decode(ref session.Ref, id, stored string) (Change, error) {
+// decodeChangeChange decodes the change stored under id in the outbox of a session.
+func decodeChange(ref session.Ref, id, stored string) (Change, error) {
 	if c := (Change{id: id}); c.isPut() || c.isDrop() {
 		var p troupev1.Artifact
 		err := proto.Unmarshal([]byte(stored), &p)
@@ -196,7 +196,7 @@ func decode(ref session.Ref, id, stored string) (Change, error) {
 // compareChanges orders changes as they were enqueued. A call enqueues its change only when the outbox is empty,
 // so that change comes first. Commits are ordered by their epoch, which belongs to one turn, and then by the step
 // number at the end of their request id.
-func byOrder(a, b Change) int {
+func compareChanges(a, b Change) int {
 	epochAndStep := func(c Change) (epoch, step int64) {
 		if c.isCall() {
 			return 0, 0

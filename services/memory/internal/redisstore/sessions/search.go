@@ -19,7 +19,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	if err := s.db.CheckHolder(ctx, op); err != nil {
 		return nil, err
 	}
-	entries, err := s.index.Read(ctx, op, db.IndexKey(q.Tenant, q.User), index.First, memory.MaxSearched)
+	entries, err := s.index.ListEntries(ctx, op, db.IndexKey(q.Tenant, q.User), index.Start, memory.MaxSearched)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	var hits []memory.Hit
 	left := memory.MaxSearchedBytes
 	for _, e := range entries {
-		err := messages.Scan(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
+		err := messages.ScanLog(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
 			if left -= conversation.Size(m); left < 0 {
 				return false
 			}

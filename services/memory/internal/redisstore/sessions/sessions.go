@@ -71,7 +71,7 @@ func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.R
 	}
 	var result troupev1.StepResult
 	if err := proto.Unmarshal(stored, &result); err != nil {
-		return found, db.UnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
+		return found, db.NewUnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
 	}
 	found.Pending = wire.PendingFromProto(result.GetPending())
 	return found, nil
@@ -109,7 +109,7 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 }
 
 // allStates has all states that a session may be in.
-var states = []session.State{
+var allStates = []session.State{
 	session.Created, session.Ready, session.Busy, session.InputRequired,
 	session.AuthRequired, session.Paused, session.Failed, session.Closed,
 }
@@ -118,7 +118,7 @@ var states = []session.State{
 func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	const op = "memory.UpdateSession"
 	var moves, labels []any
-	for _, from := range states {
+	for _, from := range allStates {
 		if to, ok := from.Apply(u.Verb); ok {
 			moves = append(moves, string(from), string(to))
 		}
@@ -127,7 +127,7 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 		labels = append(labels, name, value)
 	}
 	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxMetadata, memory.MaxMetadataBytes, len(moves) / 2}, moves...)
-	r, err := s.db.Run(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
+	r, err := s.db.RunScript(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -135,15 +135,15 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	case "ok":
 	case "revision_mismatch":
 		given := strconv.FormatInt(u.IfRevision, 10)
-		return session.Session{}, db.RevisionMismatchError(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
+		return session.Session{}, db.NewRevisionMismatchError(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
 	case "labels_full":
 		return session.Session{}, failure.Newf(failure.ResourceQuota, op,
 			"metadata: session %s would have %s labels of %s bytes; a session may have %d of %d bytes: remove some",
 			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxMetadata, memory.MaxMetadataBytes)
 	default:
-		return session.Session{}, db.SessionError(op, u.Ref, r)
+		return session.Session{}, db.SessionErrorFromReply(op, u.Ref, r)
 	}
-	found := sessionFromMeta(u.Ref.Session, r.Fields(1))
+	found := sessionFromMeta(u.Ref.Session, r.Hash(1))
 	if !u.Create {
 		return found, nil
 	}

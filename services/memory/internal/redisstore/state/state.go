@@ -39,20 +39,20 @@ func New(d *db.DB, o *outbox.Outbox) *State { return &State{d, o} }
 // GetState implements memory.State.
 func (s *State) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
 	const op = "memory.GetState"
-	snapshot, pending, err := s.read(ctx, op, ref)
+	snapshot, pending, err := s.readState(ctx, op, ref)
 	if err != nil || !pending {
 		return snapshot, err
 	}
 	if err := s.outbox.Drain(ctx, ref); err != nil {
 		return memory.Snapshot{}, err
 	}
-	snapshot, _, err = s.read(ctx, op, ref)
+	snapshot, _, err = s.readState(ctx, op, ref)
 	return snapshot, err
 }
 
-// readState returns all state that a session can read. It also returns whether the outbox of the session has
+// readStateState returns all state that a session can read. It also returns whether the outbox of the session has
 // changes that are not applied yet.
-func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
+func (s *State) readState(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
 	var meta *redis.SliceCmd
 	var out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
@@ -120,17 +120,17 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case "ok":
 		return db.ParseNumber(r.Text(1)), nil
 	case "revision_mismatch":
-		return 0, db.RevisionMismatchError(op, "the state of the "+string(scope), delta.RequiredRevision(u), r.Text(1))
+		return 0, db.NewRevisionMismatchError(op, "the state of the "+string(scope), delta.RequiredRevision(u), r.Text(1))
 	case "no_session":
-		return 0, db.NoSessionError(op, u.Ref)
+		return 0, db.NewSessionNotFoundError(op, u.Ref)
 	case "no_user":
-		return 0, delta.NoUserError(op, u.Ref)
+		return 0, delta.NewNoUserError(op, u.Ref)
 	case "state_full":
-		return 0, delta.LimitExceededError(op, scope, r)
+		return 0, delta.NewLimitExceededError(op, scope, r)
 	case "pending", "decided":
-		return 0, db.ConcurrentChangeError(op)
+		return 0, db.NewConcurrentChangeError(op)
 	default:
-		return 0, db.TurnError(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
+		return 0, db.TurnErrorFromReply(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
 }
 
@@ -141,13 +141,13 @@ func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpda
 		epoch = db.FenceArg(ctx, u.Epoch)
 	}
 	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), epoch}, delta.RequestArgs(u)...)
-	return s.db.Run(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
+	return s.db.RunScript(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
 }
 
 // updateShared changes shared state for a call without a turn. It reads the session first, because the shared
 // state is in another slot.
 func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
-	r, err := s.db.RunReadOnly(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
+	r, err := s.db.RunReadOnlyScript(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
 	if err != nil || r.Status() != "ok" {
 		return r, err
 	}
@@ -155,5 +155,5 @@ func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdat
 	if scope == memory.ScopeUser && user == "" {
 		return db.Reply{"no_user"}, nil
 	}
-	return s.outbox.ApplyNow(ctx, op, user, u, scope)
+	return s.outbox.ApplyDirectly(ctx, op, user, u, scope)
 }

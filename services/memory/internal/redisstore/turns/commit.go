@@ -48,21 +48,21 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	last := c.Base + int64(len(c.Messages))
 	c.Result.Sequence = last
 	own, shared := splitByOwner(c.State)
-	call, err := t.commitCall(c, own, shared)
+	call, err := t.newCommitCall(c, own, shared)
 	if err != nil {
-		return 0, db.UnencodableError(op, err)
+		return 0, db.NewUnencodableError(op, err)
 	}
-	exceeded, err := t.exceededScope(ctx, op, c.Ref, shared)
+	exceeded, err := t.findExceededScope(ctx, op, c.Ref, shared)
 	if err != nil {
 		return 0, err
 	}
 	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out")
-	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
+	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
 	if err != nil {
 		return 0, err
 	}
 	if r.Status() != "ok" {
-		return 0, t.commitError(op, c, r)
+		return 0, t.commitErrorFromReply(op, c, r)
 	}
 	if len(shared) > 0 { // also for a repeated commit, whose first call may have failed before the drain
 		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
@@ -90,7 +90,7 @@ func (call commitCall) args(exceeded []any) []any {
 
 // newCommitCall encodes a commit. It includes a digest of everything that the commit stores, which identifies a
 // repeated commit.
-func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
+func (t *Turns) newCommitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
 	result, err := db.Encoding.Marshal(wire.ResultToProto(c.Result))
 	if err != nil {
 		return commitCall{}, err
@@ -111,24 +111,24 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	if err != nil {
 		return commitCall{}, err
 	}
-	if call.journal, err = t.journal.FieldsToKeep(c.Journal); err != nil {
+	if call.journal, err = t.journal.EncodeKeptEntries(c.Journal); err != nil {
 		return commitCall{}, err
 	}
 	call.fixedArgs = []any{
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.UntrustedSource(),
+		enqueued, id, needsUser(shared), size, waitingStepID(c), t.journal.RetentionAfterCommit().Milliseconds(), c.UntrustedSource(),
 	}
 	return call, nil
 }
 
-// commitErrorFromReply returns the error for a reply that rejects a commit.
-func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
+// commitErrorFromReplyFromReply returns the error for a reply that rejects a commit.
+func (t *Turns) commitErrorFromReply(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
 	case "step_committed":
-		return db.StepCommittedError(op, h, c.Result.Step)
+		return db.NewStepCommittedError(op, h, c.Result.Step)
 	case "continued":
 		return storeerror.WaitingStepFirst(op, h.TurnID, c.Result.Step, int(db.ParseNumber(r.Text(1))))
 	case "not_last":
@@ -140,11 +140,11 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	case "session_full":
 		return t.limitExceededError(op, c.Ref, r)
 	case "state_full":
-		return delta.LimitExceededError(op, memory.Scope(r.Text(3)), r)
+		return delta.NewLimitExceededError(op, memory.Scope(r.Text(3)), r)
 	case "no_user":
-		return delta.NoUserError(op, c.Ref)
+		return delta.NewNoUserError(op, c.Ref)
 	default:
-		return db.TurnError(op, h, r)
+		return db.TurnErrorFromReply(op, h, r)
 	}
 }
 
@@ -152,7 +152,7 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 // bytes of the scope as commit.lua expects them, or three empty strings. The scope is checked before the commit,
 // because it is in another slot. So concurrent commits may exceed the limit together, but a change that a commit
 // has enqueued is never rejected.
-func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
+func (t *Turns) findExceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
 	none := []any{"", "", ""}
 	if len(shared) == 0 {
 		return none, nil
@@ -169,7 +169,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 			continue // commit.lua rejects it
 		}
 		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.SortedPairs(changes)...)
-		r, err := t.db.RunReadOnly(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
+		r, err := t.db.RunReadOnlyScript(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
 		if err != nil {
 			return nil, err
 		}
@@ -202,8 +202,8 @@ func needsUser(changes map[string]json.RawMessage) bool {
 	return false
 }
 
-// waitingStepID returns <turn>:<step> for a step with waiting calls (empty for any other step).
-func waitingStep(c memory.Commit) string {
+// waitingStepIDID returns <turn>:<step> for a step with waiting calls (empty for any other step).
+func waitingStepID(c memory.Commit) string {
 	if len(c.Result.Pending) == 0 {
 		return ""
 	}

@@ -18,7 +18,7 @@ var attachSource string
 // the stored message contains the version numbers. So the numbers are assumed before the script runs. If they are
 // wrong, the script replies with the right numbers and writes nothing.
 type files struct {
-	begin    memory.Begin
+	request  memory.Begin
 	versions []string // in the order of the files
 }
 
@@ -27,8 +27,8 @@ func newFiles(b memory.Begin) files {
 }
 
 // encodeMessage returns the message in its encoding for the log (empty if the turn has none).
-func (f files) body() ([]byte, error) {
-	said := f.begin.UserMessages()
+func (f files) encodeMessage() ([]byte, error) {
+	said := f.request.UserMessages()
 	if len(said) == 0 {
 		return nil, nil
 	}
@@ -48,9 +48,9 @@ func (f files) keys() []string {
 	if len(f.versions) == 0 {
 		return nil
 	}
-	at := db.OfSession(f.begin.Ref)
+	at := db.SessionLocation(f.request.Ref)
 	all := []string{at("arts"), at("staged")}
-	for _, a := range f.begin.NewFiles() {
+	for _, a := range f.request.NewFiles() {
 		all = append(all, contents.ContentKeys(at, memory.ContentOf(a.Data))...)
 	}
 	return all
@@ -61,10 +61,10 @@ func (f files) args() ([]any, error) {
 	if len(f.versions) == 0 {
 		return nil, nil
 	}
-	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifacts, len(f.versions)}
-	for i, a := range f.begin.NewFiles() {
+	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifactBytes, len(f.versions)}
+	for i, a := range f.request.NewFiles() {
 		content := memory.ContentOf(a.Data)
-		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.begin.TurnID}
+		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.request.TurnID}
 		stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(artifact))
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func (f files) args() ([]any, error) {
 
 // withVersions returns the files with the version numbers in the script's reply.
 func (f files) withVersions(r db.Reply) files {
-	versions := r.List(1)
+	versions := r.Array(1)
 	f.versions = make([]string, len(versions))
 	for i := range versions {
 		f.versions[i] = versions.Text(i)

@@ -107,7 +107,7 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 			first, err := eraseAll(t.Context(), s)
 			require.NoError(t, err)
 			require.Equal(t, map[string]int64{trace.KindTraces: 3, trace.KindEvents: 6, trace.KindDecisions: 6}, first.Removed)
-			require.Equal(t, "admin ann", first.By)
+			require.Equal(t, "admin ann", first.RequestedBy)
 			after := dump(t, client)
 			for key, value := range before {
 				require.Equal(t, value, after[key], key)

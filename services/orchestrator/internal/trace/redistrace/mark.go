@@ -64,7 +64,7 @@ func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 		n, _ := strconv.ParseInt(field[1], 10, 64)
 		switch name := field[0]; {
 		case name == "by":
-			e.By = field[1]
+			e.RequestedBy = field[1]
 		case name == "began":
 			e.Began = time.UnixMilli(n).UTC()
 		case name == "ended":

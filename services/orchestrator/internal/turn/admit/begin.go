@@ -77,9 +77,9 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
 		return memory.BeginResult{}, decided.TargetErr
-	case decided.Begin.From.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
+	case decided.Begin.Predecessor.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
-	case decided.Begin.From.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
+	case decided.Begin.Predecessor.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.SessionMovedError(req.From.Trace)
 	}
 	return begun, err
@@ -92,7 +92,7 @@ func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun 
 		req.Text = lastUserText(begun.History)
 	} else if req.From != (request.From{}) {
 		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
-		decided.Begin.From.Resumes, decided.Begin.From.Inherited, decided.Begin.From.Copy = "", nil, nil
+		decided.Begin.Predecessor.Resumes, decided.Begin.Predecessor.Inherited, decided.Begin.Predecessor.Copy = "", nil, nil
 	}
 	req.Files = Attachments(begun)
 	decided.Begin.Message.Attachments = req.Files
@@ -132,7 +132,7 @@ func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided 
 	for _, p := range decided.Pending {
 		tools[p.ID] = p.Tool
 	}
-	for _, answer := range decided.Begin.From.Answers {
+	for _, answer := range decided.Begin.Predecessor.Answers {
 		a.log.Info("pending call answered",
 			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
 			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),

@@ -34,8 +34,8 @@ func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.
 // continueTurn returns the admission of answers. They begin a turn that continues the one with the pending
 // calls.
 func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
-	begin.From.Continues = seen.WaitingTurn
-	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
+	begin.Predecessor.Continues = seen.WaitingTurn
+	if begin.Predecessor.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
 	}
 	decided, err := d.admitLikeTrace(ctx, req, begin, seen.LastTrace)

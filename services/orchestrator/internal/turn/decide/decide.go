@@ -89,7 +89,7 @@ func newBegin(req request.Request, kind Kind) memory.Begin {
 		begin.Message.Attachments = req.Files
 		begin.Message.Untrusted = req.Parent.GetUntrusted()
 	case Answers:
-		begin.From.Continues = begin.TurnID // until it is known which turn waits for them
+		begin.Predecessor.Continues = begin.TurnID // until it is known which turn waits for them
 	case Resume, Fork, Orphan: // no message
 	}
 	return begin

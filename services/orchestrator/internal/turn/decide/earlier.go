@@ -27,7 +27,7 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 	if err != nil {
 		return Admission{}, err
 	}
-	decided.Begin.From.Resumes, decided.Begin.From.Inherited = past.turn.ID, past.finishedResults()
+	decided.Begin.Predecessor.Resumes, decided.Begin.Predecessor.Inherited = past.turn.ID, past.finishedResults()
 	decided.Rerun = failedSteps(found.Record)
 	decided.Labels, err = request.LabelsOf(found).WithUsage(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
 	return decided, err

@@ -56,8 +56,8 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	}
 	copied := &memory.Copy{StepMessages: messagesAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
-	decided.Begin.From.Inherited = renumberResults(inherited, copied)
-	decided.Text, decided.Begin.From.Copy = said.Text, copied
+	decided.Begin.Predecessor.Inherited = renumberResults(inherited, copied)
+	decided.Text, decided.Begin.Predecessor.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
 	if req.Text == "" {
 		decided.Begin.Message.Untrusted = said.Untrusted

@@ -14,7 +14,7 @@ import (
 
 // continuationEdgeCaseTests returns the tests of how a continuing turn ends, and of what happens if its messages
 // were removed before.
-func continueEndTests() fixture.Tests {
+func continuationEdgeCaseTests() fixture.Tests {
 	return fixture.Tests{
 		"Continue_FailedTurnKeepsThePartialReply":      continueFailedTurnKeepsThePartialReply,
 		"Continue_AbandonedTurnIsEvicted":              continueAbandonedTurnIsEvicted,
@@ -146,7 +146,7 @@ func continueWithoutMessageWorksAfterACompaction(t *testing.T, store memory.Stor
 func continueWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
-	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newStoppedJournal()...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newInterruptedJournal()...)
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	for len(c.Messages) < fixture.MaxMessages-1 {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
@@ -156,7 +156,7 @@ func continueWorksInAFullSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionFull)
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 	next := continueTurn(t, store, ref, turn, "t2")
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 1))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 1))
 	failed, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeFailed))
 	require.NoError(t, err)
 	require.EqualValues(t, fixture.MaxMessages, failed.Sequence, "there is no room for what it had said")
