@@ -26,7 +26,8 @@ func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 // ErasureFromProto is the inverse of ErasureToProto.
 func ErasureFromProto(p *troupev1.ErasureReceipt) memory.Erasure {
 	e := memory.Erasure{
-		Session: p.GetSessionId(), User: p.GetUserId(), RequestedBy: p.GetBy(), Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
+		Session: p.GetSessionId(), User: p.GetUserId(), RequestedBy: p.GetBy(),
+		Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
 	}
 	for _, items := range p.GetRemoved() {
 		e.Add(map[string]int64{items.GetKind(): items.GetCount()})
