@@ -22,8 +22,8 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// The parts of a mesh accept calls only from the roles that may call them, and nothing in plain text
-// (guarantees 4.2). Clients need no identity.
+// The services of a mesh accept calls only from the allowed roles, and never in plain text (guarantees 4.2).
+// Clients need no certificate.
 func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 	m := run(t, config(t))
 	listed, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
@@ -88,7 +88,8 @@ func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 	}
 }
 
-// A service that other machines reach has its own certificate, or an explicit flag that it needs none.
+// A service on an address that other machines can reach needs its own certificate, or a flag that explicitly
+// allows plain text.
 func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
 	const everywhere, here, redis = "0.0.0.0:0", "127.0.0.1:0", "redis://127.0.0.1:1/0"
 	etcd := []string{"127.0.0.1:1"}

@@ -17,8 +17,9 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// A mesh with a quarantined agent can start again, even if its worker must load a configuration: otherwise the
-// agent could not be released. The memory service rejects the agent, even if its data are lost with each run.
+// A mesh with a quarantined agent can start again, even if that agent's worker must load a configuration.
+// Otherwise the agent could not be released. The memory service rejects the agent even if it loses its data at
+// each restart.
 func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
 	serveParrot(t)
 	t.Setenv("PATH", "") // without redis-server

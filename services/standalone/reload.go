@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// declarations are the documents of a folder, and the agents and workflows that they declare.
+// declarations holds the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
 	dir             string // on disk (empty if it is not watched)
 	files           *folderSnapshot
@@ -22,11 +22,11 @@ type declarations struct {
 	manifests       map[string]bool // names of the manifest files
 	workflowNames   []string        // names of the workflows
 	workflowsDigest string          // digest of all workflows
-	isComplete      bool            // every manifest could be read
+	isComplete      bool            // all manifests could be read
 }
 
-// loadDeclarations reads the manifests. A file with errors is left out, and its errors are returned together
-// with the documents of the other files. An error that is not located in a file leaves nothing.
+// loadDeclarations reads the manifests of the folder. It skips a file with errors and returns these errors
+// together with the other documents. After an error outside of any file, it returns no documents.
 func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
@@ -51,7 +51,7 @@ func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, err
 	return d, err
 }
 
-// manifestErrors splits the error of a folder. It reports whether all of it is located in files.
+// manifestErrors splits the error of a folder by file. It also reports whether all errors belong to a file.
 func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	each := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -69,8 +69,8 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	return all, true
 }
 
-// reload applies what the folder declares now. Errors are reported and change nothing; everything else
-// takes effect.
+// reload applies the current content of the folder. Agents with errors keep running unchanged, and the errors are
+// logged. All other changes take effect.
 func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
 	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
@@ -112,7 +112,7 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 	}
 }
 
-// makeSuccessors makes workers for new agents and for agents whose declaration has changed.
+// makeSuccessors creates workers for new agents and for agents whose declaration has changed.
 func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
@@ -130,7 +130,8 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 	return all
 }
 
-// report logs an error of an agent, or of the folder, once. A nil error says that the problem is solved.
+// logOnce logs an error of an agent, or of the folder, unless the same error was logged last. A nil error means
+// that the problem is solved.
 func (c *workerGroup) report(agent string, err error) {
 	why := ""
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// serveParrot serves an HTTP model that answers with the system prompt. It delays requests whose prompt
-// contains "slow" until release is closed.
+// serveEchoModel serves an HTTP model that answers with its system prompt. Requests whose prompt contains "slow"
+// are delayed until release is closed.
 func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	held, free := make(chan struct{}, 1), make(chan struct{})
@@ -55,7 +55,7 @@ func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) 
 	return held, free
 }
 
-// watchedFolder is a folder of agents that the mesh of a test watches.
+// watchedFolder is a mesh that watches a folder with agents.
 type watchedFolder struct {
 	*mesh
 	t    *testing.T
@@ -63,7 +63,7 @@ type watchedFolder struct {
 	logs *observer.ObservedLogs
 }
 
-// agentYAML returns the declaration of an agent whose prompt is in prompts/NAME.md.
+// agentYAML returns the declaration of an agent whose system prompt is in prompts/NAME.md.
 func agentYAML(name, more string) string {
 	return "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: " + name + "}\nspec:\n  model: openai/parrot\n  instructions: {file: prompts/" + name + ".md}\n" + more
 }
@@ -93,12 +93,12 @@ func (f *watchedFolder) write(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
 	require.NoError(f.t, os.MkdirAll(filepath.Dir(path), 0o700))
-	aside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	require.NoError(f.t, os.WriteFile(aside, []byte(text), 0o600))
-	require.NoError(f.t, os.Rename(aside, path))
+	tempFile := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	require.NoError(f.t, os.WriteFile(tempFile, []byte(text), 0o600))
+	require.NoError(f.t, os.Rename(tempFile, path))
 }
 
-// edit changes a file, and returns when all new turns of the agent go to the new instance.
+// edit changes a file and waits until all new turns of the agent go to the new instance.
 func (f *watchedFolder) edit(agent, name, text string) {
 	f.t.Helper()
 	before := f.instances(agent)
@@ -128,7 +128,7 @@ func (f *watchedFolder) answerOf(agent string) string {
 	return result.GetText()
 }
 
-// awaitLog waits for a line that contains the text.
+// awaitLog waits until the log contains the text.
 func (f *watchedFolder) awaitLog(text string) {
 	f.t.Helper()
 	await(f.t, text, func() bool { return f.logged(text) > 0 })
@@ -174,7 +174,7 @@ func TestWatch_ChangedFileAffectsOnlyNewTurns(t *testing.T) {
 	require.Zero(t, f.logged("many registrations vanished"), "no instance was lost")
 }
 
-// Files that a tool reads at its start are part of the agent if they are in the folder.
+// Files that a tool reads at startup are part of the agent if they are in the folder.
 func TestWatch_ChangedToolFilesTakeEffect(t *testing.T) {
 	serveParrot(t)
 	dir := t.TempDir()

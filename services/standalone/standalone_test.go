@@ -26,14 +26,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a goroutine when it is imported.
+	// The Gemini SDK starts a goroutine when it is imported, so the leak check ignores it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = time.Minute
 
-// config returns the settings of a mesh with the research assistant over one document.
+// testConfig returns the settings of a mesh with the research assistant and one document.
 func config(t *testing.T) standalone.Config {
 	t.Helper()
 	docs := t.TempDir()
@@ -45,7 +45,7 @@ func config(t *testing.T) standalone.Config {
 	}
 }
 
-// mesh is a mesh that runs until stop, or until the test ends.
+// mesh is a running mesh with a client. It stops when stop is called or the test ends.
 type mesh struct {
 	standalone.Endpoints
 	*client.Client
@@ -57,12 +57,12 @@ func run(t *testing.T, cfg standalone.Config) *mesh {
 	return runWith(t, telemetry.Discard(), cfg)
 }
 
-func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *mesh {
+func runWith(t *testing.T, tel *telemetry.Telemetry, cfg standalone.Config) *mesh {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
 	go func() {
-		ended <- standalone.Run(ctx, tell, cfg, func(e standalone.Endpoints) { ready <- e })
+		ended <- standalone.Run(ctx, tel, cfg, func(e standalone.Endpoints) { ready <- e })
 	}()
 	m := &mesh{}
 	select {
@@ -87,7 +87,7 @@ func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *me
 	return m
 }
 
-// ask sends a question and returns its result.
+// ask runs a turn with the question and returns its events and its result.
 func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
 	t.Helper()
 	req.Input = &troupev1.OrchestrateRequest_Text{Text: text}
@@ -109,7 +109,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timed out waiting", what)
 		}
 	}
 }
@@ -145,8 +145,8 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, old.GetTrace().GetState())
 }
 
-// The example of the README: an agent in its own program joins the mesh, is called by its name, and leaves the
-// mesh when it stops.
+// The example of the README works: an agent in its own program joins the mesh, gets calls by its name, and leaves
+// the mesh when it stops.
 // Req: LC-23
 func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
 	programs, err := gobuild.Programs("", "../../examples/hello-agent")

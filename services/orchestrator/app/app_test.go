@@ -36,14 +36,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
 
 func files(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
 
-// config returns the defaults of the flags, with free ports.
+// testConfig returns the defaults of the flags, with free ports.
 func config(t *testing.T, flags ...string) Config {
 	t.Helper()
 	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
@@ -60,12 +60,12 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	return cfg, err
 }
 
-// service is what the programs of all three services have in common.
+// service is the method that the programs of all three services have in common.
 type service interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// runService runs a service until the test ends; ready is closed once it is ready.
+// runService runs a service until the test ends. The returned channel is closed once the service is ready.
 func runService(t *testing.T, s service) (ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -99,13 +99,13 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timed out waiting", what)
 		}
 	}
 }
 
-// An orchestrator that starts before its dependencies lives, reports what it waits for and where, rejects calls
-// cleanly, and becomes ready once all of them serve.
+// An orchestrator that starts before its dependencies is alive but not ready. It reports which dependency it waits
+// for and rejects calls. It becomes ready once all of them serve.
 func TestApp_WaitsForItsDependencies(t *testing.T) {
 	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), loopback.Address(t)
 	etcd.Stop()
@@ -174,7 +174,7 @@ func TestApp_IsReadyOnceAllDependenciesServe(t *testing.T) {
 	await(t, "it is ready again", func() bool { code, _ := getProbe(t, a, "/readyz"); return code == http.StatusOK })
 }
 
-// memberServer serves the lifecycle of a READY worker at an address of its own.
+// readyWorker is a fake worker that reports the state READY at its own address.
 type memberServer struct {
 	troupev1.UnimplementedLifecycleServiceServer
 }
@@ -197,8 +197,8 @@ func serveMember(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// While etcd is away, an orchestrator can start from the snapshot of an earlier one. It uses the instances that
-// still answer (guarantee F10).
+// While etcd is unreachable, an orchestrator can start from an earlier snapshot. It uses the instances that still
+// answer (guarantee F10).
 func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
@@ -258,7 +258,7 @@ func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 	}
 }
 
-// When the caller passes no files, New reads the folder of the flag.
+// Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))
@@ -297,7 +297,7 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
 }
 
-// A dependency that is reachable and does not serve is not reported as away; the reason is shown.
+// A dependency that is reachable but fails is not reported as unreachable. The report contains its error.
 func TestApp_ReportsWhyItsStoresDoNotServe(t *testing.T) {
 	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
 	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr, Grace: time.Second})

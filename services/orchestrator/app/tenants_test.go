@@ -30,8 +30,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// runTenants are clients of one mesh by tenant, each an admin, so that it may call every method. The mesh has no
-// worker: a turn fails with NO_WORKER, and leaves a session, a message, a file and a trace.
+// newTenantClients starts a mesh and returns one client for each tenant. Each client is an admin, so that it may
+// call every method. The mesh has no worker. So a turn fails with NO_WORKER, but still leaves a session, a
+// message, a file and a trace.
 func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 	t.Helper()
 	var entries []token.Entry
@@ -67,7 +68,7 @@ func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 	return all
 }
 
-// storeTurn stores a turn of alice in a session and returns its trace.
+// runFailingTurn runs a turn of user alice in the session. The turn fails but is stored. It returns the trace id.
 func storeTurn(t *testing.T, c *client.Client, session, request, text string) string {
 	t.Helper()
 	traceID := ""
@@ -84,10 +85,10 @@ func storeTurn(t *testing.T, c *client.Client, session, request, text string) st
 	return traceID
 }
 
-// namedIDs are the ids with which a request names an object.
+// objectIDs holds the ids that a request uses to name an object.
 type namedIDs struct{ session, trace string }
 
-// callsByMethod returns all calls that name an object, by method. Reads come before writes.
+// callsByMethod returns one call of each method that names an object. Reads come before writes.
 func callsByMethod(n namedIDs) []struct {
 	method string
 	call   func(ctx context.Context, c *client.Client) (proto.Message, error)
@@ -178,24 +179,25 @@ func callsByMethod(n namedIDs) []struct {
 	}
 }
 
-// meshWideMethods lists the methods that name no object of a tenant, because agents, workflows and instances serve
-// all tenants.
+// meshWideMethods lists the methods that name no object of a tenant. Agents, workflows and instances serve all
+// tenants.
 var meshWideMethods = []string{
 	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 
-// receivedBytes returns everything that a caller receives, after it has replaced the ids by those of other.
+// responseBytes returns the response or error that a caller receives. It replaces the ids in it by the ids of
+// other, so that two responses can be compared.
 func receivedBytes(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
 	t.Helper()
-	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
+	reportedErr := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
 	if err == nil {
-		told = &troupev1.Failure{}
+		reportedErr = &troupev1.Failure{}
 	} else {
 		m = &troupev1.Failure{}
 	}
-	a, failed := proto.MarshalOptions{Deterministic: true}.Marshal(told)
+	a, failed := proto.MarshalOptions{Deterministic: true}.Marshal(reportedErr)
 	require.NoError(t, failed)
 	b, failed := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	require.NoError(t, failed)
@@ -207,8 +209,8 @@ func receivedBytes(t *testing.T, n, other namedIDs, m proto.Message, err error) 
 	return bytes.ReplaceAll(text, []byte(n.trace), []byte(other.trace))
 }
 
-// Objects of another tenant are reported as not existing, byte for byte, by every method that names an object,
-// and are never changed (guarantees S5).
+// For every method that names an object, another tenant's object looks exactly like an object that does not exist.
+// The response is the same byte for byte, and the object is never changed (guarantees S5).
 func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 	all := runTenants(t, "acme", "umbrella")
 	nothing := namedIDs{"session-0", strings.Repeat("0", 31) + "1"}
@@ -245,7 +247,7 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 	}
 }
 
-// ownerView returns what the owner of the objects can read of them.
+// readAsOwner returns everything that the owner of the objects can read about them.
 func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -262,7 +264,7 @@ func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string
 	return all
 }
 
-// Two tenants may use the same session and the same request, and each has its own turn.
+// Two tenants that use the same session id and request id get separate turns.
 func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
 	all := runTenants(t, "acme", "umbrella")
 	traces := map[string]string{}
@@ -289,7 +291,8 @@ func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
 	_, err = all["umbrella"].Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 
-	// A page token is a position in the caller's own list, even if another caller got it.
+	// A page token is a position in the caller's own list. A tenant that uses another tenant's token still sees
+	// only its own objects.
 	_ = storeTurn(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
 	page, err := all["umbrella"].Sessions.ListSessions(t.Context(), &troupev1.ListSessionsRequest{PageSize: 1})
 	require.NoError(t, err)
@@ -299,7 +302,8 @@ func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
 	require.Empty(t, foreign.GetSessions())
 }
 
-// Without tokens nothing is served, and the process does not start on an address that others reach.
+// Without client tokens, calls are rejected. An orchestrator without tokens does not start on an address that
+// other machines can reach.
 func TestApp_RequiresClientTokens(t *testing.T) {
 	_, err := New(telemetry.Discard(), config(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), files(flow))
 	require.ErrorContains(t, err, "--client-tokens: ")

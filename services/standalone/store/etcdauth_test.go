@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// clientAs returns a client with a certificate for that common name.
+// etcdClientAs returns a client whose certificate has the given common name.
 func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
 	creds, err := ca.ExternalUserCredentials(name)
@@ -27,7 +27,7 @@ func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *client
 	return client
 }
 
-// When existing data have no users yet, the next start creates them.
+// If existing data have no users yet, the next start creates them.
 func TestEtcd_AddsUsersToExistingData(t *testing.T) {
 	dir := t.TempDir()
 	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})

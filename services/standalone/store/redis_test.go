@@ -41,7 +41,7 @@ func redisAs(t *testing.T, url string) *redis.Client {
 	return client
 }
 
-// pid returns the process id that the server reports.
+// serverPID returns the process id that the server reports.
 func pid(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "server").Result()
@@ -89,8 +89,8 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	}
 }
 
-// Each user has its own keys, no client gets in without a password, and only the owner of the folder can read
-// the passwords.
+// Each user can access only its own keys, and no client connects without a password. Only the owner of the folder
+// can read the passwords.
 func TestRedis_RequiresUsersWithPasswords(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
@@ -183,7 +183,7 @@ func TestNewRedis_RejectsAPathTooLongForASocket(t *testing.T) {
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
-// Every client of the loopback port needs a password.
+// The imitation requires a password from every client, because it listens on a loopback port.
 func TestRedis_ImitationNeedsAPasswordAndWarns(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)

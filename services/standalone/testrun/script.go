@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// scriptedReplies returns the replies of a scripted model.
+// scriptedReplies converts the declared replies into replies of a scripted model.
 func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ error) {
 	for i, r := range declared {
 		ways := 0

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 // watchUntilEnd returns a folder that is watched until the test ends.
@@ -43,7 +43,7 @@ func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			require.FailNow(t, "not told", what)
+			require.FailNow(t, "no report", what)
 		}
 	}
 }
@@ -77,7 +77,8 @@ func TestFolder_ReportsEveryKindOfChange(t *testing.T) {
 	await("a file that is gone")
 }
 
-// Only the next reported change counts: earlier ones had no effect.
+// Changes to files of editors, version control and package managers are ignored. Parent folders of the watched
+// folder do not matter.
 func TestFolder_IgnoresFilesOfEditorsAndGit(t *testing.T) {
 	f := &Folder{dir: "agents"}
 	for name, ignored := range map[string]bool{
@@ -99,9 +100,9 @@ func TestNew_NamesTheMissingFolder(t *testing.T) {
 func TestDebounce_ReportsOnceAfterTheLastChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, began := make(chan struct{}), time.Now()
-		var told []time.Duration
+		var reports []time.Duration
 		ended := make(chan struct{})
-		go func() { defer close(ended); debounce(seen, func() { told = append(told, time.Since(began)) }) }()
+		go func() { defer close(ended); debounce(seen, func() { reports = append(reports, time.Since(began)) }) }()
 		for range 3 { // at 0, 50 and 100 ms
 			seen <- struct{}{}
 			time.Sleep(quietTime / 2)
@@ -114,8 +115,8 @@ func TestDebounce_ReportsOnceAfterTheLastChange(t *testing.T) {
 		time.Sleep(quietTime)
 		close(seen)
 		<-ended
-		require.Equal(t, quietTime*2, told[0])
-		require.Equal(t, time.Second+maxDelay, told[1], "it waits no longer")
-		require.Len(t, told, 4)
+		require.Equal(t, quietTime*2, reports[0])
+		require.Equal(t, time.Second+maxDelay, reports[1], "it waits no longer")
+		require.Len(t, reports, 4)
 	})
 }

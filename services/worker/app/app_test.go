@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a goroutine when it is imported.
+	// The Gemini SDK starts a goroutine when it is imported, so the leak check ignores it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -40,7 +40,7 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	return cfg, err
 }
 
-// config returns the defaults of the flags, with free ports.
+// testConfig returns the defaults of the flags, with free ports.
 func config(t *testing.T, flags ...string) Config {
 	t.Helper()
 	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
@@ -67,7 +67,7 @@ func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 	}
 }
 
-// Without files from the caller, the folder of the flag is read.
+// Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
@@ -89,8 +89,8 @@ func TestNames_ReturnsTheDeclaredAgents(t *testing.T) {
 	require.ErrorContains(t, err, "--agents: the folder declares no agent")
 }
 
-// A worker that starts before its dependencies lives, reports what it waits for and where, and stops on
-// request.
+// A worker that starts before its dependencies is alive but not ready. It reports which dependency it waits for,
+// and stops on request.
 func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")

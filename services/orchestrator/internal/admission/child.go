@@ -4,9 +4,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// AdmitChild returns a permit for a turn that a parent turn waits for. It never queues: the parent would wait as well,
-// and keep its own permit. parent is the trace of the parent within the tenant, and most limits its children that run
-// at once. AdmitChild fails with overloaded beyond that. The permit counts like any other.
+// AdmitChild returns a permit for a turn that a parent turn waits for. It never queues, because the parent would
+// wait while it keeps its own permit. parent is the parent's trace id. AdmitChild fails with overloaded if the
+// parent already has most running children. The permit counts like any other.
 func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -29,8 +29,8 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 	return p, nil
 }
 
-// ReleaseChild stops counting the turn as a child of its parent. Call it before the result is published, because the
-// parent may then start another child. Release includes it.
+// ReleaseChild stops counting the turn as a child of its parent. Call it before the result is published, because
+// the parent may then start another child. Release calls it, too.
 func (p *Permit) ReleaseChild() {
 	p.controller.mu.Lock()
 	defer p.controller.mu.Unlock()

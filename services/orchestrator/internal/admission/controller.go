@@ -17,41 +17,41 @@ import (
 
 // Config has the limits of a Controller.
 type Config struct {
-	// Turns returns how many turns may run at once. It is called before each decision. It must not block or use the
-	// Controller. A result below 1 counts as 1 (nil means no limit).
+	// MaxTurns returns how many turns may run at once (nil means no limit). It is called before each decision, and
+	// must not block or use the Controller. A result below 1 counts as 1.
 	Turns func() int
-	// PerTenant limits the turns of one tenant (0 means all of them while the tenant is alone, and half of them while
-	// another tenant has a turn or waits).
+	// MaxTurnsPerTenant limits the running turns of one tenant. With 0, a tenant may use all permits while it is
+	// alone, and half of them while another tenant has a turn or waits.
 	PerTenant int
-	Queue     int           // callers that may wait (0 means as many as turns may run)
-	QueueTime time.Duration // the longest wait of a caller (0 means no waiting)
+	Queue     int           // limits how many callers may wait (0 means as many as turns may run)
+	QueueTime time.Duration // limits how long a caller may wait (0 means no waiting)
 	Meter     metric.Meter  // (nil disables metrics)
 }
 
-// Controller hands out the permits of turns. Safe for concurrent use.
+// Controller grants the permits of turns. Safe for concurrent use.
 type Controller struct {
 	cfg     Config
 	metrics *metrics
 
 	mu          sync.Mutex
-	tenants     map[string]*tenant // those with turns or waiting callers
-	turns       int                // running, of all tenants
+	tenants     map[string]*tenant // tenants with turns or waiting callers, by name
+	turns       int                // number of running turns of all tenants
 	waiting     int
 	grants      uint64
 	typicalTime time.Duration // moving average of the duration of turns (0 until one has ended)
 	closeErr    error         // why the controller is closed (nil while it is open)
 }
 
-// tenant has the turns and the waiting callers of one tenant.
+// tenant holds the counts and the queue of one tenant.
 type tenant struct {
 	name      string
 	turns     int
 	children  map[string]int // number of running child turns, by parent trace
 	queue     []*caller
-	lastGrant uint64 // number of its latest grant
+	lastGrant uint64 // value of grantCount at its latest grant
 }
 
-// caller is one call of Admit that waits in the queue.
+// caller is a call of Admit that waits in the queue.
 type caller struct {
 	tenant  *tenant
 	verdict chan verdict // has capacity 1
@@ -70,7 +70,7 @@ func New(cfg Config) (*Controller, error) {
 	return g, err
 }
 
-// Permit lets one turn run. Release it when the turn has ended.
+// Permit lets one turn run. The caller releases it when the turn has ended.
 type Permit struct {
 	controller *Controller
 	tenant     *tenant // nil after Release
@@ -94,8 +94,8 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	return g.grant(t), true
 }
 
-// ForceAdmit returns a permit regardless of the limits, for a turn that continues work begun earlier. The permit
-// counts like any other.
+// ForceAdmit returns a permit regardless of the limits. It is for a turn that continues work begun earlier. The
+// permit counts like any other.
 func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,9 +104,9 @@ func (g *Controller) ForceAdmit(of string) *Permit {
 	return g.grant(t)
 }
 
-// Admit waits for a permit until the given time (the zero time means no deadline of the caller). It rejects a caller
-// immediately when the expected wait is too long. It fails with overloaded and a retry delay, with the cause of ctx,
-// or with the error that the Controller was closed with.
+// Admit waits for a permit until the given time (the zero time means that the caller has no deadline). It rejects
+// the caller immediately if the expected wait is too long. It fails with overloaded and a retry delay, with the
+// cause of ctx, or with the error given to Close.
 func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Permit, error) {
 	if p, ok := g.TryAdmit(of); ok {
 		return p, nil
@@ -125,7 +125,7 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 		v = g.abandon(c, func() error { return g.reject(c.tenant, tooSlow, within) })
 	case <-ctx.Done():
 		v = g.abandon(c, func() error { return context.Cause(ctx) })
-		if v.permit != nil { // it was admitted in the same moment
+		if v.permit != nil { // it was admitted at the same moment
 			v.permit.Release(false)
 			v = verdict{err: context.Cause(ctx)}
 		}
@@ -136,7 +136,7 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 	return v.permit, v.err
 }
 
-// enqueue adds a caller to the queue, and returns how long it may wait.
+// enqueue adds a caller to the queue and returns how long the caller may wait.
 func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,11 +162,11 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	return c, within, nil
 }
 
-// workFactor times the typical duration of a turn must be left when a caller is admitted, because many turns take
-// longer than the average.
+// workFactor defines how much time an admitted caller must have left: this factor times the typical duration of a
+// turn. Many turns take longer than the average.
 const workFactor = 2
 
-// abandon removes a caller from the queue, unless it was admitted or rejected in the meantime.
+// cancelWait removes a caller from the queue, unless it was admitted or rejected in the meantime.
 func (g *Controller) abandon(c *caller, why func() error) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,8 +180,8 @@ func (g *Controller) abandon(c *caller, why func() error) verdict {
 	return verdict{err: why()}
 }
 
-// Release returns the permit; later calls do nothing. ran reports whether a turn ran, so that its duration counts for
-// the expected wait.
+// Release returns the permit to the controller. Later calls do nothing. ran reports whether a turn ran. Only then
+// does its duration count for the expected wait.
 func (p *Permit) Release(ran bool) {
 	g := p.controller
 	g.mu.Lock()
@@ -200,7 +200,8 @@ func (p *Permit) Release(ran bool) {
 	g.admitQueued()
 }
 
-// AdmitWaiting admits queued callers for which there is capacity. Call it when Config.Turns returns more than before.
+// AdmitWaiting admits queued callers while there is capacity. Call it when Config.MaxTurns returns more than
+// before.
 func (g *Controller) AdmitWaiting() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,7 +215,8 @@ func (g *Controller) Waiting() int {
 	return g.waiting
 }
 
-// Close rejects all queued and all later callers with the error. ForceAdmit and AdmitChild still return permits.
+// Close rejects all queued and all later callers of Admit with err. ForceAdmit and AdmitChild still return
+// permits.
 func (g *Controller) Close(why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

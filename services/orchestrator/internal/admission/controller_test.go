@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newController returns a controller for so many turns, with a queue of the same length and a queue time of 5
-// s.
+// newController returns a controller that admits the given number of turns. Its queue has the same length, and its
+// queue time is 5 s.
 func newController(t *testing.T, turns int, change ...func(*Config)) *Controller {
 	t.Helper()
 	cfg := Config{Turns: func() int { return turns }, QueueTime: 5 * time.Second}
@@ -30,7 +30,7 @@ func newController(t *testing.T, turns int, change ...func(*Config)) *Controller
 	return g
 }
 
-// pendingAdmit is a call of Admit in a goroutine.
+// pendingAdmit is a call of Admit that runs in its own goroutine.
 type pendingAdmit struct {
 	tenant string
 	leave  context.CancelFunc
@@ -40,8 +40,8 @@ type pendingAdmit struct {
 	done   bool
 }
 
-// startAdmit starts a caller, and returns once it waits or has been admitted. It works only in a synctest
-// bubble.
+// startAdmit calls Admit in a goroutine. It returns once the caller waits, was admitted or was rejected. It works
+// only in a synctest bubble.
 func startAdmit(t *testing.T, g *Controller, tenant string, until time.Time) *pendingAdmit {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func startAdmit(t *testing.T, g *Controller, tenant string, until time.Time) *pe
 	return a
 }
 
-// admittedTenants returns the tenants of the admitted callers.
+// admittedTenants returns the tenant of each admitted caller.
 func admittedTenants(all []*pendingAdmit) (names []string) {
 	for _, a := range all {
 		if a.permit != nil {
@@ -76,12 +76,12 @@ func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 			all = append(all, startAdmit(t, g, "a", time.Time{}))
 		}
 		require.Len(t, admittedTenants(all), 2)
-		refused := all[4]
-		require.True(t, refused.done, "the queue is full, and that is said at once")
-		require.Zero(t, refused.after)
-		require.Equal(t, failure.Overloaded, failure.ModeOf(refused.err), "%v", refused.err)
-		require.ErrorContains(t, refused.err, "no more than 2 turns may run here at once, and as many callers wait as may. Send the same request again in 1s")
-		after, ok := failure.RetryAfter(refused.err)
+		rejected := all[4]
+		require.True(t, rejected.done, "the queue is full, so it is rejected at once")
+		require.Zero(t, rejected.after)
+		require.Equal(t, failure.Overloaded, failure.ModeOf(rejected.err), "%v", rejected.err)
+		require.ErrorContains(t, rejected.err, "no more than 2 turns may run here at once, and the queue of waiting callers is full. Send the same request again in 1s")
+		after, ok := failure.RetryAfter(rejected.err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, after)
 
@@ -114,7 +114,7 @@ func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 
 		first = startAdmit(t, g, "a", time.Time{})
 		hasty := startAdmit(t, g, "a", time.Now().Add(5*time.Second))
-		require.ErrorContains(t, hasty.err, "it would take longer until one ends than the 1s that this caller may wait")
+		require.ErrorContains(t, hasty.err, "no turn is expected to end within the 1s that this caller may wait")
 		second, third := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "a", time.Time{})
 		fourth := startAdmit(t, g, "a", time.Time{})
 		require.Zero(t, fourth.after)
@@ -142,7 +142,7 @@ func TestController_LeavingCallerReturnsItsPermit(t *testing.T) {
 		synctest.Wait()
 		require.NotNil(t, third.permit, "its place is another's")
 
-		// The caller leaves at the moment in which it may be admitted. Its permit is not lost.
+		// A caller that gives up at the moment in which it is admitted does not lose a permit.
 		for range 100 {
 			next := startAdmit(t, g, "a", time.Time{})
 			next.leave()
@@ -198,8 +198,8 @@ func TestController_AdmitsMoreWhenTheLimitGrows(t *testing.T) {
 	})
 }
 
-// A tenant may use all permits while it is alone. When another tenant comes, freed permits go to it until both
-// have the same number.
+// A tenant may use all permits while it is alone. Once a second tenant arrives, freed permits go to that tenant
+// until both have the same number.
 func TestController_SharesPermitsAmongTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 4)
@@ -211,16 +211,16 @@ func TestController_SharesPermitsAmongTenants(t *testing.T) {
 		for range 3 { // each displaces a caller from the full queue
 			all = append(all, startAdmit(t, g, "other", time.Time{}))
 		}
-		refused := slices.DeleteFunc(slices.Clone(all), func(a *pendingAdmit) bool { return a.err == nil })
-		require.Len(t, refused, 3)
+		rejected := slices.DeleteFunc(slices.Clone(all), func(a *pendingAdmit) bool { return a.err == nil })
+		require.Len(t, rejected, 3)
 		for n, message := range []string{
-			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
-			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
-			"no more than 4 turns may run here at once, and as many callers wait as may", // two of each tenant wait, and this is one more
+			"no more than 2 turns of one tenant may run here at once, and the queue of waiting callers is full",
+			"no more than 2 turns of one tenant may run here at once, and the queue of waiting callers is full",
+			"no more than 4 turns may run here at once, and the queue of waiting callers is full", // two of each tenant wait, and this is one more
 		} {
-			require.ErrorContains(t, refused[n].err, message)
+			require.ErrorContains(t, rejected[n].err, message)
 		}
-		require.Equal(t, []string{"busy", "busy", "other"}, []string{refused[0].tenant, refused[1].tenant, refused[2].tenant})
+		require.Equal(t, []string{"busy", "busy", "other"}, []string{rejected[0].tenant, rejected[1].tenant, rejected[2].tenant})
 
 		for n, want := range [][]string{{"other"}, {"other", "other"}, {"busy", "other", "other"}, {"busy", "busy", "other", "other"}} {
 			all[n].permit.Release(true)
@@ -236,8 +236,8 @@ func TestController_SharesPermitsAmongTenants(t *testing.T) {
 	})
 }
 
-// A tenant within its fair share is not rejected, and waits for at most one running turn, whatever another
-// tenant does.
+// A tenant within its fair share is never rejected because of other tenants. It waits for at most one running turn
+// to end.
 func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 	const places, took = 8, time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 	})
 }
 
-// A caller that makes up tenants cannot exhaust the memory of the metrics backend.
+// Callers that invent tenant names cannot exhaust the memory of the metrics backend.
 func TestMetrics_LimitTenantLabels(t *testing.T) {
 	g := newController(t, 1)
 	for n := range 2 * maxTenantLabels {

@@ -11,22 +11,22 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// route is the way in which a turn was admitted, as the metrics label it.
+// admissionKind is how a turn was admitted. It is a metric label.
 type route string
 
 const (
 	atOnce route = "at_once"
 	queued route = "queued"
-	forced route = "continued" // continues work begun earlier
+	forced route = "continued" // by ForceAdmit, for a turn that continues earlier work
 )
 
-// maxTenantLabels is how many tenants metrics name; the others share one label. So a caller
-// that makes up tenants cannot exhaust the memory of the metrics backend.
+// maxTenantLabels is how many tenants get a metric label of their own. The others share one label. So callers that
+// invent tenant names cannot exhaust the memory of the metrics backend.
 const maxTenantLabels = 32
 
 const otherTenants = "other"
 
-// metrics are the metrics of a Controller. Safe for concurrent use.
+// metrics holds the instruments of a Controller. Safe for concurrent use.
 type metrics struct {
 	in, out metric.Int64Counter
 	wait    metric.Float64Histogram
@@ -39,23 +39,23 @@ func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	in, admitted := meter.Int64Counter("troupe.admission.admitted",
+	in, admittedErr := meter.Int64Counter("troupe.admission.admitted",
 		metric.WithDescription("Turns that were admitted, by tenant and how: at_once, queued, continued."))
-	out, refused := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were refused with OVERLOADED, by tenant and reason."))
+	out, rejectedErr := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were rejected with OVERLOADED, by tenant and reason."))
 	wait, waited := meter.Float64Histogram("troupe.admission.queue.time", metric.WithUnit("s"),
 		metric.WithDescription("How long queued turns waited until they were admitted."),
 		metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
-	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns at once."),
+	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns that run now."),
 		metric.WithInt64Callback(g.observe(func() int { return g.turns })))
-	_, limit := meter.Int64ObservableGauge("troupe.admission.limit", metric.WithDescription("How many turns there may be at once."),
+	_, limit := meter.Int64ObservableGauge("troupe.admission.limit", metric.WithDescription("How many turns may run at once."),
 		metric.WithInt64Callback(g.observe(g.limit)))
 	_, waiting := meter.Int64ObservableGauge("troupe.admission.waiting", metric.WithDescription("Callers in the queue."),
 		metric.WithInt64Callback(g.observe(func() int { return g.waiting })))
 	return &metrics{in: in, out: out, wait: wait, labelledTenants: map[string]bool{}},
-		errors.Join(admitted, refused, waited, running, limit, waiting)
+		errors.Join(admittedErr, rejectedErr, waited, running, limit, waiting)
 }
 
-// observe returns a callback that reads a value under the lock of the Controller.
+// gaugeCallback returns a metric callback that reads a value under the lock of the Controller.
 func (g *Controller) observe(read func() int) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		g.mu.Lock()
@@ -76,7 +76,8 @@ func (c *metrics) recordRejected(tenant string, reason reason) {
 	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
 }
 
-// label returns the name of a tenant if it is among the first maxTenantLabels, or else the shared label.
+// tenantAttribute returns the metric label of a tenant. Tenants after the first maxTenantLabels get the shared
+// label.
 func (c *metrics) label(tenant string) attribute.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 
 // The caller of each function in this file holds the lock.
 
-// getTenant returns a tenant, and creates it if needed. forget drops one without turns and callers.
+// getTenant returns the tenant with the given name, and creates it if needed. dropIdleTenant removes it when it
+// has no turns and no callers.
 func (g *Controller) getTenant(name string) *tenant {
 	t, ok := g.tenants[name]
 	if !ok {
@@ -25,7 +26,7 @@ func (g *Controller) dropIdleTenant(t *tenant) {
 	}
 }
 
-// limit returns how many turns may run at once.
+// turnLimit returns how many turns may run at once.
 func (g *Controller) limit() int {
 	if g.cfg.Turns == nil {
 		return math.MaxInt
@@ -33,7 +34,7 @@ func (g *Controller) limit() int {
 	return max(1, g.cfg.Turns())
 }
 
-// tenantLimit returns how many of them one tenant may have.
+// tenantLimit returns how many turns of one tenant may run at once.
 func (g *Controller) tenantLimit() int {
 	limit := g.limit()
 	switch {
@@ -49,7 +50,7 @@ func (g *Controller) tenantLimit() int {
 // queueLimit returns how many callers may wait.
 func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.Queue, g.limit()) }
 
-// nextTenant returns the tenant whose first caller is next, or nil when no caller can be admitted.
+// nextTenant returns the tenant whose first caller is admitted next, or nil when no caller can be admitted.
 func (g *Controller) nextTenant() (first *tenant) {
 	if g.turns >= g.limit() {
 		return nil
@@ -63,8 +64,8 @@ func (g *Controller) nextTenant() (first *tenant) {
 	return first
 }
 
-// precedes reports whether a tenant is served first: the one with fewer turns, or else the one that was served longer
-// ago.
+// precedes reports whether t is served before other: the tenant with fewer turns goes first. Between equals, the
+// tenant that has waited longer for a permit goes first.
 func (t *tenant) precedes(other *tenant) bool {
 	return cmp.Or(cmp.Compare(t.turns, other.turns), cmp.Compare(t.lastGrant, other.lastGrant), cmp.Compare(t.name, other.name)) < 0
 }
@@ -96,8 +97,8 @@ func (g *Controller) remove(c *caller) {
 	g.waiting--
 }
 
-// displace rejects the last caller of the tenant with the longest queue, to make room for a tenant whose queue is
-// shorter by at least two. It reports whether it did.
+// displaceCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
+// queue of newcomer must be shorter by at least two. It reports whether a caller was rejected.
 func (g *Controller) displace(newcomer *tenant) bool {
 	var longest *tenant
 	for _, t := range g.tenants {
@@ -114,7 +115,7 @@ func (g *Controller) displace(newcomer *tenant) bool {
 	return true
 }
 
-// recordDuration updates the moving average with the duration of one more turn.
+// recordDuration updates the moving average of turn durations with one more turn.
 func (g *Controller) recordDuration(took time.Duration) {
 	if g.typicalTime == 0 {
 		g.typicalTime = took
@@ -123,11 +124,11 @@ func (g *Controller) recordDuration(took time.Duration) {
 	g.typicalTime += (took - g.typicalTime) / averagedTurns
 }
 
-// averagedTurns is about how many turns the average covers.
+// averagedTurns is roughly how many recent turns the moving average covers.
 const averagedTurns = 16
 
-// expectedWait estimates how long one more caller of a tenant would wait: the callers before it, divided by the
-// turns that run at once, times the typical duration.
+// expectedWait estimates how long one more caller of a tenant would wait. It is the number of callers ahead,
+// divided by the number of turns that run at once, times the typical duration.
 func (g *Controller) expectedWait(t *tenant) time.Duration {
 	mine, before := len(t.queue)+1, 1
 	for _, other := range g.tenants {

@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// reason is why a caller was rejected, as the metrics label it.
+// reason is why a caller was rejected. It is a metric label.
 type reason string
 
 const (
@@ -21,10 +21,11 @@ const (
 const (
 	minRetryDelay     = 200 * time.Millisecond
 	maxRetryDelay     = 30 * time.Second
-	defaultRetryDelay = time.Second // until a turn has ended
+	defaultRetryDelay = time.Second // used until the first turn has ended
 )
 
-// reject returns the error of a rejected caller: which limit was reached, and when to retry. The caller holds the lock.
+// newRejection returns the error of a rejected caller and counts the rejection. The error says which limit was
+// reached and when to retry. The caller holds the lock.
 func (g *Controller) reject(t *tenant, reason reason, within time.Duration) error {
 	g.metrics.recordRejected(t.name, reason)
 	limit, share := g.limit(), g.tenantLimit()
@@ -43,12 +44,12 @@ func (g *Controller) reject(t *tenant, reason reason, within time.Duration) erro
 func (g *Controller) explain(reason reason, within time.Duration) string {
 	switch {
 	case reason == queueFull || reason == displaced:
-		return "as many callers wait as may"
+		return "the queue of waiting callers is full"
 	case reason == tooSlow:
 		return "none ended within the " + within.Round(time.Millisecond).String() + " that this caller may wait"
 	case within <= 0:
 		return "there is no time left to wait for one to end"
 	default:
-		return "it would take longer until one ends than the " + within.Round(time.Millisecond).String() + " that this caller may wait"
+		return "no turn is expected to end within the " + within.Round(time.Millisecond).String() + " that this caller may wait"
 	}
 }

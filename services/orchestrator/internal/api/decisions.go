@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// defaultDecisions is the page size when the caller names none.
+// defaultDecisionPageSize is the page size when the request specifies none.
 const defaultDecisions = 20
 
 // ListDecisions implements troupev1.OrchestratorServiceServer.

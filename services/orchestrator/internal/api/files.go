@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// filesOf returns the files of an input. A file without a media type gets the one that its content
-// suggests. Version and size are set by the store, so what the caller says about them is ignored.
+// attachmentsFromParts returns the files among the parts of an input. A file without a media type gets the type
+// that its content suggests. The caller's version and size are ignored, because the store sets them.
 func filesOf(parts []*troupev1.Part) ([]conversation.Attachment, error) {
 	files := wire.PartsFromProto(parts)
 	for i, f := range files {

@@ -53,7 +53,7 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 
-// quarantine returns the quarantine of an agent (nil when there is none).
+// quarantineToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
 func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	d, out := o.Instances.Desired().Quarantine(agent)
 	if !out {
@@ -62,7 +62,7 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
 }
 
-// instance returns a registered instance with its desired state.
+// instanceToProto returns a registered instance with its desired state, as clients see it.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desiredToProto(desire.Kind), desire.Reason
@@ -71,8 +71,8 @@ func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 	return shown
 }
 
-// desiredToProto returns the desired state as clients see it. A state that this version does not know keeps
-// steps away, as PAUSE does.
+// desiredToProto returns the desired state as clients see it. A kind that this version does not know is shown as
+// PAUSE, because it keeps steps away, too.
 func desiredToProto(w registry.DesiredKind) troupev1.DesiredState {
 	switch w {
 	case registry.Run, "":

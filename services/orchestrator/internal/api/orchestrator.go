@@ -1,4 +1,4 @@
-// Package api serves the OrchestratorService. It only turns requests into calls of other packages.
+// Package api serves the OrchestratorService. It translates requests into calls of other packages.
 package api
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
-// belongs to another tenant (guarantees S5).
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// another tenant (guarantees S5).
 func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
@@ -40,7 +40,7 @@ type Orchestrator struct {
 	streams streams
 }
 
-// Close waits for the goroutines of calls that have ended. The server must have stopped before.
+// Close waits for goroutines that calls left behind. Stop the gRPC server first.
 func (o *Orchestrator) Close() error {
 	o.streams.senders.Wait()
 	return nil
@@ -77,8 +77,8 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	})
 }
 
-// parentTrace returns the trace of the turn that waits for the requested one. A worker that names none
-// asks within the turn of its credential (package scope).
+// parentTrace returns the trace of the turn that waits for the requested turn. A worker that names no parent gets
+// the turn of its credential (see package scope).
 func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
 	if said := turncred.ParentTraceFromContext(ctx); said != "" || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 		return said
@@ -86,7 +86,7 @@ func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
 	return req.GetParent().GetTraceId()
 }
 
-// onBusy maps the policies of the wire. The default is Reject.
+// onBusy maps the policies of the wire format to the policies of package turn. The default is Reject.
 var onBusy = map[troupev1.OnBusy]request.OnBusy{
 	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
 	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
@@ -125,7 +125,7 @@ func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTrac
 	return &troupev1.CancelTraceResponse{Trace: t}, err
 }
 
-// defaultTraces is the page size when the caller names none.
+// defaultTracePageSize is the page size when the request specifies none.
 const defaultTraces = 20
 
 // ListTraces implements troupev1.OrchestratorServiceServer.
@@ -162,7 +162,7 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 		}
 	}
 	for _, d := range o.Instances.Desired().Quarantines() {
-		named(d.Key.Agent) // also an agent without instances and workflows
+		named(d.Key.Agent) // true even for an agent without instances and workflows
 	}
 	resp := &troupev1.ListAgentsResponse{}
 	for _, a := range agents {
@@ -192,8 +192,8 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 	return resp, nil
 }
 
-// sessionOf returns the session of the caller, or a new one. It is empty for a turn that continues a failed
-// one, because the trace of the failed turn names the session.
+// requestedSessionID returns the session id of the request, or a new one if the request has none. It is empty for
+// a turn that continues a failed turn, because the failed turn's trace names the session.
 func sessionOf(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()
@@ -201,7 +201,7 @@ func sessionOf(req *troupev1.OrchestrateRequest) string {
 	return idOrNew(req.GetSessionId())
 }
 
-// idOrNew returns the id of the caller, or a new one that sorts by time.
+// idOrNew returns the id of the request, or else a new id that sorts by time.
 func idOrNew(id string) string {
 	if id != "" {
 		return id

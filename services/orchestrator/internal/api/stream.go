@@ -22,17 +22,16 @@ const (
 	sendTime       = 5 * time.Second
 )
 
-// streams sends events to clients. Safe for concurrent use.
+// streams sends events to the clients of streaming calls. Safe for concurrent use.
 type streams struct {
-	sendTime time.Duration // (0 means the constant)
+	sendTime time.Duration // how long a full backlog waits for the client (0 means the constant sendTime)
 	senders  sync.WaitGroup
 }
 
-// send sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
-// client has not taken yet. When the backlog is full, or all events are in it, and the client takes none for
-// sendTime, send fails with slow_consumer, which says where to resume.
-//
-// A blocked Send returns only when the call has ended, so send does not wait for it. The goroutine ends right
+// sendAll sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
+// client has not received yet. It waits for the client when the backlog is full or when all events are in it. If
+// the client receives none for sendTime, sendAll fails with slow_consumer, which says where to resume.  A blocked
+// send returns only when the call has ended. So sendAll does not wait for it, and the sending goroutine ends right
 // after the call.
 func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
 	b := newBacklog(cmp.Or(s.sendTime, sendTime))
@@ -60,7 +59,7 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	return <-sent
 }
 
-// backlog holds the events that one stream still has to send. One goroutine puts events, another drains them.
+// backlog holds the events that one stream still has to send. One goroutine adds events, and another sends them.
 type backlog struct {
 	patience time.Duration
 
@@ -68,8 +67,8 @@ type backlog struct {
 	items   []*troupev1.Event
 	bytes   int
 	last    uint64        // sequence of the last durable event that was sent
-	closed  bool          // no more events will be put
-	err     error         // why no more events are sent
+	closed  bool          // no more events will be added
+	err     error         // why no more events can be sent (nil while they can)
 	changed chan struct{} // closed and replaced at each change
 }
 
@@ -77,14 +76,14 @@ func newBacklog(patience time.Duration) *backlog {
 	return &backlog{patience: patience, changed: make(chan struct{})}
 }
 
-// notify is called with the lock held.
+// notify wakes the goroutines that wait for a change. The caller holds the lock.
 func (b *backlog) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// put adds an event. If the backlog is full, it waits until an event was sent. It returns false if that takes
-// too long, or if no more can be sent.
+// put adds an event. If the backlog is full, put waits until an event was sent. It returns false if that takes too
+// long, or if no more events can be sent.
 func (b *backlog) put(e *troupev1.Event) bool {
 	size := proto.Size(e)
 	return b.waitUntil(func() bool {
@@ -98,8 +97,8 @@ func (b *backlog) put(e *troupev1.Event) bool {
 	})
 }
 
-// end closes the backlog for puts and waits until all events were sent. It returns false under the same
-// conditions as put.
+// finish stops the adding of events and waits until all were sent. It returns false under the same conditions as
+// put.
 func (b *backlog) end() bool {
 	b.mu.Lock()
 	b.closed = true
@@ -108,8 +107,8 @@ func (b *backlog) end() bool {
 	return b.waitUntil(func() bool { return len(b.items) == 0 })
 }
 
-// waitUntil waits until a condition holds, which it evaluates with the lock held. It returns false when the
-// client took no event for the time patience, or when no more events can be sent.
+// waitUntil waits until holds returns true. It calls holds with the lock held. It returns false when the client
+// received no event for stallTimeout, or when no more events can be sent.
 func (b *backlog) waitUntil(holds func() bool) bool {
 	var blocked *time.Timer
 	for {
@@ -133,8 +132,8 @@ func (b *backlog) waitUntil(holds func() bool) bool {
 	}
 }
 
-// rejection returns the error with which put fails. It ends the stream with slow_consumer unless sending has
-// failed already.
+// streamError returns the error that ends the stream after put or finish returned false. It is slow_consumer
+// unless sending failed with another error.
 func (b *backlog) rejection() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +147,7 @@ func (b *backlog) rejection() error {
 	return b.err
 }
 
-// drain sends the events until the backlog is closed and empty.
+// drain sends events until the backlog is closed and empty.
 func (b *backlog) drain(send func(*troupev1.Event) error) error {
 	for {
 		e, err := b.next()

@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// fakeOrchestrator is a fake orchestrator that publishes the events of one trace.
+// fakeOrchestrator is an OrchestratorService that publishes the events of one trace.
 type fakeOrchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	streams streams
@@ -40,7 +40,7 @@ func (s *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream trou
 	})
 }
 
-// watch serves the events and opens one stream of them.
+// openWatch serves the events and opens one stream that watches them.
 func watch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event, error]) troupev1.OrchestratorService_WatchTraceClient {
 	t.Helper()
 	s := &fakeOrchestrator{streams: streams{sendTime: sendTime}, events: events}
@@ -65,7 +65,7 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	return stream
 }
 
-// numberedEvents yields events of the given size, numbered from 1 to last, as fast as they are taken.
+// numberedEvents yields events of the given size, numbered from 1 to last, as fast as the consumer accepts them.
 func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
 	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -79,7 +79,7 @@ func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*trou
 	}
 }
 
-// readToEnd reads a stream to its end, checks the order, and returns the last sequence.
+// readToEnd reads a stream to its end, requires ascending sequences, and returns the last one.
 func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
 	t.Helper()
 	for {
@@ -95,8 +95,8 @@ func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClien
 	}
 }
 
-// A client that takes no events while many wait gets slow_consumer with the sequence at which to resume. No
-// goroutine of its call is left.
+// A client that stops reading while many events wait gets slow_consumer with the sequence to resume from. No
+// goroutine of its call leaks.
 func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 	}
 }
 
-// A client that keeps reading gets all events, however many there are.
+// A client that keeps reading gets all events, no matter how many there are.
 func TestStreams_SendAllEventsToAReadingClient(t *testing.T) {
 	stream := watch(t, patience, numberedEvents(2000, 2000))
 	last, err := readToEnd(t, stream)
@@ -133,7 +133,7 @@ func TestStreams_SendAllEventsToAReadingClient(t *testing.T) {
 	require.EqualValues(t, 2000, last)
 }
 
-// Events before an error are sent before the error.
+// Events that precede an error are sent before the error.
 func TestStreams_SendAnErrorAfterTheEvents(t *testing.T) {
 	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -146,7 +146,7 @@ func TestStreams_SendAnErrorAfterTheEvents(t *testing.T) {
 	require.EqualValues(t, 200, last)
 }
 
-// A client with a small backlog may be slow while more events may come.
+// A client with a small backlog may read slowly while more events may come.
 func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s streams
@@ -168,8 +168,8 @@ func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	})
 }
 
-// After the last event, the stream ends even with a small backlog when the client takes nothing. Otherwise its
-// call would stay for ever.
+// After the last event, the stream of a client that does not read ends even with a small backlog. Otherwise its
+// call would never end.
 func TestStreams_EndASlowClientWithASmallBacklogAfterTheLastEvent(t *testing.T) {
 	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {

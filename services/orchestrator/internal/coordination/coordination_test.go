@@ -22,8 +22,8 @@ func ended(r *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}}
 }
 
-// The fields of a state by name, and their values at the start of a session. The orchestrator of the sample is
-// the first agent of our workflow: the coordinator.
+// At the start of a session, every field of the state has its documented initial value. The first agent of the
+// sample workflow is the coordinator.
 // Req: RA-2, RA-3
 func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 	mine := []conversation.Message{message(1, conversation.User("What may an agent write?"))}
@@ -39,7 +39,7 @@ func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 	require.Equal(t, Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}}, s.Context)
 }
 
-// A turn knows which agent spoke last in the turn before, and not the outcome of that turn.
+// A turn knows which agent spoke last in the previous turn, but not the outcome of that turn.
 func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
 		message(1, conversation.User("Tell me about it")), message(1, conversation.Assistant("clarification", "About what?")),
@@ -58,7 +58,8 @@ func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	require.Equal(t, []string{"Which?"}, s.MissingContext)
 }
 
-// The state keeps observations with their source, including those of the turn that this one continues.
+// The state keeps observations with their source. It includes the observations of the turn that this turn
+// continues.
 func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
@@ -75,7 +76,7 @@ func TestState_CollectsObservations(t *testing.T) {
 	require.Equal(t, []string{"web_search"}, start.Context.ToolHistory)
 }
 
-// A failed turn has no final answer, and its state still names the agent that was next.
+// A failed turn has no final answer. Its state still names the agent that was next.
 func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},

@@ -24,7 +24,8 @@ func failedResult(stream troupev1.AgentService_ExecuteStepServer, mode failure.M
 	}}))
 }
 
-// A lost attempt is an error that names the instance and the cause. A step that failed by itself is a result.
+// A lost attempt is reported as an error that names the instance and the cause. A step that failed by itself is
+// reported as a result.
 func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -125,12 +126,12 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	}
 }
 
-// isInBackoff reports whether the instance is skipped because it did not answer lately.
+// isInBackoff reports whether the instance is skipped because it recently did not answer.
 func (r *rig) isInBackoff(in registry.Instance) bool {
 	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
-// Every item on the stream, heartbeats included, shows that the worker still works on the step.
+// Every item on the stream, heartbeats included, proves that the worker still works on the step.
 func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 	const silence = 400 * time.Millisecond
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
@@ -156,7 +157,7 @@ func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 	require.Zero(t, h.events, "a heartbeat is nothing that happened")
 }
 
-// An instance that lost the step is not asked again until it has restarted.
+// An instance that lost the step is not tried again until it has restarted.
 func TestDispatcher_SkipsInstancesToAvoid(t *testing.T) {
 	worker, first := serve(t, answer)
 	_, second := serve(t, answer)
@@ -182,7 +183,8 @@ func TestDispatcher_SkipsInstancesToAvoid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// unresponsiveAddress returns an address that accepts connections and never answers, like a worker behind a broken network.
+// unresponsiveAddress returns an address that accepts connections but never answers, like a worker behind a broken
+// network.
 func unresponsiveAddress(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,8 +193,8 @@ func unresponsiveAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// Waiting for an unresponsive instance takes time. A step waits for at most one of them once its patience has
-// ended, or while another instance has a free slot.
+// Waiting for an unresponsive instance takes time. So a step waits for at most one of them once its timeout has
+// passed, or while another instance has a free slot.
 func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 	const many = 8
 	var known []registry.Instance

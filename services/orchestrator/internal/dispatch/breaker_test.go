@@ -28,14 +28,15 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// breakerRig is a rig in a synctest bubble, with its own clock. Each worker fails as its faultyWorker says.
+// breakerFixture is a dispatcher in a synctest bubble, which has its own clock. Each of its workers fails or
+// succeeds as its faultyWorker is set.
 type breakerRig struct {
 	*rig
 	known   []registry.Instance
 	workers map[string]*faultyWorker
 }
 
-// faultyWorker is a worker that fails while it has an error.
+// faultyWorker is a worker that fails each step while an error is set.
 type faultyWorker struct {
 	agentServer
 	err atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
@@ -44,10 +45,10 @@ type faultyWorker struct {
 func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 	t.Helper()
 	h := &breakerRig{rig: &rig{}, workers: map[string]*faultyWorker{}}
-	doors := map[string]*bufconn.Listener{}
+	listeners := map[string]*bufconn.Listener{}
 	h.pool = connection.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) { return doors[at].DialContext(ctx) }))
+			grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) { return listeners[at].DialContext(ctx) }))
 	})
 	for _, id := range ids {
 		p := &faultyWorker{}
@@ -59,9 +60,9 @@ func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 		}
 		server := grpc.NewServer()
 		troupev1.RegisterAgentServiceServer(server, p)
-		door, ended := bufconn.Listen(1<<16), make(chan error, 1)
-		doors[id] = door
-		go func() { ended <- server.Serve(door) }()
+		listener, ended := bufconn.Listen(1<<16), make(chan error, 1)
+		listeners[id] = listener
+		go func() { ended <- server.Serve(listener) }()
 		t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 		h.workers[id] = p
 		h.known = append(h.known, instance(id, id, 4))
@@ -73,7 +74,7 @@ func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 	return h
 }
 
-// setError makes a worker fail from now on (nil makes it succeed).
+// setError makes a worker fail all later steps with err (nil makes it succeed).
 func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
 	if err == nil {
 		h.workers[id].err.Store(nil)
@@ -82,7 +83,7 @@ func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteS
 	h.workers[id].err.Store(&err)
 }
 
-// step runs one step, and returns the decision about its instance and the outcome.
+// step runs one step at the instance. It returns the routing decision and the outcome.
 func (h *breakerRig) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choiceHandler(t, &d)
@@ -115,17 +116,17 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		lose()
 		opened, asked := time.Now(), count()
 		var d selection.Decision
-		handler, told := choiceHandler(t, &d)
-		for range 4 { // in turn, without a named instance
+		handler, recorder := choiceHandler(t, &d)
+		for range 4 { // by round robin
 			_, err = h.Execute(t.Context(), request(), nil, handler)
 			require.NoError(t, err)
-			require.Equal(t, "2", told.started[0])
-			told.started = nil
+			require.Equal(t, "2", recorder.started[0])
+			recorder.started = nil
 		}
 		require.Equal(t, "2 is the only one that can take it; 1 failed its last steps", d.Reason)
 		require.Equal(t, selection.BreakerOpen, d.Rejected[0].Availability)
 		require.Equal(t, "instance 1 of agent a went away while it worked", d.Rejected[0].Detail)
-		require.Equal(t, d, selection.Decide(d.Input), "it can be made again")
+		require.Equal(t, d, selection.Decide(d.Input), "deciding again gives the same decision")
 
 		d, err = h.step(t, "1")
 		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
@@ -150,7 +151,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 	})
 }
 
-// While one step is the trial, the instance gets no other.
+// While one step is the breaker's trial, the instance gets no other step.
 func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admitStep(t, 20*time.Second, "1")
@@ -178,7 +179,7 @@ func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 	})
 }
 
-// A step waits for the trial of the only instance, however long it takes, because its outcome decides.
+// When the only instance is on trial, a step waits for the outcome of the trial, however long it takes.
 func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admitStep(t, time.Second, "1")
@@ -210,7 +211,7 @@ func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 	})
 }
 
-// When the handler of a trial panics, the slot is returned, and another step can be the trial.
+// When the handler of a trial panics, the slot is returned and another step may become the trial.
 func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admitStep(t, time.Second, "1")
@@ -234,13 +235,13 @@ func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	})
 }
 
-// Failures that are not the fault of the instance do not open its breaker. Simultaneous failures of all its
-// steps count as one.
+// Failures that the instance did not cause do not open its breaker. Simultaneous failures of all its steps count
+// as one failure.
 func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, mode) }
 	}
-	refusal := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
+	rejection := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(troupev1.AgentService_ExecuteStepServer) error {
 			return grpcfailure.ToStatus(failure.New(mode, "test", "no"))
 		}
@@ -253,14 +254,14 @@ func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 		"no result":                  {func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) }, true},
 		"disk":                       {outcome(failure.SystemDisk), true},
 		"memory":                     {outcome(failure.SystemOOM), true},
-		"internal error":             {refusal(failure.Unknown), true},
+		"internal error":             {rejection(failure.Unknown), true},
 		"logic of the agent":         {outcome(failure.AgentLogic), false},
 		"provider of the model":      {outcome(failure.ResourceAPI), false},
 		"unknown error of the agent": {outcome(failure.Unknown), false},
 		"draining in the step":       {outcome(failure.InstanceDraining), false},
 		"fenced":                     {outcome(failure.Fenced), false},
-		"full":                       {refusal(failure.InstanceFull), false},
-		"paused":                     {refusal(failure.InstancePaused), false},
+		"full":                       {rejection(failure.InstanceFull), false},
+		"paused":                     {rejection(failure.InstancePaused), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

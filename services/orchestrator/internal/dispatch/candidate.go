@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// AgentCandidate returns an agent as a candidate for a task. It combines the instances that this orchestrator
-// knows. Instances in backoff are not available.
+// AgentCandidate returns an agent as a routing candidate. It combines the instances that this orchestrator knows.
+// Instances in backoff count as not available.
 func (d *Dispatcher) AgentCandidate(agent string) choice.Candidate {
 	list, _ := d.instances.List(agent)
 	failures, backoffs := d.breakers.Failures(agent), d.backoffs.Errors(agent)

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// capableInstance returns an instance with capabilities.
+// capableInstance returns an instance with the given capabilities.
 func capableInstance(id, address string, capacity int, capabilities ...string) registry.Instance {
 	in := instance(id, address, capacity)
 	in.Capabilities = capabilities
 	return in
 }
 
-// The candidate of an agent reflects its instances and their running steps.
+// The candidate of an agent shows the availability of its instances and the load of their running steps.
 func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	var during choice.Candidate
 	var r *rig
@@ -53,7 +53,7 @@ func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Availability)
 }
 
-// A step gets the tools that it may use at its instance. An error of Equip ends the step before it starts.
+// A step gets the tools that it may use at its instance. An error of SelectTools ends the step before it starts.
 func TestDispatcher_SendsToolsForTheChosenInstance(t *testing.T) {
 	var got []*troupev1.AllowedTools
 	_, second := serve(t, answer)
@@ -71,7 +71,7 @@ func TestDispatcher_SendsToolsForTheChosenInstance(t *testing.T) {
 	req := request()
 	_, err := r.Execute(t.Context(), req, nil, handler)
 	require.NoError(t, err)
-	require.Len(t, got, 2, "the first refused it")
+	require.Len(t, got, 2, "the first instance rejected it")
 	require.Equal(t, []string{"of-2"}, req.GetTools().GetNames())
 
 	none := failure.New(failure.AgentContract, "test", "none of its tools fits")

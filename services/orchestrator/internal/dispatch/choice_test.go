@@ -14,7 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// choiceHandler returns a handler that stores the decision, and checks that it arrives before the start.
+// choiceHandler returns a handler that stores the routing decision in d. It requires that the decision arrives
+// before the step starts.
 func choiceHandler(t *testing.T, d *selection.Decision) (Handler, *callRecorder) {
 	t.Helper()
 	h := &callRecorder{}
@@ -27,8 +28,8 @@ func choiceHandler(t *testing.T, d *selection.Decision) (Handler, *callRecorder)
 	return handler, h
 }
 
-// The decision says which instance takes the step, why, and what happened at the instances that were asked
-// before.
+// The decision says which instance gets the step and why. It also says what happened at the instances that were
+// tried before.
 func TestDispatcher_ReportsWhyAnInstanceWasChosen(t *testing.T) {
 	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstancePaused, "test", "it is paused")
@@ -93,7 +94,7 @@ func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
 	require.ErrorContains(t, err, "the workflow names 9, which is not known")
 }
 
-// When the policy names an instance, only that one is started.
+// When the policy names an instance, only that instance is started.
 func TestDispatcher_StartsOnlyTheNamedInstance(t *testing.T) {
 	named, one := newUnstarted(t, "1")
 	other, two := newUnstarted(t, "2")

@@ -16,12 +16,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// unknownField returns a field that no message has.
+// unknownField returns the encoding of a field that no message type declares.
 func unknownField(size int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), bytes.Repeat([]byte("x"), size))
 }
 
-// delta returns an event of a worker with unknown fields at every level.
+// deltaWithUnknownFields returns an event of a worker that has unknown fields at every level.
 func delta(text string, hides int) *troupev1.ExecuteStepResponse {
 	d := &troupev1.TextDelta{Text: text}
 	e := &troupev1.Event{Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: d}}
@@ -55,8 +55,8 @@ func TestDispatcher_DropsUnknownFieldsOfWorkers(t *testing.T) {
 	require.Less(t, proto.Size(result), 100)
 }
 
-// A long failure of a worker is cut to the limits and becomes the failure of the step, because it goes into
-// lists and to clients.
+// A worker's failure message that exceeds the limits is truncated before it becomes the failure of the step. It is
+// stored in lists and sent to clients.
 func TestDispatcher_TruncatesLongFailures(t *testing.T) {
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		why := &troupev1.Failure{
@@ -76,7 +76,7 @@ func TestDispatcher_TruncatesLongFailures(t *testing.T) {
 	require.Less(t, proto.Size(result), 16<<10)
 }
 
-// Usage that is negative or overflows violates the contract, in events and in results.
+// Negative or overflowing usage numbers violate the contract, both in events and in results.
 func TestDispatcher_RejectsInvalidUsage(t *testing.T) {
 	for name, item := range map[string]*troupev1.ExecuteStepResponse{
 		"of a step": {Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{

@@ -28,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// rig is a dispatcher with its instances.
+// dispatcherFixture is a dispatcher with an instance cache and a connection pool.
 type rig struct {
 	*Dispatcher
 	cache     *instances.Cache
@@ -55,7 +55,7 @@ func instance(id, address string, capacity int) registry.Instance {
 	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
 }
 
-// agentServer is a worker that executes each step with a function of the test.
+// agentServer is a fake worker that executes each step with script.
 type agentServer struct {
 	troupev1.UnimplementedAgentServiceServer
 	script func(troupev1.AgentService_ExecuteStepServer) error
@@ -77,7 +77,7 @@ func (s *agentServer) count() int {
 	return s.calls
 }
 
-// serve runs a worker until the test ends, and returns its address.
+// serveAgent runs a fake worker until the test ends, and returns it with its address.
 func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
 	t.Helper()
 	s := &agentServer{script: script}
@@ -93,7 +93,7 @@ func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) er
 	return s, lis.Addr().String()
 }
 
-// answer admits the step and sends its result.
+// completeStep accepts the step and sends its result.
 func answer(stream troupev1.AgentService_ExecuteStepServer) error {
 	return errors.Join(stream.SendHeader(nil), result(stream, "done"))
 }
@@ -102,16 +102,16 @@ func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "a", Text: text}}})
 }
 
-// request returns a valid request.
+// stepRequest returns a valid request.
 func request() *troupev1.ExecuteStepRequest {
-	said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
+	message := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 	return &troupev1.ExecuteStepRequest{
 		TraceId: "0af7651916cd43dd8448eb211c80319c", SessionId: "s", TurnId: "t", Turn: 1, Step: 1, Attempt: 1, Epoch: 1,
-		Agent: "a", History: []*troupev1.Message{said}, BaseSequence: 1, Goal: "g", Task: "g",
+		Agent: "a", History: []*troupev1.Message{message}, BaseSequence: 1, Goal: "g", Task: "g",
 	}
 }
 
-// callRecorder records the calls of a handler. One goroutine uses it.
+// callRecorder records the calls of a handler. Only one goroutine may use it.
 type callRecorder struct {
 	waiting []string
 	started []string
@@ -140,16 +140,16 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-timer.C:
-		require.FailNow(t, "waited in vain")
+		require.FailNow(t, "timed out waiting")
 	}
 	return v
 }
 
-// An instance that rejects a step has not begun it. So the dispatcher asks the next one.
+// An instance that rejects a step has not begun it. So the dispatcher tries the next one.
 func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
-			refusing, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
+			rejecting, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
 			taking, second := serve(t, answer)
 			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
 			var h callRecorder
@@ -158,7 +158,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 			require.Equal(t, "done", got.GetText())
 			require.Equal(t, []string{"2"}, h.started)
 			require.Empty(t, h.waiting)
-			require.Equal(t, 1, refusing.count())
+			require.Equal(t, 1, rejecting.count())
 			require.Equal(t, 1, taking.count())
 		})
 	}
@@ -175,7 +175,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 // Req: OC-6
 func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	const wait = time.Second
-	refusing, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+	rejecting, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
 	})
 	paused := instance("1", address, 4)
@@ -185,10 +185,10 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 		says    string
 		waiting []string
 	}{
-		"none":    {nil, "none is ready", []string{"a"}},
-		"paused":  {[]registry.Instance{paused}, "none is ready", []string{"a"}},
-		"refused": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
-		"away":    {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
+		"none":     {nil, "none is ready", []string{"a"}},
+		"paused":   {[]registry.Instance{paused}, "none is ready", []string{"a"}},
+		"rejected": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
+		"away":     {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, wait, c.known...)
@@ -203,7 +203,7 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 			require.Empty(t, h.started)
 		})
 	}
-	require.Greater(t, refusing.count(), 1, "it was asked again")
+	require.Greater(t, rejecting.count(), 1, "it was asked again")
 }
 
 func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
@@ -221,7 +221,7 @@ func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
 	require.Equal(t, []string{"late"}, h.started)
 }
 
-// Steps wait in the queue instead of asking an instance that is known to be full.
+// Steps wait in the queue while all instances are known to be full. No instance gets a call that it would reject.
 func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	const steps, capacity = 8, 2
 	var mu sync.Mutex
@@ -255,13 +255,13 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	for range steps {
 		require.NoError(t, receive(t, errs))
 	}
-	require.Equal(t, steps, worker.count(), "no call was refused")
+	require.Equal(t, steps, worker.count(), "no call was rejected")
 	mu.Lock()
 	defer mu.Unlock()
 	require.LessOrEqual(t, most, capacity)
 }
 
-// A step whose stream breaks after the header may have had effects. So no other instance is asked.
+// A step whose stream breaks after the header may have had effects. So no other instance is tried.
 func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -283,7 +283,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 				return errors.Join(s.SendHeader(nil), failure.New(failure.SystemNetwork, "test", "gone"))
 			}, failure.SystemNetwork, "instance 1 of agent a went away while it worked",
 		},
-		"no header, no refusal": {
+		"no header, no rejection": {
 			func(troupev1.AgentService_ExecuteStepServer) error { return errors.New("broken") },
 			failure.Unknown, "internal error",
 		},
@@ -300,7 +300,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	}
 }
 
-// An error of the handler means that the turn no longer needs the step. So the call of the worker is cancelled.
+// A handler error means that the turn no longer needs the step. So the call to the worker is cancelled.
 func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
@@ -321,7 +321,7 @@ func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// Without a result there is always an error, whenever the context ends.
+// Execute returns either a result or an error, no matter when the context ends.
 func TestDispatcher_FailsWhenTheContextHasAlreadyEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -341,8 +341,8 @@ func TestDispatcher_StopsWhenItsContextEnds(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A step waits longer than the patience while an instance works, because a slot will become free; and not
-// longer once none works.
+// A step waits longer than its timeout while an instance works, because a slot will become free. Once no instance
+// works, the timeout applies.
 func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
@@ -356,7 +356,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	})
 	busy := instance("1", address, 1)
 	r := newRig(t, patience, busy)
-	hasty := r.WithPolicy(selection.Policy{}) // an impatient dispatcher, which counts the first step as work however long ago it began
+	hasty := r.WithPolicy(selection.Policy{}) // a dispatcher with a short timeout; the first step counts as running however long ago it began
 	hasty.patience = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {
@@ -366,7 +366,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	go execute(r.Dispatcher)
 	receive(t, working)
 	go execute(hasty)
-	time.AfterFunc(wait+wait/10, func() { close(release) }) // just after the patience has ended, and long before the next one would
+	time.AfterFunc(wait+wait/10, func() { close(release) }) // just after one timeout, and long before the next would pass
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
@@ -374,7 +374,8 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
-// A connection stays open while a draining worker, which is no longer registered, still runs a step.
+// The connection to a draining worker stays open until its last step ends, although the worker is no longer
+// registered.
 func TestPool_ClosesAConnectionAfterItsLastStep(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
 	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {

@@ -30,8 +30,8 @@ func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*tr
 	return &troupev1.GetStateResponse{Status: s.status}, nil
 }
 
-// A worker must prove that it belongs to the agent for which it is registered. If it does not, it gets no step,
-// and the error says why. A connection that is proven for one agent is never used for another (guarantees S16).
+// A worker must prove that it belongs to the agent that it registered for. Otherwise it gets no step, and the
+// error says why. A connection that was verified for one agent is never used for another (guarantees S16).
 func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {

@@ -10,15 +10,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// LostError says why a step did not end at the instance that took it, or may have taken it. The
-// stream broke off, was silent, or ended without a result, or the worker violated the contract, or
-// it gave the step up. The journal of the step holds what the worker did before. The worker may even
-// have committed the step (guarantees F1, F2).
+// LostError says why an instance did not finish a step that it accepted, or may have accepted. The stream broke,
+// was silent or ended without a result, the worker violated the contract, or it gave up the step. The step's
+// journal holds the work that was done. The worker may even have committed the step (guarantees F1, F2).
 type LostError struct {
 	Instance          registry.Instance
 	Failure           *failure.Error
-	ContractViolation bool // another instance would probably do the same
-	MemoryOutage      bool // the worker could not reach the memory service; the instance may get the step again
+	ContractViolation bool // the worker violated the contract, and another instance would probably do the same
+	MemoryOutage      bool // the worker could not reach the memory service, so the same instance may get the step again
 }
 
 func (l *LostError) Error() string { return l.Failure.Error() }
@@ -26,22 +25,22 @@ func (l *LostError) Error() string { return l.Failure.Error() }
 // Unwrap returns the failure.
 func (l *LostError) Unwrap() error { return l.Failure }
 
-// suspicion is how long an instance that became unresponsive in a step is skipped. An unresponsive instance may
-// accept connections and steps, and then do nothing.
+// unresponsiveBackoff is how long an instance is skipped after it became unresponsive during a step. Such an
+// instance might accept connections and steps without doing anything.
 const suspicion = 5 * time.Second
 
-// The ways in which a worker can fail to end a step, other than an error of the call.
+// Errors of a worker that does not finish a step, other than errors of the call.
 var (
 	errNoResult  = errors.New("the stream ended without a result")
 	errSilent    = errors.New("the stream was silent")
 	errViolation = errors.New("broke the contract")
 )
 
-// isSilent reports whether a call ended because its stream was silent.
+// isSilent reports whether a call was cancelled because its stream was silent.
 func isSilent(call context.Context) bool { return errors.Is(context.Cause(call), errSilent) }
 
-// lostError returns the error of a step that its instance did not end. An unresponsive instance is not asked again
-// for a while, by any step. A step whose own time has run out is not lost.
+// newLostError returns the error of a step that its instance did not finish. All steps avoid an unresponsive
+// instance for a while. A step that has exceeded its own deadline is not lost.
 func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -65,14 +64,14 @@ func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, 
 	return &LostError{Instance: in, Failure: why, ContractViolation: violation}
 }
 
-// violationError returns the error of a step whose events named another trace, session, turn or step. No more
-// events of the attempt are accepted.
+// newViolationError returns the error of a step whose events named another trace, session, turn or step. Further
+// events of the attempt are ignored.
 func violationError(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
 	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}
 }
 
-// hasGivenUp reports whether the failure of a step means that its worker could not continue it.
+// hasGivenUp reports whether a step's failure means that its worker could not continue it.
 func hasGivenUp(why *failure.Error) bool {
 	return failure.Is(why, failure.InstanceDraining, failure.Fenced) || isMemoryOutage(why)
 }

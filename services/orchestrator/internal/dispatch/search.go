@@ -15,18 +15,18 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// search looks for an instance that takes one step. One goroutine uses it.
+// search finds an instance that accepts one step. Only one goroutine uses it.
 type search struct {
 	*Dispatcher
 	req     *troupev1.ExecuteStepRequest
 	avoid   []registry.Instance
 	handler Handler
 	waiter  *queue.Waiter
-	counter uint64      // one for the whole search: a rejected step does not use up the next one's turn
-	timer   *time.Timer // of the patience
+	counter uint64      // fixed for the whole search, so that a rejection does not advance the round robin
+	timer   *time.Timer // fires when instanceTimeout has passed
 
-	lastErr      error              // why an instance was not asked, or did not take the step
-	lastDecision selection.Decision // the last one without a target
+	lastErr      error              // why an instance was skipped or did not accept the step
+	lastDecision selection.Decision // the last decision without a target
 }
 
 func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) *search {
@@ -46,27 +46,26 @@ func (s *search) close() {
 	s.timer.Stop()
 }
 
-// roundEnd says how a round or a wait ended.
+// roundEnd is the reason why a round or a wait ended.
 type roundEnd int
 
 const (
-	exhausted   roundEnd = iota // no instance takes the step now
-	taken                       // an instance took the step, or an error ended it
-	interrupted                 // a slot became free, maybe at an instance that the round has passed
-	expired                     // no instance took the step in time
+	exhausted   roundEnd = iota // no instance accepts the step now
+	taken                       // an instance accepted the step, or an error ended it
+	interrupted                 // a slot became free, possibly at an instance that this round has already tried
+	expired                     // no instance accepted the step in time
 )
 
-// round is the outcome of asking the instances once.
+// roundResult is the outcome of one pass over the instances.
 type round struct {
 	end        roundEnd
-	result     *troupev1.StepResult // of a step that was taken
+	result     *troupev1.StepResult // result of the step if an instance accepted it
 	err        error
-	maybeLater bool // an instance takes steps, but not this one now
+	maybeLater bool // some instance is available but cannot accept the step now
 }
 
-// round asks the instances until one takes the step, in the order in which routing decides. It stops
-// early when a slot becomes free or the patience ends, because an instance that does not answer
-// takes time.
+// runRound tries the instances until one accepts the step, in the order of the routing decisions. It stops early
+// when a slot becomes free or the timeout passes, because an instance that does not answer takes time.
 func (s *search) round(ctx context.Context, list *instances.List) (r round) {
 	out, forgot := s.findExcluded(), false
 	for first := true; ; first = false {
@@ -117,8 +116,8 @@ func (s *search) round(ctx context.Context, list *instances.List) (r round) {
 	}
 }
 
-// attempt gives the step to an instance and returns the slot afterwards, even if a handler panics:
-// the turn contains the panic, and the dispatcher stays in use.
+// attemptStep gives the step to an instance. It always returns the slot afterwards, even if a handler panics. The
+// turn recovers the panic, and the dispatcher stays in use.
 func (s *search) attempt(
 	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.ReportFunc,
 ) (result *troupev1.StepResult, accepted bool, err error) {
@@ -156,14 +155,15 @@ func (s *search) attempt(
 	return s.tryInstance(ctx, in, s.req, h)
 }
 
-// returnSlot returns a slot that was not used, and puts the step back at its position in the line.
+// returnSlot returns a slot that was not used. It puts the step back at its position in the wait list.
 func (s *search) returnSlot(in registry.Instance) {
 	s.queue.Release(in, false)
 	s.queue.Join(in.Agent, s.waiter)
 }
 
-// startAll begins the start of all instances that were not started, because no other one has a slot.
-// If the policy names an instance, it starts only that one. Instances that are not up are excluded.
+// startUninitialized begins to start all instances that were never started, because no other instance has a slot.
+// If the policy names an instance, it starts only that one. Instances that are not started yet are excluded from
+// this round.
 func (s *search) startAll(list *instances.List, named registry.Instance, out exclusions) {
 	for _, in := range list.Instances {
 		if in.State != lifecycle.Uninitialized || s.policy.Strategy == selection.Manual && in.ID != named.ID {
@@ -176,8 +176,8 @@ func (s *search) startAll(list *instances.List, named registry.Instance, out exc
 	}
 }
 
-// noWorker returns the error for a step that no instance took. maybeLater says whether an instance would take
-// it later.
+// noWorkerError returns the error for a step that no instance accepted. maybeLater is true if an instance might
+// accept it later.
 func (s *search) noWorker(maybeLater bool) error {
 	why := "none is ready"
 	switch {

@@ -18,7 +18,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// unstartedWorker is a worker that registered before it was started.
+// unstartedWorker is a worker that is registered but not started yet.
 type unstartedWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
@@ -125,7 +125,7 @@ func TestDispatcher_DoesNotRepeatAFailedStart(t *testing.T) {
 	require.EqualValues(t, 2, s.starts.Load())
 }
 
-// Close stops the wait for an instance that starts, and leaves no goroutine behind.
+// Close stops waiting for an instance that is starting. No goroutine leaks.
 func TestDispatcher_CloseStopsRunningStarts(t *testing.T) {
 	s, in := newUnstarted(t, "1")
 	r := newRig(t, 200*time.Millisecond, in)

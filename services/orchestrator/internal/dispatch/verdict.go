@@ -10,10 +10,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// breakerResult returns what the outcome of an attempt shows about the instance. A lost step counts against the
-// instance, and so does a failure of the system below the agent. Failures of the agent, its model, the turn or
-// the memory service do not count. Neither does an instance that is busy, drains or was fenced, nor a step that
-// the turn ended.
+// breakerResult returns what an attempt tells the breaker about the instance. Lost steps and system failures below
+// the agent count against the instance. Failures of the agent, its model, the turn or the memory service do not
+// count. A busy, draining or fenced instance does not count either, nor does a step that the turn ended.
 func breakerResult(ctx context.Context, result *troupev1.StepResult, accepted bool, err error) (breaker.Result, error) {
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		if lost.MemoryOutage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
@@ -33,7 +32,7 @@ func breakerResult(ctx context.Context, result *troupev1.StepResult, accepted bo
 	return breaker.Success, nil
 }
 
-// isSystemFailure reports whether something below the agent failed.
+// isSystemFailure reports whether the failure lies in the system below the agent, such as the network or the disk.
 func isSystemFailure(err error) bool {
 	return failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.SystemCrash, failure.SystemOOM, failure.SystemDisk)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// retryPause is how long an instance that rejected a step is skipped.
+// retryPause is how long steps skip an instance that rejected a step.
 const retryPause = 100 * time.Millisecond
 
-// wait waits until an instance may take the step, or until the step has expired.
+// awaitInstance waits until an instance may accept the step, or until the step has expired.
 func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
 	retry := time.NewTicker(retryPause)
 	defer retry.Stop()
@@ -34,7 +34,8 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 	}
 }
 
-// poll reports without waiting whether a round should continue (exhausted) or end.
+// checkInterrupt returns without waiting whether a round ends early. It returns exhausted if the round should
+// continue.
 func (s *search) poll() roundEnd {
 	select {
 	case <-s.timer.C:
@@ -43,16 +44,16 @@ func (s *search) poll() roundEnd {
 		}
 		return exhausted
 	case <-s.waiter.Woken():
-		s.waiter.Wake() // so that the wait ends at once
+		s.waiter.Wake() // keeps the wake-up for awaitInstance
 		return interrupted
 	default:
 		return exhausted
 	}
 }
 
-// isExpired reports whether a step whose patience has ended should give up. It keeps waiting while an instance
-// works on a step of this orchestrator and may take this one next. How long that takes is up to the agent, and
-// the turn has a timeout.
+// isExpired reports whether a step whose timeout has passed should give up. The step keeps waiting while an
+// instance runs a step of this orchestrator and may take this one next. The agent determines how long that takes,
+// and the timeout of the turn bounds it.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
 	out := s.findExcluded()

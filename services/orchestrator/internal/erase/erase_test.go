@@ -31,7 +31,8 @@ const tenant = "default"
 
 func ref(id string) session.Ref { return session.Ref{Tenant: tenant, Session: id} }
 
-// tiers holds both tiers and injects faults: the call with the given number and all later ones fail.
+// tiers holds both stores and injects faults. All calls fail after the first callsLeft calls (a negative number
+// disables this).
 type tiers struct {
 	memory.Store
 	trace.Erasures
@@ -100,10 +101,10 @@ func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.E
 
 func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: zap.NewNop()}) }
 
-// store returns the store of the traces.
+// traceStore returns the store of the traces.
 func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // the constructor sets it
 
-// beginTurn begins a turn in both tiers, and returns its lease.
+// beginTurn begins a turn in both stores and returns its lease.
 func (s *tiers) beginTurn(t *testing.T, id, user string, n int) memory.Lease {
 	t.Helper()
 	h, err := s.beginChildTurn(t, id, user, n, "")
@@ -111,7 +112,7 @@ func (s *tiers) beginTurn(t *testing.T, id, user string, n int) memory.Lease {
 	return h
 }
 
-// beginChildTurn begins a turn that an agent of another turn requests.
+// beginChildTurn begins a turn that an agent of another turn requested.
 func (s *tiers) beginChildTurn(t *testing.T, id, user string, n int, above string) (memory.Lease, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
@@ -164,7 +165,7 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound))
 }
 
-// An erasure can be interrupted at any point. Another orchestrator completes it with the same receipt.
+// An erasure can be interrupted at any call. Another orchestrator then completes it with the same receipt.
 func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
 		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
@@ -208,7 +209,7 @@ func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 
 func cmpEqual(a, b memory.Erasure) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-// A user is erased completely, also with more sessions than one page holds.
+// A user is erased completely, even with more sessions than one page holds.
 func TestEraser_ErasesAUser(t *testing.T) {
 	s := newTiers(t)
 	const sessions = memory.MaxPage + 10
@@ -225,7 +226,7 @@ func TestEraser_ErasesAUser(t *testing.T) {
 	s.beginTurn(t, "new", "alice", 1000)
 }
 
-// A session that the memory service deleted because it was unused still has traces.
+// A session that expired in the memory service still has traces, and erasing the user removes them.
 func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	s := newTiers(t)
 	s.beginTurn(t, "s1", "alice", 1)
@@ -244,7 +245,7 @@ func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
 	s.requireErased(t)
 }
 
-// Agents that work for a session in child sessions know its content, so these are erased as well.
+// Child sessions contain content of the session that they work for, so they are erased as well.
 func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	for what, cut := range map[string]int{"at once": -1, "by another orchestrator": 4} {
 		t.Run(what, func(t *testing.T) {
@@ -288,8 +289,8 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	}
 }
 
-// A turn that an agent requests while its own session is erased leaves nothing behind, at whatever point of the
-// erasure.
+// A child turn that begins while its parent session is erased leaves no data behind, at whatever point of the
+// erasure it begins.
 func TestEraser_ErasesChildTurnsThatBeginDuringAnErasure(t *testing.T) {
 	below := turnctx.ChildSessionPrefix("s1") + "a"
 	for what, erase := range map[string]func(*testing.T, *tiers) error{
@@ -303,8 +304,8 @@ func TestEraser_ErasesChildTurnsThatBeginDuringAnErasure(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			refused, ended := 0, false
-			for cut := 1; !ended; cut++ { // the erasure stands still behind each of its steps
+			rejected, ended := 0, false
+			for cut := 1; !ended; cut++ { // the erasure pauses after each of its steps
 				s := newTiers(t)
 				s.beginTurn(t, "s1", "alice", 1)
 				s.callsLeft = cut
@@ -313,7 +314,7 @@ func TestEraser_ErasesChildTurnsThatBeginDuringAnErasure(t *testing.T) {
 				_, err := s.beginChildTurn(t, below, "alice", 2, traceRef(1).Trace)
 				if err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
-					refused++
+					rejected++
 				}
 				s.redis.SetTime(time.Now().Add(time.Minute))
 				for range 2 {
@@ -323,12 +324,12 @@ func TestEraser_ErasesChildTurnsThatBeginDuringAnErasure(t *testing.T) {
 				require.True(t, failure.Is(err, failure.NotFound, failure.SessionDeleted), "%s, %d steps: %v", what, cut, err)
 				s.requireErased(t)
 			}
-			require.Positive(t, refused)
+			require.Positive(t, rejected)
 		})
 	}
 }
 
-// An erasure that cannot be completed does not block the others.
+// An erasure that fails does not block other erasures.
 func TestEraser_FailedErasureDoesNotBlockOthers(t *testing.T) {
 	s := newTiers(t)
 	for n, id := range []string{"s1", "s2", "s3"} {
@@ -346,14 +347,14 @@ func TestEraser_FailedErasureDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// An orchestrator that dies between the end of an erasure and the list of them takes no receipt away.
+// The receipt of an erasure is not lost if the orchestrator dies right after the erasure ended.
 func TestEraser_KeepsTheReceipt(t *testing.T) {
 	s := newTiers(t)
 	s.beginTurn(t, "s1", "alice", 1)
 	first, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
 	require.NoError(t, err)
 	user := trace.Subject{Tenant: tenant, User: "alice"}
-	_, err = s.BeginErasure(t.Context(), user, "", false) // and the list has it again
+	_, err = s.BeginErasure(t.Context(), user, "", false) // and the erasure is listed again
 	require.NoError(t, err)
 	s.redis.SetTime(time.Now().Add(time.Minute))
 	require.NoError(t, s.eraser().Resume(t.Context()))

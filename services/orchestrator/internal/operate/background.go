@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// background runs calls that outlive the request that started them. Safe for concurrent use.
+// backgroundCalls runs calls that may outlive the request that started them. Safe for concurrent use.
 type background struct {
 	ctx    context.Context //nolint:containedctx // of the running calls, which outlive their callers
 	cancel context.CancelFunc
@@ -21,8 +21,8 @@ func newBackground() *background {
 	return &background{ctx: ctx, cancel: cancel}
 }
 
-// begin runs a call for at most within, with the values of ctx but not with its cancellation. It
-// returns false once the background is closed.
+// start runs a call in a goroutine for at most the time within. The call gets the values of ctx but not its
+// cancellation. start returns false after close.
 func (b *background) begin(ctx context.Context, within time.Duration, call func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *background) begin(ctx context.Context, within time.Duration, call func(
 	return true
 }
 
-// close cancels the running calls and waits for their end.
+// close cancels the running calls and waits until they return.
 func (b *background) close() {
 	b.mu.Lock()
 	b.closed = true

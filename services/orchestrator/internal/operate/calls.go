@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// callCounts counts the calls that wait for the worker of each instance. Safe for concurrent use.
+// callCounts counts the pending calls to the worker of each instance. Safe for concurrent use.
 type callCounts struct {
 	mu     sync.Mutex
 	counts map[registry.Key]int
@@ -14,7 +14,7 @@ type callCounts struct {
 
 func newCallCounts() *callCounts { return &callCounts{counts: map[registry.Key]int{}} }
 
-// add adds to the calls that wait for an instance, and returns how many do.
+// add adds n to the number of pending calls to an instance, and returns the new number.
 func (c *callCounts) add(key registry.Key, n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// newOutcomes returns an empty outcome for each instance of an agent.
+// newOutcomes returns one outcome for each instance of an agent, without a result yet.
 func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 	var outcomes []Outcome
 	var others []string
@@ -25,7 +25,7 @@ func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// find returns the instance with an id. agent may be empty when only one agent has such an instance.
+// findInstance returns the instance with the given id. agent may be empty if the id is unique among all agents.
 func (o *Operator) find(id, agent string) (registry.Instance, error) {
 	var found []registry.Instance
 	var ids, agents []string
@@ -53,7 +53,7 @@ func (o *Operator) find(id, agent string) (registry.Instance, error) {
 	}
 }
 
-// joinFirst joins the first names of a list for an error message.
+// joinNames joins the first few names of a list for an error message.
 func joinFirst(names []string) string {
 	const most = 10
 	switch {

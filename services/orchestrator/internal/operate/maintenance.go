@@ -9,12 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 )
 
-// maintenancePeriod is the time between two runs of the maintenance when nothing changes.
+// maintenancePeriod is the time between two maintenance runs if nothing changes.
 const maintenancePeriod = 5 * time.Second
 
-// maintainRecords replaces desires in doubt and forgets the desires of instances that are gone, until
-// ctx ends. Any orchestrator may forget: the registry keeps the desire of an instance that is
-// registered.
+// maintainRecords runs until ctx ends. It replaces desired states that are in doubt, and removes the desired
+// states of instances that are gone. Any orchestrator may remove them, because the registry keeps the desired
+// state of a registered instance.
 func (o *Operator) maintainRecords(ctx context.Context) {
 	ticks := time.NewTicker(maintenancePeriod)
 	defer ticks.Stop()
@@ -50,8 +50,8 @@ func (o *Operator) maintainQuarantines(ctx context.Context) {
 	}
 }
 
-// enforceQuarantines pauses workers of quarantined agents that are registered as ready: they began
-// later, or did not pause. A worker whose agent was released meanwhile is resumed.
+// enforceQuarantines pauses workers of quarantined agents that are registered as READY. They registered after the
+// quarantine began, or did not pause. A worker whose agent was released in the meantime is resumed.
 func (o *Operator) enforceQuarantines(ctx context.Context) {
 	for _, d := range o.desired.Quarantines() {
 		found, _ := o.newOutcomes(d.Key.Agent)

@@ -19,7 +19,7 @@ import (
 func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 	r := newRig(t)
 	a, b, other := r.join(t, "research", "a"), r.join(t, "research", "b"), r.join(t, "synthesis", "a")
-	for range 2 { // a repeated verb changes nothing
+	for range 2 { // a repeated command changes nothing
 		outcomes, err := r.Pause(t.Context(), "research", "a closer look", 0)
 		require.NoError(t, err)
 		require.Len(t, outcomes, 2)
@@ -46,8 +46,8 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Kind)
 }
 
-// Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
-// not be paused in time.
+// A pause takes effect on routing before the worker's running steps have ended. If the worker does not pause in
+// time, the pause is reverted.
 func TestOperator_RevertsAFailedPause(t *testing.T) {
 	r := newRig(t)
 	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
@@ -89,7 +89,7 @@ func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
 	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Kind)
 }
 
-// Without the registry, commands fail and change nothing (guarantee F9).
+// If the registry cannot be reached, commands fail and change nothing (guarantee F9).
 func TestOperator_ChangesNothingWithoutTheRegistry(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -163,7 +163,7 @@ func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 	require.NotContains(t, w.calls(), "resume")
 }
 
-// A drain continues when its caller disconnects.
+// A drain continues after its caller has disconnected.
 func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")

@@ -10,12 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// quarantineTime is how long a worker may take to pause for a quarantine. Its steps have ended by then.
+// quarantinePauseTimeout is how long a worker may take to pause for a quarantine. Its steps have already ended by
+// then.
 const quarantineTime = 2 * time.Second
 
-// Quarantine keeps an agent from all work (S18) and asks its workers to pause. The quarantine does not
-// depend on them: a failed outcome says that the worker did not pause. Modes: system_network when
-// the registry is away. Then the quarantine may be recorded all the same, and is not taken back.
+// Quarantine stops an agent from getting any steps (S18) and asks its workers to pause. The quarantine holds even
+// if a worker does not pause, which its outcome reports. Quarantine fails with system_network if the registry
+// cannot be reached. The quarantine may then be recorded nevertheless, and is not reverted.
 func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outcome, error) {
 	d := registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: reason, Since: time.Now()}
 	if err := o.registry.SetDesired(ctx, d); err != nil {
@@ -28,9 +29,9 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 	return outcomes, nil
 }
 
-// Release ends the quarantine of an agent and asks its workers to resume, except for those whose
-// desired state is paused or drained. Modes as Quarantine, and not_found. Until the registry was read
-// it fails with system_network, because the quarantines are not known.
+// Release ends the quarantine of an agent and asks its workers to resume, except for workers whose desired state
+// is PAUSE or DRAIN. It fails like Quarantine, or with not_found. It also fails with system_network until the
+// registry was read, because the quarantines are not known yet.
 func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome, error) {
 	isKnown := o.desired.IsFromRegistry()
 	if _, ok := o.desired.Quarantine(agent); !ok {
@@ -56,7 +57,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 	return outcomes, nil
 }
 
-// inDoubtError returns the error of a registry call that may have been carried out.
+// inDoubtError returns the error of a registry call that may have succeeded although its answer was lost.
 func inDoubtError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

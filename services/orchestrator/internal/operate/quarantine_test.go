@@ -38,7 +38,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 
 	paused := registry.DesiredState{Key: registry.Key{Agent: "research", ID: "b"}, Kind: registry.Pause} // recorded before
 	require.NoError(t, r.registry.SetDesired(t.Context(), paused))
-	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Kind == registry.Pause })
+	await(t, "it is in the cache", func() bool { return r.instances.Desired().Get(paused.Key).Kind == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 1)
@@ -50,7 +50,7 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-// A quarantine at one orchestrator applies at all of them: each watches the registry.
+// A quarantine that one orchestrator records takes effect at all orchestrators, because each watches the registry.
 func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")
@@ -84,20 +84,20 @@ func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// An orchestrator that has just started does not claim that nothing is quarantined.
+// An orchestrator that has not read the registry yet does not claim that an agent is not quarantined.
 func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
 	desires := &lateRegistry{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.SetDesired(t.Context(), registry.DesiredState{Key: registry.AgentKey("research"), Kind: registry.Quarantine}))
-	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
-	roster.Desired().Await()
-	o := New(roster, desires, nil, zap.NewNop())
+	cache := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	cache.Desired().Await()
+	o := New(cache, desires, nil, zap.NewNop())
 	_, err := o.Release(t.Context(), "research", "")
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- roster.Desired().Watch(ctx, desires) }()
+	go func() { ended <- cache.Desired().Watch(ctx, desires) }()
 	close(desires.answer)
-	await(t, "the registry is read", roster.Desired().IsFromRegistry)
+	await(t, "the registry is read", cache.Desired().IsFromRegistry)
 	_, err = o.Release(t.Context(), "research", "")
 	require.NoError(t, err)
 	cancel()
@@ -115,7 +115,7 @@ func (u *lateRegistry) WatchDesiredStates(ctx context.Context, apply func(map[re
 	return u.Registry.WatchDesiredStates(ctx, apply)
 }
 
-// An agent without instances can be quarantined, and an instance that registers later is paused.
+// An agent without instances can be quarantined. An instance that registers later is paused.
 func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "synthesis", "c")
@@ -129,13 +129,13 @@ func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
 	in := registrytest.NewInstance("research", "a")
 	in.Address, in.State = serve(t, w), lifecycle.Ready
 	registrytest.Register(t, r.registry, in)
-	await(t, "the roster knows it", func() bool { return r.awaitCached(in.Key()) })
+	await(t, "it is in the cache", func() bool { return r.awaitCached(in.Key()) })
 	require.Empty(t, r.routes("research"))
 	r.enforceQuarantines(t.Context())
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
-// A quarantine whose write is in doubt is not reverted, because an agent must not be released by accident.
+// A quarantine whose write is in doubt is not reverted, so that an agent is never released by accident.
 func TestOperator_DoesNotRevertAQuarantineInDoubt(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")

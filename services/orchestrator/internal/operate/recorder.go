@@ -14,28 +14,28 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/desired"
 )
 
-// recorder writes the desired state of instances to the registry. A write that failed may have been
-// recorded all the same, and a verb that failed must not leave its desire behind. The recorder
-// remembers such desires in doubt and replaces them once it sees them. Safe for concurrent use.
+// recorder writes the desired states of instances to the registry. A write that failed may have been recorded
+// nevertheless. A command that failed must not leave its desired state behind. The recorder keeps such desired
+// states in doubt and replaces them once it sees them in the registry. Safe for concurrent use.
 type recorder struct {
 	state    *desired.State
 	registry registry.DesiredStates
 	log      *zap.Logger
-	wake     chan struct{} // of 1: a desire is in doubt
+	wake     chan struct{} // has capacity 1; a value means that a desired state is in doubt
 
 	mu      sync.Mutex
 	inDoubt map[registry.Key]replacement
 }
 
-// replacement pairs a desire that must not stay recorded with the desire to record instead.
+// replacement pairs a desired state that must not stay recorded with the one to record instead.
 type replacement struct{ wrong, right registry.DesiredState }
 
 func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger) *recorder {
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
-// record writes desires to the registry. This orchestrator routes by them when record returns. After an error,
-// some of them may be recorded all the same. Those are replaced once they are seen.
+// recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
+// After an error, some may have been recorded nevertheless. They are replaced once they are seen.
 func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState) error {
 	if len(desires) == 0 {
 		return nil
@@ -59,7 +59,8 @@ func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState)
 		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
-// replace records the right desire instead of the wrong one, now or once the registry is back.
+// replaceDesired records the right desired state in place of the wrong one, either now or when the registry can be
+// reached again.
 func (r *recorder) replace(ctx context.Context, wrong, right registry.DesiredState) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
@@ -67,7 +68,7 @@ func (r *recorder) replace(ctx context.Context, wrong, right registry.DesiredSta
 	r.resolve(ctx, wrong.Key)
 }
 
-// rememberDoubt stores a desire in doubt, which is replaced when it is seen.
+// markInDoubt marks a desired state as in doubt. It is replaced when it is seen in the registry.
 func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
 	if right.Kind == "" {
 		right = runDesire(wrong.Key)
@@ -81,13 +82,13 @@ func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
 	}
 }
 
-// runDesire returns the desired state RUN of an instance.
+// runState returns the desired state RUN of an instance.
 func runDesire(key registry.Key) registry.DesiredState {
 	return registry.DesiredState{Key: key, Kind: registry.Run, Since: time.Now()}
 }
 
-// resolve replaces the recorded desire of an instance if it is in doubt. It forgets the doubt when a
-// later desire is recorded.
+// resolveDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
+// recorded, it only removes the mark.
 func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	r.mu.Lock()
 	d, isInDoubt := r.inDoubt[key]
@@ -104,7 +105,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 		}
 		r.state.Put(d.right)
 	case !recorded.Since.After(d.wrong.Since):
-		return // it may still show up
+		return // the write may still appear
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +114,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	}
 }
 
-// resolveAll resolves every doubt that can be resolved now.
+// resolveAllDoubts resolves all desired states in doubt that can be resolved now.
 func (r *recorder) resolveAll(ctx context.Context) {
 	r.mu.Lock()
 	keys := slices.Collect(maps.Keys(r.inDoubt))
@@ -123,7 +124,7 @@ func (r *recorder) resolveAll(ctx context.Context) {
 	}
 }
 
-// isSame reports whether two desires of an instance are the same record.
+// isSameRecord reports whether a and b are the same record of an instance's desired state.
 func isSame(a, b registry.DesiredState) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }

@@ -27,16 +27,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// rig is an operator with an in-memory registry that can become unavailable.
+// operatorFixture is an operator with an in-memory registry that can reject writes or lose answers.
 type rig struct {
 	*Operator
 	registry *inmem.Registry
-	away     atomic.Bool // for Want
-	lost     atomic.Bool // a Want is recorded, except for its last desire, and its answer is lost
-	wanted   func()      // called after a Want (may be nil)
+	away     atomic.Bool // SetDesired fails and records nothing
+	lost     atomic.Bool // SetDesired fails but records its desired states, except for the last of several
+	wanted   func()      // called after SetDesired succeeded (may be nil)
 	stop     func()
 }
 
@@ -45,11 +45,11 @@ func newRig(t *testing.T) *rig {
 	r := &rig{registry: inmem.New()}
 	pool := connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)
-	roster := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
-	r.Operator = New(roster, &unreliableRegistry{r.registry, r}, pool, zap.NewNop())
+	cache := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
+	r.Operator = New(cache, &unreliableRegistry{r.registry, r}, pool, zap.NewNop())
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var following sync.WaitGroup
-	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return roster.Watch(ctx, r.registry) }} {
+	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return cache.Watch(ctx, r.registry) }} {
 		following.Go(func() {
 			if err := follow(ctx); err != nil {
 				t.Error(err)
@@ -61,7 +61,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// unreliableRegistry is a registry that rejects changes of the desired state while it is away.
+// unreliableRegistry fails SetDesired as the fixture says: it rejects the write, or records a part of it and loses
+// the answer.
 type unreliableRegistry struct {
 	*inmem.Registry
 	rig *rig
@@ -82,20 +83,20 @@ func (f *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry
 	return err
 }
 
-// worker is a worker that serves its lifecycle over real gRPC.
+// worker serves the LifecycleService of one instance over real gRPC.
 type worker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	life         *lifecycle.Instance
 	registration registry.Registration
 	paused       chan struct{} // gets a value when a Pause begins
-	losesAnswers atomic.Bool   // its answers to Pause are lost
+	losesAnswers atomic.Bool   // Pause succeeds, but its answer is lost
 	id           string
 
 	mu    sync.Mutex
 	verbs []string
 }
 
-// join adds a READY, registered worker that the cache knows.
+// addWorker starts a worker, registers it as READY and waits until the cache knows it.
 func (r *rig) join(t *testing.T, agent, id string) *worker {
 	t.Helper()
 	w := &worker{paused: make(chan struct{}, 8), id: id}
@@ -114,7 +115,7 @@ func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
 	if w != nil {
 		w.registration = registration
 	}
-	await(t, "the roster knows it", func() bool { return r.instances.Ready(agent) > 0 && r.awaitCached(in.Key()) })
+	await(t, "it is in the cache", func() bool { return r.instances.Ready(agent) > 0 && r.awaitCached(in.Key()) })
 }
 
 func (r *rig) awaitCached(key registry.Key) bool {
@@ -126,7 +127,7 @@ func (r *rig) awaitCached(key registry.Key) bool {
 	return false
 }
 
-// routes returns the ids of the instances that routing would use.
+// routableIDs returns the ids of the instances that routing would use.
 func (r *rig) routes(agent string) map[string]bool {
 	ids := map[string]bool{}
 	list, _ := r.instances.List(agent)
@@ -136,7 +137,7 @@ func (r *rig) routes(agent string) map[string]bool {
 	return ids
 }
 
-// recorded returns the registry's record of an instance.
+// recordedState returns the desired state that the registry holds for an instance.
 func (r *rig) recorded(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +169,7 @@ func (w *worker) recordCall(verb string) {
 	w.verbs = append(w.verbs, verb)
 }
 
-// calls returns the methods that were called, in order.
+// calls returns the methods that were called at the worker, in order.
 func (w *worker) calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +228,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timed out waiting", what)
 		}
 	}
 }

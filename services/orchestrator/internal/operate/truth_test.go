@@ -15,19 +15,19 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// The wanted state, its record and the state of workers can differ after any failure. These tests check that no
-// healthy instance is kept from work because of that.
+// The desired state, its record in the registry and the state of the worker can disagree after a failure. These
+// tests check that a healthy instance then still gets steps.
 
 var key = registry.Key{Agent: "research", ID: "a"}
 
-// getsSteps reports whether an instance gets steps, according to its record and to routing.
+// getsSteps reports whether an instance gets steps according to both its desired state and routing.
 func (r *rig) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
 	want := r.recorded(t, of.Agent, of.ID).Kind
 	return want.AllowsSteps() && r.routes(of.Agent)[of.ID]
 }
 
-// A drain that was recorded reaches its worker.
+// Once a drain is recorded, the worker receives it even if the caller has disconnected.
 func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -36,10 +36,10 @@ func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
 	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(patience))
 	require.ErrorIs(t, err, context.Canceled)
 	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
-	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
+	await(t, "its desired state is removed", func() bool { return r.recorded(t, "research", "a").Kind == "" })
 }
 
-// When the operator stops, it stops waiting for its drains, and the workers continue them.
+// When the operator stops, it no longer waits for its drains, but the workers continue them.
 func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -61,7 +61,8 @@ func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 	require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 }
 
-// A recorded drain reaches the worker even if the orchestrator died before it asked the worker.
+// A recorded drain may never have reached its worker, because the orchestrator died. Resume then makes the
+// instance run again.
 func TestOperator_ResumeEndsADrainThatTheWorkerNeverReceived(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -102,13 +103,12 @@ func TestOperator_ResumeKeepsADrainThatTheWorkerConfirms(t *testing.T) {
 	end(nil)
 }
 
-// nopRegistration ignores Close.
+// nopRegistration is a registration whose Close does nothing.
 type nopRegistration struct{ registry.Registration }
 
 func (nopRegistration) Close(context.Context) error { return nil }
 
-// When the answer of the registry is lost, a desire may be recorded all the same. It is reverted once it is
-// seen.
+// A desired state may be recorded although the answer of the registry was lost. It is reverted once it is seen.
 func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 	for name, verb := range map[string]func(*rig) error{
 		"pause":  func(r *rig) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
@@ -140,7 +140,7 @@ func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 	}
 }
 
-// The shorter of two pauses does not end the longer one, whichever comes first.
+// The shorter of two overlapping pauses does not end the longer one, whichever started first.
 func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 	for _, hastyFirst := range []bool{true, false} {
 		r := newRig(t)
@@ -183,7 +183,7 @@ func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 	}
 }
 
-// After two failed pauses the instance runs, although each found the desire of the other.
+// After two failed pauses the instance runs, although each pause found the other's desired state.
 func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -204,7 +204,7 @@ func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	require.False(t, w.life.Status().Pausing)
 }
 
-// A pause whose answer was lost succeeds, because the status of the worker shows that it is paused.
+// A pause whose answer was lost succeeds, because the worker's status shows that it is paused.
 func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -217,7 +217,7 @@ func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, w.life.Status().State)
 }
 
-// A desire that cannot be replaced now is replaced when the registry is back.
+// A desired state that cannot be replaced now is replaced once the registry can be reached again.
 func TestOperator_RevertsDesiresOnceTheRegistryIsBack(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
@@ -235,8 +235,8 @@ func TestOperator_RevertsDesiresOnceTheRegistryIsBack(t *testing.T) {
 	await(t, "it is taken back", func() bool { return r.getsSteps(t, key) })
 }
 
-// The registered state overrides the lifecycle: a worker that never reached its memory service is READY by its
-// lifecycle, and INITIALIZING for the mesh.
+// The registered state takes precedence over the worker's lifecycle. A worker that never reached its memory
+// service is READY in its lifecycle, but INITIALIZING for the mesh.
 func TestOperator_ConfirmReturnsTheRegisteredState(t *testing.T) {
 	r := newRig(t)
 	r.join(t, "research", "a")

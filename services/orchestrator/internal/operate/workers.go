@@ -15,7 +15,7 @@ import (
 // workers calls the LifecycleService of workers. Safe for concurrent use.
 type workers struct{ pool *connection.Pool }
 
-// call is a call of one worker.
+// workerCall is one LifecycleService call to a worker.
 type call func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
 
 func pauseCall(reason string) call {
@@ -37,7 +37,7 @@ func getState(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1
 	return resp.GetStatus(), err
 }
 
-// ask calls the worker of an instance.
+// call calls the worker of an instance.
 func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troupev1.InstanceStatus, error) {
 	conn, release, err := w.pool.Get(ctx, in)
 	if err != nil {
@@ -51,7 +51,7 @@ func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troup
 	return status, err
 }
 
-// askAll calls the workers of several instances at once, and fills in the outcomes.
+// callAll calls the workers of several instances concurrently, and sets the outcomes.
 func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Outcome, do call) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -63,10 +63,10 @@ func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Ou
 	asking.Wait()
 }
 
-// pauseCancelTime is how long a worker may take to notice that a Pause was given up.
+// pauseCancelTimeout is how long a worker may take to notice that a Pause call was cancelled.
 const pauseCancelTime = time.Second
 
-// awaitPauses returns the status of an instance once no Pause waits there, or after settleTime.
+// awaitPauses returns the status of an instance once no Pause is pending there, or after pauseCancelTimeout.
 func (w workers) awaitPauses(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
 	enough := time.NewTimer(pauseCancelTime)
 	defer enough.Stop()

@@ -53,7 +53,7 @@ func TestStep_AdvancesThroughItsStages(t *testing.T) {
 	}
 }
 
-// eventsOf returns the events of a trace, one second apart.
+// withSecondsApart sets the times of the events one second apart and returns them.
 func eventsOf(events ...*troupev1.Event) []*troupev1.Event {
 	for i, e := range events {
 		e.Time = timestamppb.New(time.Unix(int64(i), 0))

@@ -30,7 +30,7 @@ import (
 
 var oldTrace = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
-// identicalWorker is a worker whose replay of every step has no difference.
+// identicalWorker is a worker that reports no difference for any replayed step.
 type identicalWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 }
@@ -39,7 +39,7 @@ func (identicalWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepReq
 	return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: req.GetStep().GetStep(), Agent: req.GetStep().GetAgent()}}, nil
 }
 
-// serveWorkers serves workers until the test ends.
+// serveWorker serves a worker until the test ends and returns its address.
 func serveWorkers(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
@@ -54,7 +54,7 @@ func serveWorkers(t *testing.T) (address string) {
 	return lis.Addr().String()
 }
 
-// meshWithTrace returns a mesh with a recorded trace of two steps, by research and then synthesis.
+// meshWithTrace returns a mesh with the recorded trace of two steps: research, then synthesis.
 func meshWithTrace(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researchTurn(t)
@@ -120,7 +120,7 @@ func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	}
 }
 
-// When the request names an instance, no other instance runs the steps of its agent.
+// When the request names an instance, no other instance replays the steps of that instance's agent.
 func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for name, test := range map[string]struct {

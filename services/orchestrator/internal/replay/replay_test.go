@@ -180,7 +180,7 @@ func TestReplayer_IgnoresStepsWithoutMessages(t *testing.T) {
 	was := &recordedTurn{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
 		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},
 	}}
-	for silent := 2; silent < 12; silent++ { // several, because the order of a map is random
+	for silent := 2; silent < 12; silent++ { // many steps, because the iteration order of a map is random
 		was.results[silent] = &troupev1.StepResult{Step: int32(silent), Agent: "planner", Text: "what a silent task found", Sequence: 2}
 	}
 	said := was.messageOfStep(&troupev1.Message{Sequence: 2, Author: "planner"})

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// choosingFlow is a workflow whose first step chooses.
+// workflowWithChoice returns a workflow whose first step has no agent, so that routing chooses one.
 func choosingFlow(t *testing.T, choose string) *workflow.Workflow {
 	t.Helper()
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
@@ -41,7 +41,7 @@ spec:
 	return flow
 }
 
-// agentStates returns the state of the agents of the workflow.
+// agentCandidate returns the state of an agent of the workflow as a candidate.
 func agentStates(agent string) choice.Candidate {
 	can := map[string][]string{"billing": {"tax"}, "support": {"tax", "law"}, "law": {"law"}}[agent]
 	load := map[string]int32{"billing": 3, "support": 2, "law": 1}[agent]
@@ -53,7 +53,6 @@ var fullRequest = selection.Request{
 }
 
 // Only the routing authority makes decisions: no other package calls Decide or constructs a Decision.
-//
 // Req: OC-13
 func TestAuthority_OnlyItMakesDecisions(t *testing.T) {
 	const root, own = "../../../..", "services/orchestrator/internal/routing"
@@ -90,10 +89,10 @@ func TestAuthority_OnlyItMakesDecisions(t *testing.T) {
 		})
 		return nil
 	}))
-	require.Greater(t, looked, 300, "or nothing is shown")
+	require.Greater(t, looked, 300, "otherwise the test proves nothing")
 }
 
-// qualifiedName returns a name of another package as it is written in the source: package.Name.
+// qualifiedName returns a selector expression as it is written in the source: package.Name.
 func qualifiedName(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		if pkg, ok := s.X.(*ast.Ident); ok {
@@ -103,8 +102,8 @@ func qualifiedName(e ast.Expr) string {
 	return ""
 }
 
-// The authority has three calls: for agents, for instances, and for tools. All get the same input about the
-// turn, and the same facts about candidates.
+// The authority has one method each for agents, instances and tools. All three receive the same request, and the
+// same facts about candidates.
 // Req: OC-13, OC-14
 func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 	a := NewAuthority()
@@ -147,7 +146,8 @@ func fields(v any) (names []string) {
 	return names
 }
 
-// Each strategy, its default for agents, workers and tools, and the result when no candidate is available.
+// The test covers each strategy, its default for agents, workers and tools, and the result when no candidate is
+// available.
 // Req: OC-16
 func TestAuthority_ChoosesByStrategy(t *testing.T) {
 	for choose, want := range map[string]struct {
@@ -226,15 +226,15 @@ func TestAuthority_CountsConcurrentDecisions(t *testing.T) {
 	require.Equal(t, map[string]int{"billing": 80, "support": 80, "law": 80}, had)
 }
 
-// A recorded choice is followed even when the strategy would choose another agent now, unless the workflow has
-// changed.
+// A recorded choice is followed even if the strategy would choose another agent now. It fails only if the workflow
+// has changed.
 func TestDecisionFromRecord_FollowsTheRecordedChoice(t *testing.T) {
 	flow := choosingFlow(t, "choose: {strategy: load_balanced}")
-	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
-	d, err := DecisionFromRecord(flow, flow.Steps["desk"], told)
+	record := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
+	d, err := DecisionFromRecord(flow, flow.Steps["desk"], record)
 	require.NoError(t, err)
 	require.Equal(t, "support", d.Step.Name)
-	require.Same(t, told, d.Proto(), "and told as it was")
+	require.Same(t, record, d.Proto(), "and it is returned unchanged")
 	for _, other := range []*troupev1.RoutingDecision{{Target: "x", Step: "support"}, {Target: "x", Step: "gone"}, {Target: "", Step: "desk"}} {
 		_, err := DecisionFromRecord(flow, flow.Steps["desk"], other)
 		require.True(t, failure.Is(err, failure.Nondeterminism))

@@ -29,7 +29,7 @@ const (
 	endedTrace   = "55555555555555555555555555555555"
 )
 
-// find returns one of four traces of one tenant.
+// findTrace returns one of four traces of the tenant acme.
 func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	sessions := map[string]string{ownTrace: "s1", childTrace: turnctx.ChildSessionPrefix("s1") + "a", foreignTrace: "s2", endedTrace: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
@@ -42,7 +42,7 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
-// statusOfTurn reports that the turn is driven under epoch 3, and that its step 1 has ended.
+// statusOfTurn returns the status of a turn that is driven under epoch 3 and whose step 1 has ended.
 func statusOfTurn(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
 	record, err := find(ctx, ref)
 	if failure.Is(err, failure.NotFound) {
@@ -51,7 +51,7 @@ func statusOfTurn(ctx context.Context, ref trace.Ref, step int) (trace.Status, e
 	return trace.Status{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, StepEnded: step == 1}, err
 }
 
-// scopeTest returns the server side of a call with a credential for the turn.
+// scopeTest checks calls on the server side with credentials of a turn.
 type scopeTest struct {
 	t     *testing.T
 	a     *turncred.Authority
@@ -147,8 +147,8 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 	require.NoError(t, c.ask(turn, req), "nothing but its depth is bounded")
 }
 
-// A worker whose turn was taken over, or whose step has ended, may request and read nothing, although its
-// credential is still valid, and even if only the trace shows it (guarantees S6).
+// A worker may request and read nothing after its turn was taken over or its step has ended. Its credential is
+// still valid, and sometimes only the trace shows the takeover (guarantees S6).
 func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{

@@ -8,20 +8,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Limits of one log (guarantees 2.5, F21).
+// Limits of one event log (guarantees 2.5, F21).
 const (
 	MaxEvents    = 4096
 	MaxBytes     = 16 << 20 // of durable events
 	maxEphemeral = 16 << 20 // of ephemeral events in memory; later ones are dropped
-	eventBytes   = 256      // memory that an event takes besides its fields
+	eventBytes   = 256      // memory of an event in addition to its fields
 )
 
-// history holds the events of a log in memory, in the order in which they happened. The zero value is
-// empty. Its users hold the lock of the log.
+// history holds the events of a log in memory, in the order in which they happened. The zero value is an empty
+// history. The lock of the log protects it.
 type history struct {
 	events       []*troupev1.Event // durable and ephemeral
-	earlierCount int               // events[:earlier] belong to earlier epochs of the turn
-	shownCount   int               // events[:shown] are stored, or do not have to be
+	earlierCount int               // events[:earlierEpochCount] belong to earlier epochs of the turn
+	shownCount   int               // events[:visibleCount] are stored or ephemeral, so watchers may see them
 	sequence     uint64            // of the last durable event
 	bytes        int               // of durable events
 	ephemeral    int               // bytes that ephemeral events take
@@ -37,8 +37,8 @@ func (h *history) load(page []*troupev1.Event) {
 	h.shownCount = len(h.events)
 }
 
-// add adds an event, and numbers it when it is durable. It reports whether the event was kept: ephemeral
-// events that exceed the limit, or say nothing, are dropped.
+// add adds an event, and numbers it when it is durable. It reports whether the event was kept. Ephemeral events
+// that are empty or exceed the limit are dropped.
 func (h *history) add(e *troupev1.Event) bool {
 	if size, ephemeral := ephemeralSize(e); ephemeral {
 		h.ephemeral += size
@@ -57,7 +57,7 @@ func (h *history) add(e *troupev1.Event) bool {
 // isFull reports whether the history has reached the limit of durable events.
 func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
 
-// pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
+// pendingEvents returns the durable events that are not stored yet, and how many events become visible once they
 // are.
 func (h *history) pendingEvents() (batch []*troupev1.Event, upto int) {
 	for _, e := range h.events[h.shownCount:] {
@@ -77,8 +77,8 @@ func (h *history) indexAfter(sequence uint64) (int, error) {
 	return i + 1, nil
 }
 
-// ephemeralSize reports whether an event is ephemeral, and how many bytes it takes in memory (0 when it
-// says nothing). The whole event is kept, so its size counts and not the size of its text.
+// measureEphemeral reports whether an event is ephemeral, and how many bytes it takes in memory (0 for an empty
+// event). The size is the whole event's, because the whole event is kept and not only its text.
 func ephemeralSize(e *troupev1.Event) (size int, ephemeral bool) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ToolProgress:

@@ -12,8 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Ephemeral events of a worker cannot fill the memory: the complete event counts, not only its text. Stored
-// events and the log continue.
+// Ephemeral events of a worker cannot exhaust the memory: the limit counts complete events and not only their
+// text. Appending and storing durable events still works after the limit is reached.
 func TestLog_LimitsTheSizeOfEphemeralEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		event func() *troupev1.Event

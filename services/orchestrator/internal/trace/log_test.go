@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryStore is an in-memory store with a latency. It can be made unavailable.
+// memoryStore is an in-memory trace store with a configurable latency. Tests can make it unavailable.
 type memoryStore struct {
 	Erasures // none
 
@@ -158,7 +158,7 @@ func last() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
-// collect reads a watch to its end.
+// collectSequences reads a watch to its end and returns the sequences of the durable events.
 func collect(ctx context.Context, traces *Traces, after uint64) (sequences []uint64, err error) {
 	for e, err := range traces.Watch(ctx, ref, after) {
 		if err != nil {
@@ -178,9 +178,8 @@ func from(first, last uint64) (all []uint64) {
 	return all
 }
 
-// A watcher sees every event once and in order, from any sequence. Other watchers that leave or fail do not
-// affect it.
-//
+// Every watcher sees each event once and in order, from any sequence. Watchers that leave or fail do not affect
+// the others.
 // Req: OC-4, LP-35
 func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +336,7 @@ func TestTraces_CloseStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{away: true}
 		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning())) // its write has no end of its own
+		require.NoError(t, l.Append(t.Context(), warning())) // this write retries without a deadline
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -352,7 +351,7 @@ func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 		traces, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
-		traces.Abandon(t.Context(), l) // as when its owner is killed
+		traces.Abandon(t.Context(), l) // simulates a killed owner
 
 		orphaned, err := traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
@@ -366,7 +365,7 @@ func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 	})
 }
 
-// IsOrphaned waits for an owner that is slow, and does not take its trace away.
+// IsOrphaned gives a slow owner time to store the last event. It does not report the trace as orphaned meanwhile.
 func TestTraces_IsOrphanedWaitsForALivingOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

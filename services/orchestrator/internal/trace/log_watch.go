@@ -7,8 +7,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Watch yields the events after the given sequence, as Traces.Watch does, and ephemeral events as they
-// come. A slow consumer delays no other.
+// Watch yields the events after the given sequence, as Traces.Watch does, and ephemeral events as they are
+// appended. A slow consumer does not delay the others.
 func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		l.mu.Lock()
@@ -39,8 +39,8 @@ func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event
 	}
 }
 
-// shownFrom returns the events that can be shown from an index on, a channel that is closed at the next
-// change, and whether there will be no more events.
+// visibleEvents returns the visible events from an index on, and a channel that is closed at the next change. It
+// also reports whether no more events will follow.
 func (l *Log) shownFrom(next int) (fresh []*troupev1.Event, changed <-chan struct{}, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A worker learns whether it still owns a step. At the orchestrator that drives the trace, it learns this
-// immediately, and at others with the next stored events. Storing the epoch costs no extra write (guarantees
-// S6).
+// A worker learns whether it still owns a step. The orchestrator that drives the trace knows this immediately, and
+// other orchestrators with the next stored events. Storing the epoch costs no extra write (guarantees S6).
 func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -90,7 +90,7 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 			e.Step = step
 			require.NoError(t, l.Append(t.Context(), e))
 		}
-		for _, step := range []int32{2, 1, 3, 1} { // the last was not begun again
+		for _, step := range []int32{2, 1, 3, 1} { // step 1 ends twice without a second start
 			time.Sleep(5 * time.Second)
 			e := inStep(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: fmt.Sprint(step)}}})
 			e.Step = step
@@ -102,7 +102,7 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	})
 }
 
-// A watcher does not notice when its trace moves from one replica to another.
+// A watcher sees no gap and no duplicate when its trace moves from one replica to another.
 func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -151,8 +151,8 @@ func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 	})
 }
 
-// A replica whose heartbeat is overdue may have lost its traces. It holds text back until the store accepts one
-// of its writes.
+// A replica whose heartbeats fail may have lost its traces. It withholds text until the store accepts one of its
+// writes.
 func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -181,8 +181,8 @@ func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
 	})
 }
 
-// After an outage of the store all owners seem to be gone. No trace is taken over before live owners had time
-// to send a heartbeat.
+// After an outage of the store all leases have expired. No trace is taken over before live owners have had time to
+// send a heartbeat.
 func TestTraces_HeartbeatTakesOverNothingAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -10,8 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// writer stores the events of a log, in a goroutine that runs while events are pending. The lock of the log
-// guards all fields that change, except ownerEpoch.
+// writer stores the events of a log. Its goroutine runs while events are pending. The lock of the log protects all
+// fields that change, except ownerEpoch.
 type writer struct {
 	log        *Log
 	goroutine  sync.WaitGroup
@@ -31,7 +31,7 @@ func (w *writer) fail(err error) {
 
 var errAbandoned = errors.New("abandoned by its owner")
 
-// start starts the goroutine, unless it runs or has failed. The caller holds the lock of the log.
+// start starts the goroutine, unless it is running or a write has failed. The caller holds the lock of the log.
 func (w *writer) start(ctx context.Context) {
 	if w.active || w.err != nil {
 		return
@@ -41,7 +41,7 @@ func (w *writer) start(ctx context.Context) {
 	w.goroutine.Go(func() { w.run(ctx) })
 }
 
-// run stores what is pending, and what is appended meanwhile, until nothing is left.
+// run stores the pending events, and those appended meanwhile, until none is left.
 func (w *writer) run(ctx context.Context) {
 	l := w.log
 	for {
@@ -73,7 +73,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// put stores events. The first write claims the trace.
+// storeBatch stores events. The first call claims the trace.
 func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
 	l := w.log
 	result := batch[len(batch)-1].GetTurnResult()
@@ -95,7 +95,7 @@ func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
 	return l.traces.store.Append(ctx, l.Ref(), w.ownerEpoch, turnEpoch, batch, result)
 }
 
-// await returns when nothing is being written any more. When ctx ends, it cancels the write.
+// awaitIdle waits until no write is in progress. When ctx ends, it cancels the write.
 func (w *writer) await(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
 		w.log.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// limitedRig returns a rig whose runners have one permit and room for one queued request.
+// newLimitedRig returns a rig whose runners have one permit and room for one queued request.
 func limitedRig(t *testing.T, queueTime time.Duration) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -25,7 +25,7 @@ func limitedRig(t *testing.T, queueTime time.Duration) *rig {
 	return rig
 }
 
-// isKnown reports whether the memory service has the turn of a request.
+// isTurnStored reports whether the memory service has the turn of a request.
 func (r *rig) isKnown(t *testing.T, req request.Request) bool {
 	t.Helper()
 	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.Ref, TurnID: req.TurnID(), Fingerprint: req.Fingerprint(), LookupOnly: true})
@@ -33,7 +33,7 @@ func (r *rig) isKnown(t *testing.T, req request.Request) bool {
 	return err == nil
 }
 
-// awaitPermitQueue returns once a request waits in the queue for a permit.
+// awaitPermitQueue waits until a request is queued for a permit.
 func awaitPermitQueue(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.cfg.Permits.Waiting() == 1 }, patience, time.Millisecond)
@@ -66,7 +66,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	}
 	attached, elsewhere := startRequest(t, runner, textRequest("s2", "r2")), startRequest(t, other, textRequest("s2", "r2"))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, runner, textRequest("s2", "r4"))), "its session is busy, and waiting would not help")
-	rig.setScript("research", nil) // a continued turn does not wait for the held one
+	rig.setScript("research", nil) // the retried step must not block again
 	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answerRequest("r5", approve("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := textRequest(fmt.Sprint("s5-", n), "r6")
@@ -108,7 +108,7 @@ func TestRunner_TakeoverNeedsNoPermit(t *testing.T) {
 	})
 }
 
-// Callers of the same request share one place in the queue. It is free once the last of them has left.
+// Callers of the same request share one place in the queue. The place becomes free when the last of them leaves.
 func TestRunner_CancelledCallerLeavesTheQueue(t *testing.T) {
 	rig := limitedRig(t, patience)
 	runner := rig.runner(t, "one")
@@ -184,9 +184,9 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// A turn may have a limited number of concurrent children, whichever replica runs it. A request beyond that is
-// rejected, even from the worker of the parent or a caller that names the parent (guarantees S17). A repeated
-// request attaches to its running child, and a finished child makes room for another.
+// A turn may have only a limited number of concurrent children, whichever replica runs it. A further child is
+// rejected, even when the worker of the parent or another caller that names the parent requests it (guarantees
+// S17). A repeated request attaches to its running child, and a finished child makes room for another.
 func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := limitedRig(t, 0)
 	rig.join("research", 4)

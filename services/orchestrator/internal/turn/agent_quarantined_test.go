@@ -25,8 +25,8 @@ func (r *rig) quarantine(agent string) {
 	r.cache.Desired().Put(registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
-// withAuditLog gives the runner an audit log. The returned function closes the log and returns its entries, without
-// those about the log itself.
+// withAuditLog adds an audit log to the runner. The returned function closes the log and returns its entries,
+// except those about the log itself.
 func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
 	log, entries := audittest.NewLog(t)
@@ -45,7 +45,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	rig.setScript("research", func(s *scriptedStep) error {
 		close(working)
-		<-over // it is stopped before, and does not react
+		<-over // the step was cancelled before, but its worker does not react
 		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		late <- err
 		return err
@@ -66,7 +66,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, late)))
 
 	asked := len(rig.askedAgents())
-	again := resultOf(runToEnd(t, runner, textRequest("s2", "r1"))) // the coordinator hands on to it
+	again := resultOf(runToEnd(t, runner, textRequest("s2", "r1"))) // the coordinator hands off to the quarantined agent
 	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(again.GetFailure()).Mode)
 	require.Equal(t, []string{"coordinator"}, rig.askedAgents()[asked:])
 
@@ -82,8 +82,8 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, why.Facts["trace_id"], all[0].Facts["trace_id"])
 }
 
-// The descendants of the turn end with it, whichever replica runs them. The worker keeps their streams open,
-// publishes nothing, and may no longer cancel them.
+// The descendants of the turn end together with it, whichever replica runs them. The worker keeps its streams open
+// and publishes nothing. It may no longer cancel its children itself.
 func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")
@@ -114,7 +114,7 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	for range 3 {
 		receive(t, began)
 	}
-	stored := func() bool { // which is done beside the work
+	stored := func() bool { // events are stored in the background
 		all, err := one.cfg.Traces.Store().List(t.Context(), "", trace.Query{Limit: 9})
 		return err == nil && len(all) == 3
 	}
@@ -131,7 +131,7 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	t.Logf("all below had ended after %s", time.Since(quarantined))
 }
 
-// lateListTraces is a trace store that hides the children of a turn from the first query.
+// lateListTraces is a trace store whose first List does not contain the children of a turn.
 type lateListTraces struct {
 	trace.Store
 	asked atomic.Bool
@@ -144,7 +144,7 @@ func (l *lateListTraces) List(ctx context.Context, tenant string, q trace.Query)
 	return l.Store.List(ctx, tenant, q)
 }
 
-// A child that was requested just before the quarantine ends too.
+// A child turn that was requested just before the quarantine ends too.
 func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -165,7 +165,7 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	})
 	ended := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
-	stored := func() bool { // which is done beside the work
+	stored := func() bool { // events are stored in the background
 		all, err := traces.List(t.Context(), "", trace.Query{Limit: 9})
 		return err == nil && len(all) == 2
 	}
@@ -175,7 +175,7 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
 }
 
-// Concurrent branches end with the quarantined one and do not delay the end.
+// All branches of a round end together with the quarantined branch and do not delay the end of the turn.
 func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	rig := forkRig(t)
 	var working sync.WaitGroup

@@ -10,9 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The workflow is redeployed with another agent in the step while a call is pending. The new agent gets neither
-// the answer nor the journal.
-//
+// While a call is pending, the workflow is redeployed with another agent in the step. The new agent gets neither
+// the answer nor the journal of the old agent.
 // Req: AD-26
 func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	rig := newRig(t)

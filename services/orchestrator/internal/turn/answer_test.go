@@ -34,7 +34,7 @@ func approvalCall() *troupev1.PendingCall {
 	}
 }
 
-// makeResearchWait makes research return pending calls, once.
+// makeResearchWait makes the next step of research end with pending calls.
 func (r *rig) makeResearchWait(calls ...*troupev1.PendingCall) {
 	r.setScript("research", func(s *scriptedStep) error {
 		r.setScript("research", nil)
@@ -56,8 +56,7 @@ func answerRequest(requestID string, answers ...execution.Answer) request.Reques
 
 func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
 
-// The turn continues at the pending step with the prior results, and no other step runs again.
-//
+// A turn with answers continues at the pending step with the prior results. No other step runs again.
 // Req: AD-26, AD-32
 func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	rig := newRig(t)
@@ -142,7 +141,7 @@ func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	require.EqualValues(t, 2, rig.steps()[3].GetAttempt())
 	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
 
-	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
+	for n, events := range [][]*troupev1.Event{first, second} { // both turns exist, so each request is a repetition
 		again := runToEnd(t, runner, []request.Request{
 			answerRequest("r2", approve("1-2-2")),
 			answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}),
@@ -224,7 +223,7 @@ func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
 	require.True(t, rig.steps()[2].GetAnswers()[0].GetLate())
 }
 
-// One of two concurrent answers gets the turn.
+// Of two concurrent requests with answers, only one gets the turn.
 func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	rig := newRig(t)
 	one, two := rig.runner(t, "one"), rig.runner(t, "two")

@@ -22,8 +22,8 @@ func attachmentRequest(sessionID, requestID string) request.Request {
 	return req
 }
 
-// requireNotes checks what is stored for the attachment once its turn began: one version, named by the first
-// event and the step. The bytes are in the artifact only.
+// requireStoredNotes checks what is stored for the attachment after its turn began: one version, which the first
+// event and the step refer to. Only the artifact has the bytes.
 func requireNotes(t *testing.T, rig *rig, sessionID string, events []*troupev1.Event) {
 	t.Helper()
 	want := &troupev1.Blob{Name: "notes.txt", MediaType: "text/plain", Size: 4, Artifact: &troupev1.ArtifactRef{Name: "notes.txt", Version: 1}}
@@ -55,8 +55,8 @@ func TestTurn_BeginsWithAttachments(t *testing.T) {
 	require.Len(t, rig.steps(), 1)
 }
 
-// Attachments are stored with the turn, in one write. So an orchestrator that dies before the first step leaves
-// no work to repeat. That holds for the same request and for a replica that takes over without the bytes.
+// Attachments and the turn are stored in one write. An orchestrator that dies before the first step therefore
+// loses neither. The same request continues the turn, and so does a replica that takes over without the bytes.
 func TestTurn_AttachmentsSurviveALostOrchestratorBeforeTheFirstStep(t *testing.T) {
 	rig := newRig(t)
 	heir := rig.runner(t, "two")

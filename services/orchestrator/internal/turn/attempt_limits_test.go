@@ -64,7 +64,7 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// plannedBudget returns the budget in the plan of a turn.
+// budgetFromPlan returns the budget in the plan that a turn published.
 func plannedBudget(events []*troupev1.Event) *troupev1.TurnBudget {
 	return payloadsOf(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
@@ -112,9 +112,8 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// A workflow without a limit, such as the assistant, has 20 steps in total, whether a rule or a model chooses
-// them.
-//
+// A workflow without a declared limit, such as the assistant, allows 20 steps in total, whether rules or models
+// choose the steps.
 // Req: RA-25
 func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {
 	rig := newRig(t)

@@ -23,12 +23,12 @@ func failingStep(mode failure.Mode) func(*scriptedStep) error {
 	}
 }
 
-// eventsOf returns the events of an agent.
+// eventsOfAgent returns the events of an agent.
 func eventsOf(agent string, events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
 }
 
-// shownText returns the text of an agent that a client sees: the deltas after the last retraction.
+// shownText returns the text of an agent that a client displays: the deltas since the last retraction.
 func shownText(agent string, events []*troupev1.Event) (text string) {
 	for _, e := range eventsOf(agent, events) {
 		if e.GetTextRetracted() != nil {
@@ -39,8 +39,8 @@ func shownText(agent string, events []*troupev1.Event) (text string) {
 	return text
 }
 
-// A lost step runs again on another instance, under a higher epoch. The client sees the first attempt end, and
-// then the answer (guarantees F1, F2).
+// A lost step runs again on another instance under a higher epoch. The client sees that the first attempt is
+// retracted, and then the answer (guarantees F1, F2).
 func TestTurn_RetriesALostStepOnAnotherInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(*scriptedStep) error
@@ -191,7 +191,8 @@ func TestTurn_FencesAWorkerThatViolatesTheContract(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 }
 
-// If another orchestrator took over the turn while its worker was being lost, this one does not continue it.
+// Another orchestrator takes over the turn while an attempt is lost. The first orchestrator does not continue the
+// turn.
 func TestTurn_LeavesTheTurnOfAnotherOrchestratorAlone(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)

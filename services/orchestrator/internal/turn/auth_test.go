@@ -23,7 +23,7 @@ func requestWithAuth(actor, sessionID, requestID string) request.Request {
 	return req
 }
 
-// requireCredentials checks whose credentials each step got, in order (empty means none).
+// requireCredentials checks which user's credentials each step received, in order (empty means none).
 func (r *rig) requireCredentials(t *testing.T, actors ...string) {
 	t.Helper()
 	var got []string
@@ -69,7 +69,7 @@ func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(history), "token of")
 }
 
-// After a takeover, a turn has only the credentials of the request that took it over.
+// After a takeover, the turn uses only the credentials of the request that took it over.
 func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		again request.Request

@@ -21,13 +21,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// declareSteps makes the mesh use a workflow with these steps.
+// declareSteps makes the mesh use a workflow with the given steps, which begins at step a.
 func (r *rig) declareSteps(t *testing.T, steps string) {
 	t.Helper()
 	r.declareFrom(t, "a", steps)
 }
 
-// declareFrom is declareSteps for a workflow with another entry.
+// declareStepsFrom makes the mesh use a workflow with the given steps and entry.
 func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	t.Helper()
 	var err error
@@ -36,7 +36,7 @@ func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	require.NoError(t, err)
 }
 
-// fork has three parallel branches, and a step that sees the results of all.
+// threeBranches has three parallel branches, and a step that sees the results of all of them.
 const threeBranches = `
     a: {parallel: [b, c, d], join: e}
     b: {agent: coordinator, next: e}
@@ -45,7 +45,7 @@ const threeBranches = `
     e: {agent: synthesis, end: true}
 `
 
-// priorTexts returns the texts of earlier steps that a step gets.
+// priorTexts returns the texts of the earlier steps that a step request contains.
 func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, r := range req.GetPrior() {
 		texts = append(texts, r.GetText())
@@ -86,7 +86,8 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	require.Len(t, messages, 2, "the user's, and the answer")
 }
 
-// The worker of a lost branch is fenced once its siblings have ended: none of them runs twice.
+// A lost branch is retried only after the other branches have ended. Its worker is fenced then, and no branch runs
+// twice.
 func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
 	rig := forkRig(t)
 	rig.join("research", 1)
@@ -114,7 +115,7 @@ func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
-// A takeover in the middle of a round runs the uncommitted branches only, under the same numbers.
+// A takeover during a round runs only the branches that were not committed, under the same numbers.
 func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	rig := forkRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -146,7 +147,7 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
-// A branch that fails the turn stops its siblings (AD-28).
+// A branch that fails the turn stops the other branches (AD-28).
 func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
 	rig := forkRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
@@ -165,7 +166,7 @@ func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
 	receive(t, stopped)
 }
 
-// failTimes makes an agent fail with a retriable mode the given number of times before it answers.
+// failFirstAttempts makes an agent fail with a retriable mode the given number of times before it answers.
 func failTimes(rig *rig, agent string, times int) {
 	left := times
 	rig.setScript(agent, func(s *scriptedStep) error {
@@ -227,7 +228,7 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}
 }
 
-// A fallback applies to a step that failed. It does not bypass a rejection.
+// A fallback step runs after a failed step, but not after a rejected one.
 func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")

@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// reportUsage reports usage and then the result of a step.
+// reportUsage sends the usage of a step, and then its result.
 func (s *scriptedStep) reportUsage(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
-// budgets returns the budgets that the steps got, ordered by step number.
+// stepBudgets returns the budgets in the step requests, ordered by step number.
 func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	steps := slices.Clone(w.steps())
 	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
@@ -33,7 +33,7 @@ func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	return all
 }
 
-// line declares three steps in sequence.
+// line is a workflow with three steps in sequence.
 const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarification, next: c}\n    c: {agent: synthesis, end: true}\n"
 
 func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 	require.Equal(t, budget.Default(), got[0])
 	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: 47, Tokens: 96_000, Cost: 100*budget.Dollar - 5, FanOut: 10}
 	require.Equal(t, left, got[1].Amounts)
-	left.ModelCalls-- // the usage of a worker that does not count
+	left.ModelCalls-- // a worker that reports no usage is charged one model call
 	require.Equal(t, left, got[2].Amounts)
 	require.EqualValues(t, 4, resultOf(events).GetUsed().GetModelCalls())
 	require.EqualValues(t, 4000, resultOf(events).GetUsed().GetTokens())
@@ -72,7 +72,7 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
 }
 
-// The usage that a lost attempt reported counts. Its successor gets the rest of the budget.
+// The usage that a lost attempt reported counts against the budget. The next attempt gets the rest.
 func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
@@ -104,8 +104,8 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	require.EqualValues(t, 2, resultOf(events).GetUsed().GetModelCalls())
 }
 
-// A takeover keeps the budget that the caller lowered, which only the trace has, and the usage of committed
-// steps.
+// A takeover keeps the usage of committed steps, and the budget that the caller lowered. Only the trace has this
+// budget.
 func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
@@ -124,7 +124,7 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	result := resultOf(watchedEvents(t, second, ref, 0))
 	require.Equal(t, outcomeCompleted, result.GetOutcome(), "%v", result)
 	require.Len(t, rig.steps()[before:], 2)
-	for _, s := range rig.steps()[1:] { // before and behind the change
+	for _, s := range rig.steps()[1:] { // the steps before and after the takeover
 		require.EqualValues(t, 4700, s.GetBudget().GetTokens(), "step %d, attempt %d", s.GetStep(), s.GetAttempt())
 	}
 	require.EqualValues(t, 300, result.GetUsed().GetTokens())
@@ -191,7 +191,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a turn exhausted its budget").Len())
 }
 
-// childRequest returns a request that an agent makes from a turn.
+// childRequest returns the request of an agent for a child turn.
 func childRequest(depth int32, given budget.Limits) request.Request {
 	req := textRequest("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
@@ -228,8 +228,8 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	require.Equal(t, 2, got.Depth)
 }
 
-// A turn that is nested too deeply is rejected before admission, and no session is created. Otherwise its steps
-// know their depth.
+// A turn that is nested too deeply is rejected before admission, and no session is created for it. The steps of
+// other turns know their depth.
 func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -245,7 +245,7 @@ func TestTurn_LimitsNestingDepth(t *testing.T) {
 	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
 }
 
-// The fingerprint of a request does not depend on its budget, so a repeated request may have another one.
+// The fingerprint does not depend on the budget, so a repeated request may have another budget.
 func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	req := textRequest("s1", "r1")
 	same := req

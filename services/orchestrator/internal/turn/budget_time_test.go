@@ -15,15 +15,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The turn takes 1.3 s. At 1.2 s, in its last step, most of its 1.5 s is gone. The current owner warns about
-// that once, and a successor does not repeat the warning.
-//
+// The turn has a timeout of 1.5 s and takes 1.3 s. In its last step, at 1.2 s, four fifths of the timeout are
+// used. The current owner publishes one warning, and an owner that takes over does not repeat it.
 // Req: OC-30
 func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	synthesis := func(e *troupev1.Event) bool { return e.GetStepStarted() != nil && e.GetAgent() == "synthesis" }
 	for name, c := range map[string]struct {
 		timeout time.Duration
-		lost    func(*troupev1.Event) bool // the event behind which another takes the turn over
+		lost    func(*troupev1.Event) bool // the event after which another owner takes the turn over
 		want    []string
 	}{
 		"in time":                              {timeout: 2 * time.Second},

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// eitherAgentStep is a step that chooses one of two agents.
+// eitherAgentStep is a workflow step that chooses one of two agents.
 const eitherAgentStep = `
     a: {routes: [b, c], choose: {needs: [docs]}}
     b: {agent: clarification, next: d}
@@ -25,7 +25,7 @@ const eitherAgentStep = `
     d: {agent: synthesis, end: true}
 `
 
-// joinCapable registers an instance of the agent with a state, tools and capabilities.
+// addInstanceWith adds an instance of the agent with the given state, tools and capabilities.
 func (r *rig) joinCapable(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
 	r.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: agent + "-1", Agent: agent, Address: r.address, State: state, Capacity: 16, Capabilities: capabilities, Tools: tools,
@@ -41,7 +41,7 @@ func choiceRig(t *testing.T) *rig {
 	return rig
 }
 
-// choices returns the decisions by strategy among agents.
+// strategyDecisions returns the decisions by strategy about agents.
 func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
 	for _, d := range payloadsOf(events, (*troupev1.Event).GetRoutingDecision) {
 		if d.GetChoice() > 0 {
@@ -90,7 +90,7 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	require.Equal(t, d.GetReason(), choices(stored)[0].GetReason(), "before the step ran")
 }
 
-// The replica that takes over follows the stored choice, even where it would choose another agent.
+// The replica that takes over follows the stored choice, even where it would now choose another agent.
 func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	rig := choiceRig(t)
 	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
@@ -103,8 +103,7 @@ func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
-// A turn that continues with answers keeps the choice of the pending turn. So does a turn that continues that
-// one.
+// A turn with answers keeps the choice of the pending turn. A turn that in turn continues that one keeps it too.
 func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -122,7 +121,7 @@ func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	require.Equal(t, "coordinator", choices(events)[0].GetTarget())
 	rig.joinCapable("coordinator", lifecycle.Paused, nil)
 
-	rig.makeResearchWait(approvalCall()) // once more
+	rig.makeResearchWait(approvalCall()) // the next turn waits again
 	again := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
 	require.Equal(t, inputRequired, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Empty(t, choices(again), "its steps are of the turn before")
@@ -132,7 +131,7 @@ func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	require.Equal(t, []string{"I am coordinator."}, priorTexts(rig.steps()[3]))
 }
 
-// The continuing trace publishes the choice that led to the pending step.
+// The trace of the turn with answers publishes the choice that led to the pending step.
 func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")
@@ -147,8 +146,7 @@ func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
-// When no agent can be chosen the turn fails in the stage that decided, and the failed decision is published
-// too (OC-6).
+// When no agent can be chosen, the turn fails in stage route. The failed decision is published too (OC-6).
 func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
 	rig := choiceRig(t)
 	rig.joinCapable("research", lifecycle.Paused, nil, "docs")
@@ -212,8 +210,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 		"agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
 }
 
-// A routing decision that a worker or its agent emits is ignored.
-//
+// The orchestrator ignores a routing decision that a worker sends.
 // Req: OC-13
 func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 	rig := newRig(t)

@@ -34,10 +34,9 @@ func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines [
 	return lines, s
 }
 
-// The coordination state of the sample, with the workflow of the research assistant. The coordinator counts as
-// the last agent each time, whether its model chooses, fails, or a rule decides instead. Synthesis follows
-// research. (The sample calls the coordinator orchestrator.)
-//
+// The state has the values of the sample in the requirements, with the workflow of the research assistant. The
+// coordinator counts as the last agent each time, whether its model chooses, its model fails, or a rule decides
+// instead. Synthesis follows research. (The sample calls the coordinator orchestrator.)
 // Req: RA-12, RA-17
 func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	rig := newRig(t)
@@ -82,8 +81,7 @@ func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	require.Zero(t, s.ClarificationCount)
 }
 
-// A turn that ends reports its complete state, with long texts cut.
-//
+// An ended turn logs its complete coordination state, with long texts cut.
 // Req: SO-10
 func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	rig := newRig(t)
@@ -106,8 +104,8 @@ func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	require.Len(t, data["messages"], 3)
 }
 
-// A replica that continues a turn and one that only closes it report the same state. The replica that only
-// closes it omits the messages, which it does not read.
+// A replica that takes a turn over and a replica that only ends its trace log the same state. The latter omits the
+// messages, because it does not read them.
 func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))

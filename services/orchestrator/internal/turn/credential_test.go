@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Each attempt has a credential for its agent, turn and epoch. No stored or visible data contains it
+// Each attempt gets a credential for its agent, turn and epoch. No stored or visible data contains the credential
 // (guarantees S6).
 func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)

@@ -20,27 +20,27 @@ import (
 
 const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 
-// requestOnBusy returns a request in session s1 with a policy for a busy session.
+// requestWithBusyPolicy returns a request in session s1 with the given OnBusy.
 func requestOnBusy(requestID string, onBusy request.OnBusy) request.Request {
 	req := textRequest("s1", requestID)
 	req.OnBusy = onBusy
 	return req
 }
 
-// awaitQueue returns once the queue of session s1 has the given length.
+// awaitQueue waits until the queue of session s1 has the given length.
 func awaitQueue(t *testing.T, r *Runner, length int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Waiting(session.Ref{Session: "s1"}) == length }, patience, time.Millisecond)
 }
 
-// awaitIdle returns once a runner has no active session, because it has finished the work after the last event
-// of a turn.
+// awaitIdle waits until a runner has no active session. A runner still works for a moment after the last event of
+// a turn.
 func awaitIdle(t *testing.T, r *Runner) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.Sessions() == 0 }, patience, time.Millisecond)
 }
 
-// rejectionOf returns the error of a rejected request.
+// rejectionError returns the error with which a request is rejected.
 func rejectionOf(t *testing.T, r *Runner, req request.Request) error {
 	t.Helper()
 	for e, err := range r.Orchestrate(t.Context(), req) {
@@ -63,7 +63,7 @@ func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 		waiting = append(waiting, startRequest(t, runner, requestOnBusy(fmt.Sprint("r", n+1), request.Enqueue)))
 		awaitQueue(t, runner, n+1)
 	}
-	again := startRequest(t, runner, requestOnBusy("r3", request.Enqueue)) // the same request has the same place
+	again := startRequest(t, runner, requestOnBusy("r3", request.Enqueue)) // a repeated request shares its position
 
 	require.Eventually(t, func() bool {
 		return active.Fact(rejectionOf(t, runner, requestOnBusy("more", request.Enqueue)), "trace_id") != ""
@@ -74,7 +74,7 @@ func TestRunner_EnqueueKeepsTheOrderOfArrival(t *testing.T) {
 	err = rejectionOf(t, runner, requestOnBusy("impatient", request.Reject))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	require.Equal(t, session.TurnID(session.Ref{Session: "s1"}, "r0"), active.Fact(err, "turn_id"))
-	known := startRequest(t, runner, requestOnBusy("r0", request.Enqueue)) // one that runs needs no place
+	known := startRequest(t, runner, requestOnBusy("r0", request.Enqueue)) // a request whose turn runs needs no position
 
 	release()
 	require.EqualValues(t, 1, receive(t, first)[0].GetTurn())
@@ -139,7 +139,7 @@ func TestRunner_EnqueueEndsOnTimeoutCancelAndClose(t *testing.T) {
 	require.NoError(t, receive(t, left0))
 }
 
-// The open turn is cancelled. The interrupting request runs next, before the queued ones.
+// An interrupt cancels the open turn. The interrupting request runs next, before the queued ones.
 func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -162,8 +162,8 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
 }
 
-// staleBusyMemory is a memory service that calls a function between its first session_busy and the caller's receipt
-// of it.
+// staleBusyMemory is a memory service that calls a function after its first session_busy reply, before the caller
+// receives the reply.
 type staleBusyMemory struct {
 	admit.Memory
 	meanwhile func()
@@ -179,7 +179,8 @@ func (s *staleBusyMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory
 	return begun, err
 }
 
-// An interrupt cancels the turn that was in the way, and not a later one, which may be its own.
+// An interrupt cancels only the turn that made the session busy. It does not cancel a later turn, which may be its
+// own.
 func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -204,7 +205,7 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
 }
 
-// A queued request that is sent again with an interrupt moves to the front.
+// A queued request moves to the front when it is sent again with Interrupt.
 func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -223,7 +224,7 @@ func TestRunner_InterruptMovesAQueuedRequestToTheFront(t *testing.T) {
 	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
 }
 
-// An unresponsive owner completes its turn, and the interrupting request waits for that.
+// An owner that does not react to an interrupt completes its turn. The interrupting request waits for that.
 func TestRunner_InterruptWaitsForAnUnresponsiveOwner(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -273,7 +274,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 
 	key := registry.Key{Agent: "research", ID: "research-1"}
 	rig.cache.Apply(registry.Update{Delete: &key})
-	first = startRequest(t, runner, textRequest("s1", "r1")) // no instance takes its step
+	first = startRequest(t, runner, textRequest("s1", "r1")) // the step waits, because no instance is registered
 	require.Eventually(t, func() bool { return runner.active.OfSession(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
 	cancel(first)
 
@@ -282,7 +283,7 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 	awaitIdle(t, runner)
 }
 
-// A session belongs to one user.
+// A session belongs to one user. Requests of other users are rejected.
 func TestRunner_SessionBelongsToOneUser(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

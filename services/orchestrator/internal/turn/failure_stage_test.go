@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// A failed turn names its stage and trace, to its watchers and to a later request for the same turn.
-//
+// The failure of a turn contains the stage and the trace. Watchers see both, and so does a later request for the
+// same turn.
 // Req: OC-6, OC-20
 func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 	t.Parallel()

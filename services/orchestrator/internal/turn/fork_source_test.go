@@ -33,7 +33,8 @@ func (r *rig) sessionTexts(t *testing.T, sessionID string) (all []string) {
 	return all
 }
 
-// A fork from step 2 of an ended turn takes the conversation another way and leaves the original unchanged.
+// A fork from step 2 of an ended turn continues the conversation in a new session and leaves the original session
+// unchanged.
 func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	rig := lineRig(t)
 	runner := rig.runner(t, "one")
@@ -77,9 +78,8 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
 }
 
-// A fork begins with the state of the session and its source of untrusted text, even if no message names the
-// source.
-//
+// A fork begins with the state of the session and its source of untrusted text, even if no copied message names
+// the source.
 // Req: S14
 func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	rig := lineRig(t)
@@ -99,7 +99,7 @@ func TestTurn_ForkKeepsWhatWasRead(t *testing.T) {
 	require.Equal(t, "tool page", seen.Untrusted)
 }
 
-// A fork knows a failure that the turn handled. A cancelled turn can be forked like any other.
+// A fork inherits a failure that the earlier turn handled. A cancelled turn can be forked like any other.
 func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, survivingFlow)
@@ -115,7 +115,7 @@ func TestTurn_ForksAfterAHandledFailure(t *testing.T) {
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[3:])
 }
 
-// The replica that takes over a fork finds everything that it began with.
+// A replica that takes over a fork has all the data with which the fork began.
 func TestTurn_ForkSurvivesTakeover(t *testing.T) {
 	rig := lineRig(t)
 	old := runToEnd(t, rig.runner(t, "zero"), textRequest("s1", "r1"))

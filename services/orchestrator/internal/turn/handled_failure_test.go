@@ -14,16 +14,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// survivingFlow is a workflow that continues with b when a fails.
+// survivingFlow is a workflow that continues with step b when step a fails.
 const survivingFlow = `
     a: {agent: research, next: b, onError: {continue: true}}
     b: {agent: synthesis, end: true}
 `
 
-// slowTraces is a trace store that delays the end of a step.
+// slowTraces is a trace store that delays the write of a step's end.
 type slowTraces struct {
 	trace.Store
-	stepEnds chan struct{} // takes one for each such write
+	stepEnds chan struct{} // receives a value for each delayed write
 	release  chan struct{}
 }
 
@@ -35,8 +35,8 @@ func (s *slowTraces) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch
 	return s.Store.Append(ctx, ref, epoch, turnEpoch, events, result)
 }
 
-// A failure is stored only in the trace. A takeover must find it. Otherwise the step may end differently, and
-// other steps get the numbers of those that ran.
+// Only the trace contains a handled failure, so a takeover must find it there. Otherwise the step might end
+// differently, and other steps would get the numbers of those that already ran.
 func TestTurn_TakeoverKeepsAHandledFailure(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, survivingFlow)

@@ -26,7 +26,7 @@ func labelledRequest(req request.Request, l request.Labels) request.Request {
 	return req
 }
 
-// requireLabels checks the labels of all steps from a number on.
+// requireLabels checks the labels of all steps from the given number on.
 func (r *rig) requireLabels(t *testing.T, from int, l request.Labels, requests ...string) {
 	t.Helper()
 	steps := r.steps()[from:]
@@ -78,7 +78,7 @@ func TestTurn_AnswersKeepLabels(t *testing.T) {
 	}
 }
 
-// A request with other labels is another request.
+// Two requests that differ only in their labels are different requests.
 func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	plain := textRequest("s1", "r1")
 	require.Equal(t, plain.Fingerprint(), labelledRequest(plain, request.Labels{Metadata: map[string]string{}}).Fingerprint())
@@ -98,7 +98,7 @@ func TestRequest_FingerprintIncludesLabels(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// Answers that are sent again, because the begin of their turn is in doubt, keep the labels too.
+// Answers that are sent again keep the labels too, when the begin of their turn was in doubt.
 func TestTurn_AnswersWhoseBeginWasLostKeepLabels(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

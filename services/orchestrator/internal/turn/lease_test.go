@@ -49,7 +49,7 @@ func (r *renewalMemory) set(away error) {
 	r.away = away
 }
 
-// hastyRunner returns a runner that renews leases often.
+// newFrequentRenewalRunner returns a runner that renews its leases often.
 func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) {
 	t.Helper()
 	runner := r.runner(t, owner)
@@ -58,7 +58,7 @@ func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) 
 	return runner, watched
 }
 
-// holdResearch makes research work until release, and reports when its step is cancelled.
+// blockResearch makes research block until release is called, and reports when its step is cancelled.
 func (r *rig) holdResearch() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
@@ -94,7 +94,7 @@ func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	for range 5 {
 		rig.clockAhead.Add(int64(lease.Duration) * 2 / 3)
 		receive(t, memory.granted)
-		receive(t, memory.granted) // which began behind the first
+		receive(t, memory.granted) // the second renewal began after the first
 	}
 	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(textRequest("s1", "r1")))
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	require.Len(t, rig.askedAgents(), 3)
 }
 
-// A runner that finds its turn taken over stops at once and cancels its step.
+// A runner stops at once and cancels its step when it finds that another orchestrator has taken over its turn.
 func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	rig := newRig(t)
 	first, memory := rig.hastyRunner(t, "one")
@@ -137,7 +137,7 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 	receive(t, cancelled)
 }
 
-// slowReclaimMemory is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
+// slowReclaimMemory is a memory service that delays its reply after it has applied a BeginTurn with a lost epoch.
 type slowReclaimMemory struct {
 	admit.Memory
 	applied, release chan struct{}
@@ -157,7 +157,7 @@ func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memo
 	}
 }
 
-// A turn that is cancelled while it is reclaimed from a lost attempt is closed under the new epoch.
+// A turn that is cancelled while it is being reclaimed from a lost attempt is closed under the new epoch.
 func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
 	slow := &slowReclaimMemory{rig.memory, make(chan struct{}), make(chan struct{})}

@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// runScraped runs turns, and returns the metrics and the log of their runner.
+// runAndScrape runs turns, and returns the metrics and the log of their runner.
 func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
 	t.Helper()
 	tel, err := telemetry.New(t.Context(), "orchestrator", telemetry.Config{LogLevel: "error"})
@@ -43,7 +43,7 @@ func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.Observe
 func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	lost := false // steps follow each other
+	lost := false // steps run in sequence, so no lock is needed
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
@@ -73,7 +73,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	req.User = "u1"
 	events := runToEnd(t, runner, req)
 	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	runner.Close(t.Context()) // what is counted behind the last event is counted now
+	runner.Close(t.Context()) // waits for the metrics that are recorded after the last event
 	said := scrape()
 	for _, line := range []string{
 		`troupe_turns_total\{.*outcome="completed".*\} 1`,
@@ -109,8 +109,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
 }
 
-// The metrics and the log have the duration of the wait, and who was asked and answered.
-//
+// The metrics and the log show how long a pending call waited, who was asked, and who answered.
 // Req: OC-30, OC-31
 func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	rig := newRig(t)

@@ -10,11 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// A turn has one trace: at its events, at every step that is given out, also again after a worker
-// or an orchestrator was lost, in the session, and in what is logged of it. (The parts of a step
-// have it too: see TestExecuteStep_PassesTheTurnContextToEveryPart. A turn of a remote
-// agent, and one that answers calls that wait, are other turns with traces of their own, in one
-// run: see TestRun_KeepsItsRootTrace.)
+// A turn has the same trace in its events, its step requests, its session and its log lines. Retries after a lost
+// worker or orchestrator keep it. (TestExecuteStep_PassesTheTurnContextToEveryPart covers the parts of a step. A
+// turn of a remote agent and a turn with answers have traces of their own in the same run: see
+// TestTurn_KeepsTheRootTraceOfItsRun.)
 func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)

@@ -25,8 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/takeover"
 )
 
-// loseAtResearch drives a request up to research on a runner that then behaves as if killed: it renews nothing, and its
-// later writes change nothing.
+// loseOwnerDuringResearch runs a request until research works. The runner then behaves as if killed: it renews no
+// lease, and its later writes change nothing.
 func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
 	t.Helper()
 	first = r.runner(t, "one")
@@ -38,7 +38,8 @@ func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, 
 	return first, ref, left
 }
 
-// awaitStored returns once other runners find a trace. A runner does not wait for the store before it dispatches a step.
+// awaitStored waits until the trace is stored and other runners find it. A runner dispatches a step without
+// waiting for the store.
 func awaitStored(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
 	stored := func() bool {
@@ -48,7 +49,7 @@ func awaitStored(t *testing.T, r *Runner, ref trace.Ref) {
 	require.Eventually(t, stored, patience, time.Millisecond)
 }
 
-// watchedEvents returns the events of a trace up to its end, as another runner shows them.
+// watchedEvents returns the events that another runner yields for a trace, up to its end.
 func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
 	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
@@ -58,7 +59,7 @@ func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events
 	return events
 }
 
-// maintain runs the maintenance of a runner until the test ends.
+// runMaintenance runs Maintain of a runner until the test ends.
 func maintain(t *testing.T, r *Runner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -67,7 +68,7 @@ func maintain(t *testing.T, r *Runner) {
 	t.Cleanup(func() { cancel(); tending.Wait() })
 }
 
-// panickingTraces is a trace store in which one claim panics.
+// panickingTraces is a trace store whose first Claim panics.
 type panickingTraces struct {
 	trace.Store
 	isCured bool
@@ -81,7 +82,7 @@ func (p *panickingTraces) Claim(ctx context.Context, c trace.Claim) (int64, uint
 	return p.Store.Claim(ctx, c)
 }
 
-// A panic during a takeover does not crash the replica. It releases the permit, and the trace can be taken over
+// A panic during a takeover does not crash the replica. The permit is released, and the trace can be taken over
 // again.
 func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	rig := newRig(t)
@@ -103,7 +104,7 @@ func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 }
 
 // An orphaned turn is taken over without a repeated request and before its lease expires. It continues without
-// credentials, which are stored nowhere.
+// credentials, because these are never stored.
 func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
 	_, ref, left := rig.loseAtResearch(t, requestWithAuth("alice", "s1", "r1"))
@@ -129,7 +130,7 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	require.Equal(t, "two", record.GetOwner())
 }
 
-// Maintenance finds orphans among the open traces and leaves traces with a live owner alone.
+// Maintenance takes over orphans among the open traces and does not touch traces with a live owner.
 func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
 	second := rig.runner(t, "two")
@@ -217,7 +218,8 @@ func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// The owner was lost after the commit that closed the turn. The remaining events are published.
+// The owner was lost after the commit that closed the turn. The replica that finds the trace publishes the
+// remaining events.
 func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
@@ -239,7 +241,7 @@ func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	close(released)
 }
 
-// Deleting a session ends its turn; the trace must not stay open for ever.
+// When a session is deleted, its turn ends. Its trace must not stay open for ever.
 func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
@@ -252,8 +254,8 @@ func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
 }
 
-// A child turn is erased with its parent's session. Its trace names the parent, in case no replica that knew it
-// is left.
+// A child turn is erased together with its parent's session. Its trace contains the parent, so any replica can
+// tell this.
 func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	rig := newRig(t)
 	above := trace.Ref{Trace: strings.Repeat("b", 32)}
@@ -278,7 +280,7 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	require.Contains(t, left, trace.Subject{Session: "s1"})
 }
 
-// A turn that crashes its orchestrators is ended before it has crashed all of them.
+// A turn that crashes its orchestrators is failed before it has crashed all of them.
 func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
@@ -310,7 +312,7 @@ func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (me
 	return begun, err
 }
 
-// A replica that looked before the turn changed owner cannot take the trace from the new owner.
+// A replica that looked up the turn before it changed owner cannot take the trace from the new owner.
 func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
@@ -369,7 +371,7 @@ func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	require.EqualValues(t, 2, events[0].GetTurn())
 }
 
-// A stop request that no owner could receive is applied by the replica that takes over.
+// A stop request that the lost owner did not receive is applied by the replica that takes over.
 func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))

@@ -39,9 +39,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The mesh of these tests: two instances of each agent of the research assistant, which take
-// four steps each. A turn takes 1.3 s, of which research is 1 s: so eight turns a second are
-// all that can be done.
+// The simulated mesh has two instances of each agent of the research assistant. Each instance runs four steps at
+// once. A turn takes 1.3 s, of which research takes 1 s, so the mesh can complete at most eight turns a second.
 const (
 	instancesPerAgent = 2
 	stepsPerInstance  = 4
@@ -52,8 +51,8 @@ var stepDurations = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
-// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh
-// are real and in the same process.
+// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. The other parts of the mesh are
+// the real ones and run in the same process.
 type simulatedMesh struct {
 	*Runner
 	cache *instances.Cache
@@ -125,7 +124,8 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	return b
 }
 
-// buffered adds a buffer between two ends, as a network has: a pipeline is written before its replies are read.
+// bufferedPipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
+// pipeline before it reads the replies.
 func buffered(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		far, err := dial()
@@ -156,15 +156,15 @@ func buffered(dial func() (net.Conn, error)) func(context.Context, string, strin
 // outcomeTally counts the outcomes of the turns of one tenant.
 type outcomeTally struct {
 	offered, refused int
-	answered         int           // ended with an answer within the deadline, and while load was offered
-	late             int           // the caller had gone
-	failed           []string      // why
+	answered         int           // ended with an answer before the deadline, while load was offered
+	late             int           // ended after the caller's deadline
+	failed           []string      // reasons of failed turns
 	longestRejection time.Duration // the longest until a request was rejected
 	longestWait      time.Duration // the longest until the first event of a turn
-	calls, atOnce    int           // calls that were open, and at most
+	calls, atOnce    int           // open calls, now and at most
 }
 
-// loadGenerator offers load and records the outcomes.
+// loadGenerator starts turns at a fixed rate and records their outcomes.
 type loadGenerator struct {
 	*simulatedMesh
 	offeredFor time.Duration
@@ -175,8 +175,8 @@ type loadGenerator struct {
 	byTenant map[string]*outcomeTally
 }
 
-// load offers a rate of turns per second for each tenant for a while. It is open loop: callers do not wait for
-// an answer before the next request.
+// offerLoad starts turns at the given rate per second for each tenant, for the given time. The load is open loop:
+// callers do not wait for an answer before the next request.
 func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
 	t.Helper()
 	c := &loadGenerator{simulatedMesh: b, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
@@ -237,14 +237,14 @@ func (c *loadGenerator) note(tenant string, what func(*outcomeTally)) {
 	what(c.byTenant[tenant])
 }
 
-// defaults returns the defaults of the flags.
+// defaultAdmissionConfig returns the admission limits that the flags have by default.
 func defaults(places int) gate.Config {
 	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
 }
 
-// At five times its capacity the mesh does as much work as at its capacity. No admitted turn fails or ends
-// after its deadline. The rest is rejected at once, or within its queue time. Memory for queued callers does
-// not depend on how many arrive.
+// At five times its capacity the mesh completes as many turns as at its capacity. No admitted turn fails or misses
+// its deadline. All other requests are rejected at once or within their queue time. The memory for queued callers
+// does not grow with the load.
 func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	const during, deadline = 20 * time.Second, 10 * time.Second
 	good := map[float64]int{}
@@ -257,7 +257,7 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 			require.Empty(t, got.failed)
 			require.Zero(t, got.late)
 			require.LessOrEqual(t, got.longestRejection, 5*time.Second)
-			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // one more is about to be refused
+			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // plus one that is about to be rejected
 			good[times] = got.answered
 		})
 	}
@@ -268,7 +268,8 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	}
 }
 
-// A tenant that asks for its fair share gets all of it, and soon, whatever another tenant asks for.
+// A tenant that requests no more than its fair share gets all of it without delay, however much another tenant
+// requests.
 func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSimulatedMesh(t, defaults)

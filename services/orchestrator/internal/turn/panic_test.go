@@ -26,14 +26,14 @@ func (m *panickingMemory) RenewTurn(ctx context.Context, h memory.Lease, lease t
 	return m.Memory.RenewTurn(ctx, h, lease)
 }
 
-// A panic in a background goroutine of a turn ends the turn without exposing its text, and is counted. The
-// orchestrator and the next turn of the session continue.
+// A panic in a background goroutine ends only its turn. The panic is counted, and its text is not exposed. The
+// orchestrator and the next turn of the session work normally.
 func TestRun_PanicInABackgroundTaskEndsItsTurnOnly(t *testing.T) {
 	r := newRig(t)
 	runner := r.runner(t, "one")
 	mined := &panickingMemory{Memory: runner.cfg.Memory}
 	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = mined, 10*time.Millisecond })
-	_, _, release := r.holdResearch() // so that it is not over before
+	_, _, release := r.holdResearch() // so that the turn does not end before the panic
 	mined.armed.Store(true)
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	result := resultOf(events)

@@ -15,13 +15,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 )
 
-// plannerFlow is a coordinator that plans for two others, and a step after their tasks.
+// plannerFlow is a workflow with a coordinator that plans tasks for two other agents, and a step after their
+// tasks.
 const plannerFlow = `
     plan: {agent: coordinator, next: sum, expects: tasks, plan: {agents: [research, clarification], max: 3, parallel: PARALLEL}}
     sum: {agent: synthesis, end: true, task: Sum up what was found., constraints: [be short]}
 `
 
-// planRig has a coordinator that plans the tasks; each agent repeats what it was asked.
+// newPlanRig returns a rig whose coordinator plans the tasks. The other agents answer with the text of their task.
 func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -82,9 +83,7 @@ func TestTurn_ExecutesAPlan(t *testing.T) {
 	}
 }
 
-// The planner's prompt has what the workflow folder declares about agents, and nothing that a worker
-// registered.
-//
+// The request to the planner has the descriptions from the workflow folder, and none that a worker registered.
 // Req: S14
 func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 	rig := planRig(t, "true", twoTasks...)
@@ -99,8 +98,8 @@ func TestTurn_ShowsThePlannerDeclaredAgents(t *testing.T) {
 	}
 }
 
-// The stages of a turn with a planner keep the usual order: the plan precedes routing, and each step has one
-// decision before it executes.
+// A turn with a planner has the usual order of stages: the plan precedes routing, and each step has one decision
+// before it executes.
 func TestTurn_RoutesAllTasksBeforeExecution(t *testing.T) {
 	rig := planRig(t, "true", twoTasks...)
 	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
@@ -151,7 +150,7 @@ func TestTurn_FailsWhenATaskFails(t *testing.T) {
 	require.Equal(t, []progress.Stage{progress.Completed, progress.Failed, progress.Cancelled, progress.Cancelled}, stages)
 }
 
-// A takeover in the middle of the tasks runs the remaining ones as planned, without planning again.
+// A takeover while the tasks run executes only the remaining tasks, as planned, and does not plan again.
 func TestTurn_TakeoverInTheMiddleOfAPlan(t *testing.T) {
 	rig := planRig(t, "false", twoTasks...)
 	working := make(chan struct{})

@@ -24,8 +24,8 @@ func (r *rig) restartInstance(id string, times int) {
 	}})
 }
 
-// A step that crashes each worker is tried three times in all, on both instances although they restart at once,
-// and never again. Its turn is listed as quarantined for an operator, and the same request runs nothing
+// A step that crashes every worker is tried three times in total, on both instances, although these restart at
+// once. It never runs again: an operator sees its turn as quarantined, and the same request runs nothing
 // (guarantee F22).
 func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	rig := newRig(t)
@@ -66,7 +66,7 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
-// An instance that restarts quickly does not get the step three times while there is another instance.
+// An instance that restarts quickly does not get the step three times while another instance is ready.
 func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 				lost++
 				rig.restartInstance("research-0", lost)
 				if lost == assignment.MaxAttempts && others > 0 {
-					rig.join("research", others) // which is research-2
+					rig.join("research", others) // adds research-2
 				}
 				return s.cutConnections()
 			})
@@ -89,7 +89,7 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	}
 }
 
-// With two instances that stay down, each gets the step once and the turn ends.
+// Two instances do not restart after the step crashed them. Each gets the step once, and then the turn ends.
 func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
 	rig.routeWait = 2 * time.Second // longer than a busy machine needs to try the second one

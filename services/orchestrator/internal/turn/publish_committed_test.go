@@ -14,7 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// startAndAwaitText runs a request to its end, and sends its trace id when its client sees the text.
+// startWatchingForText runs a request to its end in the background. It sends the trace id on seen when the client
+// receives the text, and all events on done.
 func startAndAwaitText(t *testing.T, r *Runner, req request.Request, text string) (seen chan string, done chan []*troupev1.Event) {
 	t.Helper()
 	seen, done = make(chan string, 1), make(chan []*troupev1.Event, 1)
@@ -35,11 +36,11 @@ func startAndAwaitText(t *testing.T, r *Runner, req request.Request, text string
 	return seen, done
 }
 
-// A committed step is published even if the turn ends before its worker reports the result. Watchers see
-// everything that the session holds.
+// A committed step is published even if the turn ends before the worker reports the result. Watchers see every
+// step that the session contains.
 func TestTurn_PublishesACommittedStepWhenItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
-		agent   string // whose worker says nothing any more, behind its commit
+		agent   string // agent whose worker sends nothing after its commit
 		end     func(*testing.T, *Runner, trace.Ref)
 		outcome troupev1.TurnOutcome
 	}{
@@ -105,7 +106,7 @@ func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
 	require.NoError(t, r.CancelTrace(t.Context(), ref, ""))
 }
 
-// A full trace still has room for its last event, but not for events before it.
+// A full trace still accepts its last event, but no events before it.
 func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("research", func(s *scriptedStep) error {
@@ -113,7 +114,7 @@ func TestTurn_FullTraceHasItsEnd(t *testing.T) {
 		for range trace.MaxEvents {
 			call := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{Tool: "look"}}
 			if err := s.event(&troupev1.Event{Payload: call}); err != nil {
-				break // it is not listened to any more
+				break // the turn no longer reads the stream
 			}
 		}
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// payloadsOf returns the payloads of one kind.
+// collectPayloads returns the event payloads of one kind.
 func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
 	for _, e := range events {
 		if p := payload(e); p != nil {
@@ -22,8 +22,7 @@ func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *
 	return all
 }
 
-// Each stage publishes its data. The trace of a result is the one that its trace_id names.
-//
+// Each stage publishes its data. The result belongs to the trace that its trace_id names.
 // Req: OC-3
 func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	rig := newRig(t)
@@ -90,13 +89,13 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
 }
 
-// One step fails and its default follows; another one is lost and retried.
-//
+// One step fails and the workflow continues with its default. Another step is lost and retried. The last event has
+// the durations and the usage of all of them.
 // Req: OC-21
 func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 1)
-	lost := false // steps follow each other
+	lost := false // steps run in sequence, so no lock is needed
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})

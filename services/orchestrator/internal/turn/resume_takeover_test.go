@@ -29,7 +29,7 @@ func (m *noFailTurnMemory) FailTurn(context.Context, memory.Fail) (session.Turn,
 	return session.Turn{}, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// dyingRunner returns a runner that stops before it can close a failed turn.
+// newDyingRunner returns a runner that stops before it can close a failed turn.
 func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	t.Helper()
 	runner := r.runner(t, "one")
@@ -42,7 +42,7 @@ func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	watching.Go(func() {
 		for _, err := range runner.Orchestrate(ctx, req) {
 			if err != nil {
-				return // it went away
+				return // the orchestrator was lost
 			}
 		}
 	})
@@ -53,8 +53,8 @@ func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	r.expireLeases()
 }
 
-// A branch failed the turn, and its orchestrator died before it could close the turn. A takeover publishes the
-// decisions of the round again. That does not make the failure a handled one.
+// A branch failed the turn, and the orchestrator died before it could close the turn. The orchestrator that takes
+// over publishes the decisions of the round again. The failure must not count as handled because of that.
 func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -83,7 +83,7 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
 }
 
-// When no agent could be chosen, the next owner chooses again.
+// After a failed choice and a takeover, the new owner makes the choice again.
 func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	rig := choiceRig(t)
 	rig.joinCapable("research", lifecycle.Paused, nil, "docs")
@@ -94,7 +94,8 @@ func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
-// A turn with answers failed. A resume does not repeat a failure that the turn before it had handled.
+// A failed turn with answers is resumed. The resumed turn does not rerun a step whose failure an earlier turn had
+// handled.
 func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -120,7 +121,7 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[before:])
 }
 
-// A step that runs again is chosen again.
+// A fork makes the choice about its first step again.
 func TestTurn_ForkChoosesItsFirstStep(t *testing.T) {
 	rig := choiceRig(t)
 	runner := rig.runner(t, "one")

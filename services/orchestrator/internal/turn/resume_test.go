@@ -15,14 +15,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// threeStepFlow is three steps in sequence.
+// threeStepFlow is a workflow with three steps in sequence.
 const threeStepFlow = `
     a: {agent: coordinator, next: b}
     b: {agent: research, next: c}
     c: {agent: synthesis, end: true}
 `
 
-// lineRig returns a rig that runs line.
+// newThreeStepRig returns a rig that runs threeStepFlow.
 func lineRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
@@ -36,9 +36,8 @@ func resumeRequest(events []*troupev1.Event, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, From: request.From{Trace: events[0].GetTraceId()}}
 }
 
-// The third of three steps fails because an API is unavailable. The finished steps are published. The resumed
+// The third of three steps fails because an API is unavailable, after the first two were published. The resumed
 // turn runs only the third step, under the same number and with its journal.
-//
 // Req: OC-26, OC-27
 func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	rig := lineRig(t)
@@ -94,7 +93,8 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 	require.Len(t, rig.askedAgents(), 4)
 }
 
-// One of two branches fails with a mode that another step handled earlier.
+// One of two branches fails with a mode that another step handled earlier. The resumed turn runs only this branch
+// again.
 func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -201,7 +201,7 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s2"))
 	ran := len(rig.askedAgents())
 
-	// A resume fails when the workflow has changed and leads to other steps.
+	// A resume is rejected when the changed workflow leads to other steps.
 	rig.declareSteps(t, `
     a: {agent: coordinator, next: b}
     b: {agent: clarification, next: c}
@@ -216,9 +216,8 @@ func TestRunner_RejectsAnInvalidResume(t *testing.T) {
 	require.Len(t, rig.askedAgents(), ran)
 }
 
-// A resumed turn stays in the run, keeps the choices, and has the rest of the earlier turn's budget. A fork
-// begins a run with a budget of its own.
-//
+// A resumed turn stays in the run, keeps the choices, and has the rest of the earlier turn's budget. A fork begins
+// a new run with its own budget.
 // Req: OC-27
 func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	rig := choiceRig(t)
@@ -230,7 +229,7 @@ func TestTurn_ResumesInTheSameRun(t *testing.T) {
 	require.Equal(t, "research", choices(broken)[0].GetTarget())
 	require.EqualValues(t, 3, resultOf(broken).GetPartial().GetTotalSteps(), "what chooses is none, and not what comes of it")
 	rig.setScript("synthesis", nil)
-	rig.joinCapable("research", lifecycle.Paused, nil) // which no new choice would select
+	rig.joinCapable("research", lifecycle.Paused, nil) // a new choice would not select a paused instance
 
 	on := runToEnd(t, runner, resumeRequest(broken, "r2"))
 	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))

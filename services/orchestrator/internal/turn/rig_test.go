@@ -48,13 +48,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// patience is the timeout of every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// retention is how long traces are kept in these tests. Turns are kept longer.
+// retention is how long these tests keep traces. The memory service keeps turns longer.
 const retention = time.Hour
 
-// rig is a mesh whose workers are one server with scripted steps.
+// rig is a mesh in which one server with scripted steps hosts all workers.
 type rig struct {
 	*scriptedWorker
 	redis      *miniredis.Miniredis // of the traces
@@ -63,13 +63,13 @@ type rig struct {
 	workflows  *workflow.Set
 	cache      *instances.Cache
 	pool       *connection.Pool
-	routeWait  time.Duration // of a step for an instance
-	limits     gate.Config   // of the runners; empty: none
+	routeWait  time.Duration // how long a step waits for an instance
+	limits     gate.Config   // admission limits of the runners (none when zero)
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	t.Parallel() // nothing is shared
+	t.Parallel() // each test has its own rig
 	r := &rig{redis: miniredis.RunT(t), routeWait: 5 * time.Second}
 	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.clockAhead.Load())) }})
 	var err error
@@ -88,7 +88,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// join adds instances of an agent, from the second on.
+// addInstances adds more instances of an agent, numbered from 2.
 func (r *rig) join(agent string, more int) {
 	for n := range more {
 		in := registry.Instance{ID: fmt.Sprintf("%s-%d", agent, n+2), Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16}
@@ -96,10 +96,10 @@ func (r *rig) join(agent string, more int) {
 	}
 }
 
-// expireLeases moves the clock of the store past the end of every lease.
+// expireLeases advances the clock of the memory store past the end of every lease.
 func (r *rig) expireLeases() { r.clockAhead.Add(int64(time.Hour)) }
 
-// runner is a replica of the orchestrator; it is closed when the test ends.
+// newRunner returns a replica of the orchestrator, which is closed when the test ends.
 func (r *rig) runner(t *testing.T, owner string) *Runner {
 	t.Helper()
 	store, err := redistrace.New(redisconn.Config{URL: "redis://" + r.redis.Addr()}, retention)
@@ -112,13 +112,13 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		runner.Close(t.Context()) // which has ended: what runs is failed
+		runner.Close(t.Context()) // the context has ended, so Close hands running turns over
 		require.NoError(t, store.Close())
 	})
 	return runner
 }
 
-// reconfigure replaces a runner, which drives no turn, by one with another configuration.
+// replaceRunner replaces a runner by one with a changed configuration. The runner must drive no turn yet.
 func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
 	t.Helper()
 	cfg := r.cfg
@@ -128,7 +128,7 @@ func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
 	*r = *built
 }
 
-// logTo has a runner, which drives no turn, log to a core.
+// logTo makes a runner log to a core. The runner must drive no turn yet.
 func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	t.Helper()
 	reconfigure(t, r, func(c *Config) {
@@ -138,7 +138,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	})
 }
 
-// begin returns the Begin that an orchestrator sends to the memory service for a request.
+// newBegin returns the Begin that an orchestrator sends to the memory service for a request.
 func (r *rig) begin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
@@ -151,7 +151,7 @@ func (r *rig) begin(req request.Request) memory.Begin {
 	return begin
 }
 
-// runInBackground runs a part until the test ends.
+// runInBackground runs a part of a process until the test ends.
 func runInBackground(t *testing.T, p process.Part) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -173,14 +173,14 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// scriptedWorker hosts every agent and runs the script of the test for each step.
+// scriptedWorker hosts all agents and runs the test's script for each step.
 type scriptedWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 	memory  memory.Store
 	address string
 	conns   *closableConns
 
-	starts atomic.Int32 // Startups that came
+	starts atomic.Int32 // calls of Startup
 
 	tenant func(sessionID string) string // returns the tenant of a session (nil means the default)
 
@@ -189,8 +189,8 @@ type scriptedWorker struct {
 	requests []*troupev1.ExecuteStepRequest
 }
 
-// serve starts the worker. Without a script the coordinator hands on to research, and the
-// others say their name.
+// startScriptedWorker starts the worker. Without a script, the coordinator hands off to research, and the other
+// agents answer with their names.
 func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -207,7 +207,7 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	return w
 }
 
-// startCounter is the lifecycle of a worker. It counts the calls of Startup.
+// startCounter is a lifecycle service that counts the calls of Startup.
 type startCounter struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	starts *atomic.Int32
@@ -218,14 +218,14 @@ func (s startCounter) Startup(context.Context, *troupev1.StartupRequest) (*troup
 	return &troupev1.StartupResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
-// setScript sets what an agent does from now on.
+// setScript sets the script that the steps of an agent run from now on.
 func (w *scriptedWorker) setScript(agent string, script func(*scriptedStep) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scripts[agent] = script
 }
 
-// askedAgents returns the agents of the steps that arrived so far.
+// askedAgents returns the agents of all steps received so far.
 func (w *scriptedWorker) askedAgents() (agents []string) {
 	for _, req := range w.steps() {
 		agents = append(agents, req.GetAgent())
@@ -255,7 +255,7 @@ func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream tr
 	return script(s)
 }
 
-// scriptedStep is a step that a script works on.
+// scriptedStep is a step while its script runs.
 type scriptedStep struct {
 	worker *scriptedWorker
 	req    *troupev1.ExecuteStepRequest
@@ -271,7 +271,7 @@ func (s *scriptedStep) result(r *troupev1.StepResult) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
-// answer answers as a worker does: it streams the text, commits, and returns the result.
+// commitAnswer answers as a real worker does: it streams the text, commits, and returns the result.
 func (s *scriptedStep) answer(text string) error {
 	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (s *scriptedStep) answer(text string) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text = text })
 }
 
-// commit commits a result and returns it to the orchestrator.
+// commit commits a result and sends it to the orchestrator.
 func (s *scriptedStep) commit(fill func(*troupev1.StepResult)) error {
 	r, err := s.store(fill)
 	if err != nil {
@@ -313,14 +313,14 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	return r, err
 }
 
-// cutConnections cuts the connections, as when a worker is killed.
+// cutConnections closes the connections of the worker, as happens when a worker is killed.
 func (s *scriptedStep) cutConnections() error {
 	s.worker.conns.cut()
 	<-s.stream.Context().Done()
 	return s.stream.Context().Err()
 }
 
-// closableConns is a listener that can cut its connections.
+// closableConns is a listener that can close the connections that it accepted.
 type closableConns struct {
 	net.Listener
 	mu   sync.Mutex
@@ -346,13 +346,13 @@ func (c *closableConns) cut() {
 	c.open = nil
 }
 
-// textRequest returns a request in a session.
+// textRequest returns a request with a text in the given session.
 func textRequest(sessionID, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: requestID, Text: "What may an agent write?"}
 }
 
-// runToEnd runs a request to the end of its trace and checks what holds for every trace. It calls first after
-// the first event; a watcher that attaches then sees the text deltas too.
+// runToEnd runs a request to the end of its trace and checks what holds for every trace. It calls first after the
+// first event. A watcher that attaches in first sees the text deltas too.
 func runToEnd(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event
@@ -381,7 +381,7 @@ func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// eventSummary returns a short line for each event: its stage, and what happened.
+// eventSummary returns a short line for each event: its stage, its kind and its agent.
 func eventSummary(events []*troupev1.Event) (lines []string) {
 	for _, e := range events {
 		line := strings.ToLower(strings.TrimPrefix(e.GetStage().String(), "STAGE_"))

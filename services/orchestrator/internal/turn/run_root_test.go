@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	rootTrace  = "11111111111111111111111111111111" // with which a run began
-	traceAbove = "22222222222222222222222222222222" // of a turn in it
+	rootTrace  = "11111111111111111111111111111111" // root trace of the run
+	traceAbove = "22222222222222222222222222222222" // trace of a turn in the run
 )
 
-// childInRun returns a request of an agent that works in a run.
+// childRequestInRun returns the request of an agent for a child turn in a run.
 func childInRun(req request.Request, root string) request.Request {
 	req.Parent = &troupev1.Parent{TraceId: traceAbove, RootTraceId: root, TurnId: "above", Step: 1, Call: 1}
 	return req
 }
 
-// requireRun checks that all events and steps belong to a run.
+// requireRun checks that all events and steps have the given root trace.
 func (r *rig) requireRun(t *testing.T, root string, events []*troupev1.Event, steps []*troupev1.ExecuteStepRequest) {
 	t.Helper()
 	require.NotEmpty(t, events)
@@ -39,20 +39,19 @@ func (r *rig) requireRun(t *testing.T, root string, events []*troupev1.Event, st
 	}
 }
 
-// A run keeps its root trace in all decisions and steps of all its turns: child turns, turns with answers, and
-// after a lost worker or orchestrator. Its log lines and failures have it too. (For the inside of a step and
-// the calls to the memory service see TestExecuteStep_PassesTheTurnContextToEveryPart; for remote
-// agents see TestAgent_AsksWithinItsRun.)
-//
+// All turns of a run have the same root trace in their decisions, steps, log lines and failures. These turns
+// include child turns, turns with answers, and turns after a lost worker or orchestrator.
+// (TestExecuteStep_PassesTheTurnContextToEveryPart covers the inside of a step, and TestAgent_AsksWithinItsRun
+// remote agents.)
 // Req: OC-10
 func TestRun_KeepsItsRootTrace(t *testing.T) {
 	rig := newRig(t)
 	rig.join("research", 2)
-	_, ref, _ := rig.loseAtResearch(t, childInRun(textRequest("s1", "r1"), rootTrace)) // its orchestrator goes away
+	_, ref, _ := rig.loseAtResearch(t, childInRun(textRequest("s1", "r1"), rootTrace)) // its orchestrator is lost
 	second := rig.runner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
-	rig.setScript("research", func(s *scriptedStep) error { rig.makeResearchWait(approvalCall()); return s.cutConnections() }) // and then a worker
+	rig.setScript("research", func(s *scriptedStep) error { rig.makeResearchWait(approvalCall()); return s.cutConnections() }) // and then a worker is lost
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
@@ -62,7 +61,7 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 	awaitIdle(t, second)
 
 	before := len(rig.steps())
-	answer := childInRun(answerRequest("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
+	answer := childInRun(answerRequest("r2", approve("1-2-2")), "33333333333333333333333333333333") // a repeated request cannot change the root
 	_, next, _ := rig.loseAtResearch(t, answer)
 	third := rig.runner(t, "three")
 	third.reconciler.TakeOver(t.Context(), next)
@@ -81,9 +80,8 @@ func TestRun_KeepsItsRootTrace(t *testing.T) {
 	}
 }
 
-// A turn without a parent begins a run. A child of a turn without a run belongs to the run of that turn. A
-// repeated request or a takeover finds the run unchanged.
-//
+// A turn without a parent begins a run. A child belongs to the run of its parent, and if the parent has no run,
+// the parent's trace becomes the root. A repeated request or a takeover does not change the run.
 // Req: OC-10
 func TestRun_RootNeverChanges(t *testing.T) {
 	rig := newRig(t)
@@ -111,7 +109,7 @@ func TestRun_RootNeverChanges(t *testing.T) {
 	require.ErrorContains(t, err, "parent.root_trace_id")
 }
 
-// A failure names its run, at any depth.
+// A failure contains the root trace of its run, however deeply the turn is nested.
 func TestRun_FailureNamesTheRun(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("research", func(s *scriptedStep) error {
@@ -125,7 +123,7 @@ func TestRun_FailureNamesTheRun(t *testing.T) {
 	require.Equal(t, events[0].GetTraceId(), facts[failure.FactTrace])
 }
 
-// If the caller sends an OpenTelemetry trace, the steps of the turn belong to that trace.
+// If the caller sends an OpenTelemetry trace, the spans of the turn's steps belong to that trace.
 func TestRun_JoinsTheW3CTraceOfItsCaller(t *testing.T) {
 	rig := newRig(t)
 	callers := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}, TraceFlags: trace.FlagsSampled})

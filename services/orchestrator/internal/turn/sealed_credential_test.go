@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// credentialCall is a call of research that needs a credential, sealed to a key of an instance.
+// credentialCall returns a pending call of research that needs a credential, sealed to the key of an instance.
 func credentialCall(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
 	t.Helper()
 	key, err := broker.New(instance).CreateKey("s1", "mailbox")
@@ -30,9 +30,8 @@ func sealedAnswer(id string) execution.Answer {
 	return execution.Answer{ID: id, Verdict: execution.Approve, Sealed: "\x00sealed\xff"}
 }
 
-// The turn with the credential continues on the instance that has the key. Watchers do not see even the sealed
-// credential.
-//
+// A turn with a sealed credential continues on the instance that has the key. Watchers do not see the credential,
+// not even sealed.
 // Req: LP-37
 func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 	rig := newRig(t)
@@ -71,7 +70,7 @@ func TestTurn_SendsACredentialToTheInstanceWithItsKey(t *testing.T) {
 	}
 }
 
-// An instance that is gone does not delay the turn: another instance asks for the credential again.
+// If the instance with the key is gone, the turn is not delayed: another instance asks for the credential again.
 func TestTurn_SendsACredentialElsewhereWhenItsInstanceIsGone(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

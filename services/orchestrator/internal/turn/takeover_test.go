@@ -26,8 +26,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// Another replica takes over the turn of a hanging orchestrator, under the same trace and without rerunning
-// committed steps. Later writes of the first orchestrator change nothing.
+// Another replica takes over the turn of an orchestrator that hangs. It continues under the same trace and does
+// not rerun committed steps. Later writes of the first orchestrator change nothing.
 func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
@@ -36,7 +36,7 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	defer release()
 	var abandoned error
 	rig.setScript("synthesis", func(s *scriptedStep) error {
-		rig.setScript("synthesis", nil) // the next one answers
+		rig.setScript("synthesis", nil) // the next attempt answers normally
 		close(working)
 		<-released
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
@@ -78,8 +78,8 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// runUntil returns once an agent's step has started in a request's turn and is visible: the trace has its
-// owner then. The channel receives what ends the stream.
+// runUntilStepStarts runs a request in the background until a step of an agent has started and its event is
+// visible. The trace has its owner then. The channel receives the error with which the stream ends.
 func runUntil(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
 	t.Helper()
 	left, shown := make(chan error, 1), make(chan struct{})
@@ -97,7 +97,7 @@ func runUntil(t *testing.T, r *Runner, req request.Request, agent string) (ended
 	return left
 }
 
-// historyTexts returns the texts of a step's history.
+// historyTexts returns the texts of the history in a step request.
 func historyTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, m := range req.GetHistory() {
 		texts = append(texts, m.GetParts()[0].GetText())
@@ -115,7 +115,7 @@ func durableEvents(events []*troupev1.Event) (all []*troupev1.Event) {
 	return all
 }
 
-// Later results do not change how the turn was routed.
+// A takeover keeps the routes of the turn: results that are committed later do not change them.
 func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	rig := newRig(t)
 	first := rig.runner(t, "one")
@@ -142,8 +142,8 @@ func TestTurn_TakeoverKeepsItsRoutes(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.askedAgents())
 }
 
-// An orchestrator that dies before it stores an event leaves a turn without a trace. The error says how to
-// continue, and the same request does so once the lease has expired.
+// An orchestrator that dies before it stores an event leaves a turn without a trace. The error explains how to
+// continue. The same request continues the turn after the lease has expired.
 func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -164,8 +164,8 @@ func TestRunner_TakesOverATurnWithoutATrace(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
 }
 
-// Turns are kept longer than traces. A repeated request is then answered from the turn, and never runs again
-// (guarantee F13).
+// Turns are kept longer than traces. When the trace has expired, a repeated request is answered from the turn and
+// never runs again (guarantee F13).
 func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -194,7 +194,7 @@ func TestRunner_AnswersFromTheTurnWhenItsTraceExpired(t *testing.T) {
 	require.Len(t, rig.askedAgents(), ran)
 }
 
-// The orchestrator that closed the turn died before it stored the last event. The same request ends the trace
+// The orchestrator closed the turn and died before it stored the last event. Repeating the request ends the trace
 // for its watchers.
 func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	rig := newRig(t)
@@ -204,7 +204,7 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	var ref trace.Ref
 	shown := make(chan struct{})
 	rig.setScript("synthesis", func(s *scriptedStep) error { // its orchestrator cannot store the end
-		<-shown // the trace has its owner, who is about to lose it
+		<-shown // the trace has its owner, which is about to be lost
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
@@ -246,14 +246,14 @@ func TestRunner_EndsTheTraceOfAClosedTurn(t *testing.T) {
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
 }
 
-// awaitAbandoned returns once a runner no longer drives a trace.
+// awaitAbandoned waits until a runner no longer drives a trace.
 func awaitAbandoned(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.active.OfTrace(ref) == nil }, patience, time.Millisecond)
 }
 
-// The failure of a routing step is not stored. A takeover does not run it again before a stored step, because
-// the answer could differ.
+// The failure of a routing step is not stored. A takeover does not run the routing step again if the step after it
+// is stored, because the model could choose another route.
 func TestTurn_TakeoverKeepsTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
@@ -284,7 +284,7 @@ func (unclaimableTraces) Claim(context.Context, trace.Claim) (int64, uint64, err
 	return 0, 0, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// A turn that cannot be driven fails at once and does not wait for its lease to expire.
+// A turn whose trace cannot be claimed fails at once, and its session need not wait for the lease to expire.
 func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	rig := newRig(t)
 	req := textRequest("s1", "r1")
@@ -304,7 +304,7 @@ func TestRunner_FailsATurnThatCannotBeTakenOver(t *testing.T) {
 	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r2"))).GetOutcome())
 }
 
-// The same request finds its turn even when no agent could answer a new one.
+// A repeated request finds its turn even when no agent could handle a new one.
 func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -321,7 +321,7 @@ func TestRunner_FindsAKnownTurnAfterItsAgentLeft(t *testing.T) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
 	}
 
-	// Before the registry was read, no instance is known, and an unknown agent is not rejected.
+	// Before the registry was read, no instance is known. An unknown agent is then not rejected.
 	rig.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)

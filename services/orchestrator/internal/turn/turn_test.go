@@ -65,8 +65,7 @@ func TestTurn_RunsAllStages(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// A turn starts an agent that is not ready, once for all turns.
-//
+// A turn calls Startup of an agent that is not ready. The agent is started once for all turns.
 // Req: LC-34
 func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	rig := newRig(t)
@@ -84,7 +83,7 @@ func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents()[:3])
 }
 
-// When an agent stops the turn, the turn ends, whatever step the workflow has next.
+// When an agent stops the turn, the turn ends, even if the workflow has a next step.
 func TestTurn_StopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("research", func(s *scriptedStep) error {
@@ -137,8 +136,7 @@ func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	require.Equal(t, []string{"clarification"}, second.GetAlternatives())
 }
 
-// Whatever happens to a step, the turn ends once and the session accepts the next turn.
-//
+// Whatever the failure of a step, the turn ends exactly once and the session accepts the next turn.
 // Req: LP-17
 func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -239,7 +237,7 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 	require.Equal(t, []string{"step_started", "text_delta", "warning", "tool_progress", "subtask_started", "text_delta", "step_finished"}, heard)
 }
 
-// The requesting call is published and stored, and is not part of the request's fingerprint.
+// The tool call that requested the turn is published and stored. It is not part of the request's fingerprint.
 func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
@@ -257,7 +255,8 @@ func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	require.NotNil(t, again[0].GetTurnStarted().GetParent())
 }
 
-// The worker is killed between its commit and its result. The answer is recovered.
+// The worker is killed after it committed and before it returned the result. The turn still gets the committed
+// answer.
 func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
@@ -275,7 +274,7 @@ func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// An uncommitted answer would be missing from the session, so it is dropped.
+// The session does not contain an answer that was not committed, so the turn drops the answer.
 func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
@@ -304,8 +303,8 @@ func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// A closing runner admits no new turns, waits for running ones within its limit, and hands over the rest.
-// Another runner continues them at once, under the same trace.
+// A closing runner admits no new turns and waits for running ones until its context ends. It hands over the rest,
+// and another runner continues them at once, under the same trace.
 func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")

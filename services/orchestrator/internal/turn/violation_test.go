@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// violations returns the ownership violations on a trace.
+// ownershipViolations returns the ownership violations in the events of a trace.
 func violations(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -27,9 +27,8 @@ func count(all []string, name string) int {
 	return len(all) - len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == name }))
 }
 
-// A worker must return the context of its step unchanged. A change of the trace_id or of any other field is a
-// violation. It is on the trace, and the step fails with it.
-//
+// A worker must return the context of its step unchanged. A change of the trace_id or of any other field is an
+// ownership violation. The trace contains it, and the step fails.
 // Req: SO-12
 func TestTurn_ReportsAChangedContext(t *testing.T) {
 	delta := &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}}
@@ -42,7 +41,7 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 			forged.Payload = delta
 			rig.setScript("coordinator", func(s *scriptedStep) error {
 				_ = s.event(forged)
-				<-s.stream.Context().Done() // it is taken away
+				<-s.stream.Context().Done() // wait until the turn is reclaimed from this attempt
 				return s.stream.Context().Err()
 			})
 			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
@@ -59,7 +58,7 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 	}
 }
 
-// A result that names another step than the given one is a violation.
+// A result for another step than the requested one is a violation.
 func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
@@ -70,8 +69,7 @@ func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	require.Equal(t, "agent", found[0].GetKey())
 }
 
-// A write that the memory service rejected is on the trace once, whether or not the worker reports it.
-//
+// The trace contains a rejected write exactly once, whether or not the worker also reports it.
 // Req: SO-12
 func TestTurn_ReportsAViolationOfAFailedStepOnce(t *testing.T) {
 	for name, tells := range map[string]bool{"told": true, "not told": false} {

@@ -17,8 +17,8 @@ func (b *branch) String() string {
 	return "the branch " + b.head + " of " + b.fork.Name
 }
 
-// branches finds the branch of each step and records it in the workflow. A branch may be left only to
-// the join and entered only from its fork. So at most one step of a branch runs at any time.
+// assignBranches finds the branch of each step and records it in the workflow. The steps of a branch may lead out
+// of it only to the join, and only the fork may lead into it. So at most one step of a branch runs at any time.
 func (c *checker) branches(w *Workflow) {
 	in := map[string]*branch{}
 	var visit func(from, name string, b *branch)

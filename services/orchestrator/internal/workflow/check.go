@@ -11,14 +11,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checker collects the problems of a declaration.
+// checker checks a workflow declaration and collects all its problems.
 type checker struct {
 	document manifest.Document
 	spec     declaration
 	problems []*manifest.Error
 }
 
-// err returns all problems in the order of the lines (nil when there are none).
+// joinedProblems returns all problems as one error, in the order of their lines (nil when there are none).
 func (c *checker) err() error {
 	slices.SortStableFunc(c.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 	all := make([]error, len(c.problems))
@@ -32,7 +32,7 @@ func (c *checker) addProblem(at []any, format string, args ...any) {
 	c.problems = append(c.problems, c.document.PlaceOf(at...).Errorf(format, args...))
 }
 
-// target checks that a field names a step.
+// checkTarget checks that a field contains the name of a step.
 func (c *checker) target(at []any, field, name string) {
 	switch _, ok := c.spec.Steps[name]; {
 	case name == "":
@@ -53,7 +53,7 @@ func (c *checker) checkRange(at []any, field string, value, most int) {
 	}
 }
 
-// step checks one step on its own.
+// checkStep checks one step in isolation.
 func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	at := func(keys ...any) []any { return append([]any{"steps", name}, keys...) }
 	switch {
@@ -101,7 +101,7 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	c.plan(at, name, s, agents)
 }
 
-// fork checks the fields of a fork.
+// checkFork checks the fields of a fork.
 func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case len(s.Parallel) == 0 && s.Join == "":
@@ -141,7 +141,7 @@ func (c *checker) checkThen(at func(...any) []any, name string, s stepDeclaratio
 	}
 }
 
-// loop checks the limit of a step.
+// checkStepLimit checks how often a turn may enter a step, and which step replaces it then.
 func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case s.Limit == 0 && s.Otherwise == "":
@@ -154,7 +154,7 @@ func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
 	c.target(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
 }
 
-// onError checks what follows a failure of a step.
+// checkOnError checks what happens after a failure of a step.
 func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration) {
 	o := s.OnError
 	if s.Agent == "" && o != (onErrorDeclaration{}) {
@@ -164,7 +164,7 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 		c.addProblem(at("onError"), "step %s: onError wants continue or fallback, not both", name)
 	}
 	if o.Continue && s.End {
-		c.addProblem(at("onError"), "step %s: onError.continue has nothing to go on with behind the end; name a step as fallback", name)
+		c.addProblem(at("onError"), "step %s: onError.continue is not possible at the end of the workflow; name a step as fallback", name)
 	}
 	if len(s.Routes) > 0 && (o.Continue || o.Fallback != "") {
 		c.addProblem(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
@@ -180,7 +180,7 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 	}
 }
 
-// retry checks how often a step is retried.
+// checkRetry checks how often, and with which backoff, a step is retried.
 func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
 	switch _, err := r.policy(); {
 	case err != nil:
@@ -196,8 +196,8 @@ func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
 	}
 }
 
-// graph checks the steps together: all can be reached, every cycle has a limit or a choice, and
-// branches meet.
+// checkGraph checks the steps together: every step is reachable, every cycle has a limit or a choice, and the
+// branches of a fork meet.
 func (c *checker) graph(w *Workflow) {
 	reachable := w.Reachable()
 	for _, name := range slices.Sorted(maps.Keys(w.Steps)) {
@@ -211,13 +211,13 @@ func (c *checker) graph(w *Workflow) {
 	}
 }
 
-// findUnboundedCycle finds a cycle without a limit and without a choice.
+// findUnboundedCycle reports a cycle that has neither a limit nor a choice by an agent.
 func (c *checker) findUnboundedCycle(w *Workflow, steps []string) {
 	done := map[string]bool{}
 	var walk func(name string, way []string) bool
 	walk = func(name string, way []string) bool {
 		if i := slices.Index(way, name); i >= 0 {
-			c.addProblem([]any{"steps", way[len(way)-1]}, "step %s: its next steps go round and never end: %s; give one of them a limit",
+			c.addProblem([]any{"steps", way[len(way)-1]}, "step %s: its next steps form an endless cycle: %s; give one of them a limit",
 				name, strings.Join(append(way[i:], name), ", "))
 			return true
 		}

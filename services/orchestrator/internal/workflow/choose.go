@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// chooseDeclaration says how a step without an agent chooses among its routes.
+// chooseDeclaration declares how a step without an agent chooses among its routes.
 type chooseDeclaration struct {
 	Strategy   string         `yaml:"strategy"`
 	Needs      []string       `yaml:"needs"`
@@ -17,17 +17,17 @@ type chooseDeclaration struct {
 	Step       string         `yaml:"step"`
 }
 
-// toolsDeclaration says which tools of its agent a step may use.
+// toolsDeclaration declares which tools of its agent a step may use.
 type toolsDeclaration struct {
 	Strategy string   `yaml:"strategy"`
 	Needs    []string `yaml:"needs"`
 	Names    []string `yaml:"names"`
 }
 
-// maxTools is how many tools a step may name.
+// maxTools is how many tools a step may list.
 const maxTools = 64
 
-// The strategies for agents and for tools, the default first (OC-16).
+// The strategies for agents and for tools. The first one is the default (OC-16).
 var (
 	amongAgents = []selection.Strategy{selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}
 	amongTools  = []selection.Strategy{selection.Capability, selection.Manual}
@@ -37,7 +37,7 @@ func (d chooseDeclaration) isZero() bool {
 	return d.Strategy == "" && d.Needs == nil && d.Priorities == nil && d.Step == ""
 }
 
-// policy returns the declared policy. The default for a step that chooses is capability.
+// toPolicy returns the declared policy. A step that chooses uses strategy capability by default.
 func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 	if s.Agent != "" || len(s.Routes) == 0 {
 		return choice.Policy{}
@@ -58,14 +58,14 @@ func (d toolsDeclaration) policy() choice.Policy {
 	return p
 }
 
-// field is a field of a policy that is for one strategy only.
+// strategyField is a field of a policy that only one strategy uses.
 type field struct {
 	name     string
 	set      bool
 	strategy selection.Strategy
 }
 
-// strategy checks the strategy that a step names, and that the other fields are for this strategy. It
+// checkStrategy checks that the declared strategy exists and that the other declared fields belong to it. It
 // returns the strategy (empty when it is unknown).
 func (c *checker) strategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...field) selection.Strategy {
 	strategy := cmp.Or(selection.Strategy(named), known[0])
@@ -81,7 +81,7 @@ func (c *checker) strategy(at func(...any) []any, of, named string, known []sele
 	return strategy
 }
 
-// choose checks a step that chooses by strategy.
+// checkChoose checks a step that chooses by strategy.
 func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) {
 	at := func(keys ...any) []any { return in(append([]any{"choose"}, keys...)...) }
 	d := s.Choose

@@ -14,12 +14,12 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// choosesStep returns a workflow whose first step chooses as declared.
+// chooseWorkflow returns a workflow whose first step chooses by the given declaration.
 func choosesStep(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      routes: [b, c]\n" + more + "    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
 }
 
-// usesTools returns a workflow whose step may use tools as declared.
+// toolsWorkflow returns a workflow whose step has the given declaration of tools.
 func usesTools(more string) string {
 	return "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n" + more
 }
@@ -42,7 +42,7 @@ func TestLoad_ReadsHowAStepChooses(t *testing.T) {
 	}
 	for declared, want := range map[string]choice.Policy{
 		"":                                      {},
-		"      tools: {strategy: capability}\n": {}, // nothing is needed, so nothing is decided
+		"      tools: {strategy: capability}\n": {}, // no capability is needed, so all tools are allowed
 		"      tools: {needs: [web]}\n":         {Strategy: selection.Capability, Needs: []string{"web"}},
 		"      tools: {strategy: manual, names: [look_up]}\n": {Strategy: selection.Manual, Names: []string{"look_up"}},
 	} {
@@ -77,8 +77,9 @@ func TestLoad_ReportsInvalidChoicesAndTools(t *testing.T) {
 		usesTools("      tools: {strategy: manual}\n"):                                   "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
 		usesTools("      tools: {strategy: manual, names: [a, a]}\n"):                    `w.yaml:10: tools.names: "a" is empty, or named twice`,
 		usesTools("      tools: {need: [a]}\n"):                                          `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
-		// Only a choice by strategy could end these cycles.
-		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps go round and never end: a, b, a; give one of them a limit",
+		// In these workflows a step chooses by strategy. A strategy alone does not end a cycle, and each of its
+		// routes needs an agent.
+		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps form an endless cycle: a, b, a; give one of them a limit",
 		"  entry: a\n  steps:\n    a: {routes: [b, c]}\n    b: {routes: [c]}\n    c: {agent: x, end: true}\n": "step a: the route b begins with no agent, and agents choose between agents",
 	} {
 		_, err := load(t, declared)
@@ -89,7 +90,7 @@ func TestLoad_ReportsInvalidChoicesAndTools(t *testing.T) {
 	}
 }
 
-// Steps of a nested workflow are renamed, also where a step chooses among them.
+// Steps of a nested workflow get new names. A step that chooses among them refers to the new names.
 func TestLoad_RenamesChoicesOfNestedWorkflows(t *testing.T) {
 	inner := func(choose string) string {
 		return strings.Replace(head, "name: w", "name: inner", 1) + "  entry: a\n  steps:\n    a: {routes: [b, c], choose: " + choose + "}\n    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
@@ -114,7 +115,8 @@ var (
 	chosen   = regexp.MustCompile(`(?m)^w\.yaml:[79]: .*$`)
 )
 
-// The examples of choices and tools on the page can be loaded, and its errors are the real ones.
+// The examples of choices and tools in docs/routing.md can be loaded, and Load returns the errors that the page
+// quotes.
 func TestPage_ChoiceAndToolExamplesLoad(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
 func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"
 	for want, steps := range map[string]string{
-		"w.yaml:8: step a: its next steps go round and never end: a, b, a; give one of them a limit":  "a: {agent: x, next: z, then: [{when: {observationsBelow: 1}, next: b}]}\n    b: {agent: x, next: a}" + end,
+		"w.yaml:8: step a: its next steps form an endless cycle: a, b, a; give one of them a limit":   "a: {agent: x, next: z, then: [{when: {observationsBelow: 1}, next: b}]}\n    b: {agent: x, next: a}" + end,
 		"w.yaml:9: step b: ends the turn inside the branch b of a; lead it to the join z":             "a: {parallel: [b, c], join: z}\n    c: {agent: x, next: z}\n    b: {agent: x, end: true}" + end,
 		"w.yaml:7: step a: the branch c never reaches the join z":                                     "a: {parallel: [b, c], join: z}\n    b: {agent: x, next: z}\n    c: {agent: x, routes: [c]}" + end,
 		"step c leads to b, which belongs to the branch b of a and is reached from the branch c of a": "a: {parallel: [b, c], join: z}\n    b: {agent: x, next: z}\n    c: {agent: x, routes: [b, z]}" + end,
@@ -67,7 +67,7 @@ func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 		"say onError: {continue: true} too":                                                           "a: {agent: x, next: z, then: [{when: {failed: true}, next: z}]}" + end,
 		"confidenceBelow 2 is not between 0 and 1":                                                    "a: {agent: x, next: z, then: [{when: {confidenceBelow: 2}, next: z}]}" + end,
 		"onError wants continue or fallback, not both":                                                "a: {agent: x, next: z, onError: {continue: true, fallback: z}}" + end,
-		"onError.continue has nothing to go on with behind the end":                                   "a: {agent: x, end: true, onError: {continue: true}}",
+		"onError.continue is not possible at the end of the workflow":                                 "a: {agent: x, end: true, onError: {continue: true}}",
 		"a step with routes takes its default when it fails":                                          "a: {agent: x, routes: [z], onError: {fallback: z}}" + end,
 		"cannot be its own fallback":                                                                  "a: {agent: x, next: z, onError: {fallback: a}}" + end,
 		"onError.retry.attempts: 11 is not between 1 and 10":                                          "a: {agent: x, next: z, onError: {retry: {attempts: 11}}}" + end,
@@ -88,7 +88,7 @@ func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 	}
 }
 
-// Numbers next to a policy override its own numbers.
+// Numbers that are declared next to a retry policy override the numbers of that policy.
 func TestLoad_ReadsRetryPolicies(t *testing.T) {
 	type numbers struct {
 		name    string
@@ -129,7 +129,7 @@ func TestLoad_RejectsInvalidRetryPolicies(t *testing.T) {
 	}
 }
 
-// The limits of a turn of the assistant: 20 steps, and 60 seconds.
+// A turn of the assistant is limited to 20 steps and 60 seconds.
 // Req: RA-25
 func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	set, err := Load(researchassistant.FS, "")
@@ -140,7 +140,7 @@ func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	require.Zero(t, SingleAgent("research").Timeout, "a single agent has the timeout of the orchestrator")
 }
 
-// A nested workflow is replaced by its steps, under the name of its step.
+// A nested workflow is replaced by its steps, whose names begin with the name of the replaced step.
 func TestLoad_InlinesNestedWorkflows(t *testing.T) {
 	doc := func(name, spec string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: " + name + "}\nspec:\n" + spec)}

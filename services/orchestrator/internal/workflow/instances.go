@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// instancesDeclaration says how the instance for a step is selected.
+// instancesDeclaration declares how the instance for a step is selected.
 type instancesDeclaration struct {
 	Strategy   string         `yaml:"strategy"`
 	Weights    map[string]int `yaml:"weights"`
@@ -22,13 +22,13 @@ type instancesDeclaration struct {
 	Needs      []string       `yaml:"needs"`
 }
 
-// Limits of weights and priorities of versions.
+// Limits of the weights and priorities of versions.
 const (
 	maxVersions = 16
 	maxPriority = 1000
 )
 
-// standIns are the strategies that may select an instance when the named one cannot take a step.
+// fallbackStrategies are the strategies that may select an instance when the named instance cannot take a step.
 var standIns = []selection.Strategy{selection.RoundRobin, selection.LoadBalanced, selection.Sticky}
 
 func (d instancesDeclaration) policy() selection.Policy {
@@ -38,7 +38,7 @@ func (d instancesDeclaration) policy() selection.Policy {
 	}
 }
 
-// instances checks how the instance of a step is selected. Each field is for one strategy.
+// checkInstances checks how the instance of a step is selected. Each field belongs to one strategy.
 func (c *checker) instances(step string, d instancesDeclaration) {
 	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
 	strategy := cmp.Or(selection.Strategy(d.Strategy), selection.RoundRobin)
@@ -86,7 +86,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 	}
 }
 
-// needs checks the needed capabilities of a step.
+// checkNeeds checks the capabilities that a step needs.
 func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 	if len(needs) > registry.MaxCapabilities {
 		c.addProblem(at("needs"), "%s.needs: names %d capabilities; at most %d may be named", of, len(needs), registry.MaxCapabilities)
@@ -101,7 +101,7 @@ func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 	}
 }
 
-// versions checks the weights or priorities of versions.
+// checkVersionValues checks the weights or priorities of versions.
 func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, field string, values map[string]int, least, most int) {
 	switch {
 	case len(values) == 0:
@@ -116,7 +116,7 @@ func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, f
 	}
 }
 
-// suggestNames suggests names for an unknown one.
+// suggestStrategies suggests strategies in place of an unknown one.
 func suggestNames(word string, known []selection.Strategy) string {
 	names := make([]string, len(known))
 	for i, k := range known {

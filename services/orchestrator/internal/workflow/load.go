@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// declaration is the spec of a document of kind Workflow.
+// declaration is the spec field of a document of kind Workflow.
 type declaration struct {
 	Description   string                     `yaml:"description"`
 	Entry         string                     `yaml:"entry"`
@@ -24,7 +24,7 @@ type declaration struct {
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
-// stepDeclaration is a step as it is written in YAML, with a field for each key of the document.
+// stepDeclaration is a step as written in YAML, with a field for each key of the document.
 type stepDeclaration struct {
 	Agent     string             `yaml:"agent"`
 	Workflow  string             `yaml:"workflow"`
@@ -79,11 +79,11 @@ type ruleDeclaration struct {
 	Next string `yaml:"next"`
 }
 
-// Limits and defaults of a declaration.
+// Limits and defaults of a workflow declaration.
 const (
-	maxWindow     = 100 // messages that agents may see; summaries are for more
+	maxWindow     = 100 // messages that agents may see; use summaries for longer histories
 	maxSteps      = 50  // of a turn
-	maxLimit      = 20  // of one step in a turn
+	maxLimit      = 20  // how often a turn may enter one step
 	maxRetries    = 10
 	defaultPolicy = "exponential"
 	maxBackoff    = time.Minute
@@ -91,15 +91,15 @@ const (
 	maxTimeout    = 10 * time.Minute
 )
 
-// Set is the workflows of a mesh. It must not be changed after Load.
+// Set holds the workflows of a mesh. It must not be changed after Load.
 type Set struct {
 	byName       map[string]*Workflow
 	defaultName  string
 	descriptions map[string]string // descriptions of the agents that are declared in the same folder
 }
 
-// Load reads the documents of kind Workflow from a folder. name names the default workflow (the first by
-// name when empty). The error contains everything that is wrong, each with its file and line.
+// Load reads the documents of kind Workflow from a folder. name is the default workflow (if empty, the first in
+// the order of names). The error lists all problems, each with its file and line.
 func Load(files fs.FS, name string) (*Set, error) {
 	documents, err := manifest.Load(files)
 	if err != nil {
@@ -143,7 +143,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 	return set, nil
 }
 
-// Find returns the named workflow, or the default one for the empty name.
+// Find returns the workflow with the given name. The empty name stands for the default workflow.
 func (s *Set) Find(name string) (*Workflow, bool) {
 	if name == "" {
 		name = s.defaultName
@@ -152,12 +152,12 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 	return flow, ok
 }
 
-// Description returns the description in the document of an agent (empty when the folder has none).
-// Models see this one, because the author of the agent wrote it. The description in a registration is
-// what a worker claims (S14).
+// Description returns the description from the document of an agent (empty when the folder has none). Models see
+// this description, because the author of the agent wrote it. The description in a registration is only a claim of
+// the worker (S14).
 func (s *Set) Description(agent string) string { return s.descriptions[agent] }
 
-// NotFoundText says that no workflow has a name, and lists those that exist.
+// NotFoundText returns a message that no workflow has the given name, with a list of the existing ones.
 func (s *Set) NotFoundText(name string) string {
 	if len(s.byName) == 0 {
 		return "no workflow is declared here"
@@ -175,7 +175,7 @@ func (s *Set) UsesAgent(agent string) bool {
 	return false
 }
 
-// All returns the workflows, by name.
+// All returns the workflows, ordered by name.
 func (s *Set) All() []*Workflow {
 	var all []*Workflow
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
@@ -184,7 +184,7 @@ func (s *Set) All() []*Workflow {
 	return all
 }
 
-// build checks a declaration and returns its workflow, whose nested workflows are not resolved yet.
+// buildWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
 func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
@@ -218,7 +218,7 @@ func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, er
 	return p, c.err()
 }
 
-// step returns the step that is declared.
+// toStep converts the declaration to a step.
 func (s stepDeclaration) step(name string) Step {
 	step := Step{
 		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
@@ -239,7 +239,7 @@ func (s stepDeclaration) step(name string) Step {
 	return step
 }
 
-// policy returns the named policy with the declared numbers.
+// toPolicy returns the named retry policy with the declared numbers.
 func (r retryDeclaration) policy() (retry.Policy, error) {
 	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
 	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Limits of workflows nested in others.
+// Limits of nested workflows.
 const (
 	maxDepth = 8
-	maxWhole = 256 // steps, with those of nested workflows
+	maxWhole = 256 // steps, including the steps of nested workflows
 )
 
-// unresolvedWorkflow is a workflow with steps that stand for nested workflows.
+// unresolvedWorkflow is a workflow in which some steps stand for nested workflows.
 type unresolvedWorkflow struct {
 	*checker
 	flow        *Workflow
 	nestedNames map[string]string // nested workflow by step
 }
 
-// unresolvedSet is the workflows of a folder, by name.
+// unresolvedSet holds the unresolved workflows of a folder, by name.
 type unresolvedSet map[string]*unresolvedWorkflow
 
-// checkNested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
-// workflow.
+// checkNested checks a step that stands for a nested workflow. Fields that configure an agent must be set in the
+// nested workflow instead.
 func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct {
 		name string
@@ -48,7 +48,7 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 	}
 }
 
-// flatten returns a workflow with the steps of its nested workflows, named step/inner.
+// flatten returns a workflow in which nested workflows are replaced by their steps, named step/inner.
 func (p unresolvedSet) flatten(name string) (*Workflow, error) {
 	return p.expand(name, nil)
 }
@@ -96,7 +96,7 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 	return &whole, c.err()
 }
 
-// choices checks that an agent can name each of its routes.
+// checkChoices checks that the agent of a step can choose each of the step's routes.
 func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
 		for i, route := range whole.Steps[name].Routes {
@@ -107,8 +107,8 @@ func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 	}
 }
 
-// inlineSteps returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
-// would end, it continues with the successors of that step.
+// inlineSteps returns the steps of a nested workflow that replace the step outer. Where the nested workflow would
+// end, it continues with the successors of outer.
 func (w *Workflow) inlineSteps(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
@@ -135,7 +135,7 @@ func entryResolver(entries map[string]string) func(string) string {
 	}
 }
 
-// renameSteps returns the step with other names for its successors and its fork.
+// withRenamedSteps returns a copy of the step in which the names of its successors and its fork are replaced.
 func (s Step) renameSteps(to func(string) string) Step {
 	each := func(names []string) []string {
 		var all []string

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// page is the documentation of how instances are selected.
+// page is the path of the documentation page about selecting instances.
 const page = "../../../../docs/routing.md"
 
 var (
@@ -23,7 +23,7 @@ var (
 	wrongs = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
 )
 
-// Each strategy has a part on the page, with an example that does what it says.
+// Each strategy has a section in docs/routing.md, with an example that declares this strategy.
 func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	require.Equal(t, selection.Strategies(), shown)
 }
 
-// The errors that the page quotes are those that Load returns.
+// docs/routing.md quotes exactly the errors that Load returns.
 func TestPage_QuotesRealErrors(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -59,8 +59,7 @@ func TestPage_QuotesRealErrors(t *testing.T) {
 
 var shape = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
 
-// Each shape of a workflow has a section on the page of workflows, with an example of that shape that can be
-// loaded.
+// docs/workflows.md has a section on each shape of a workflow, with an example of that shape that can be loaded.
 func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/workflows.md")
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestLoad_ReadsTasksOfSteps(t *testing.T) {
 	}, flow.Steps["plan"].PlannedStep(2, execution.PlannedTask{Agent: "x", Text: "look"}))
 }
 
-// Models read the descriptions of agents from the folder.
+// The descriptions of agents that models see come from the workflow folder.
 func TestLoad_ReadsDescriptionsOfAgents(t *testing.T) {
 	set, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},

@@ -57,7 +57,7 @@ func TestLoad_ReportsEveryProblem(t *testing.T) {
 	}
 }
 
-// All problems of a file are reported at once.
+// Load reports all problems of a file at once.
 func TestLoad_ReportsProblemsInLineOrder(t *testing.T) {
 	_, err := load(t, `  steps:
     b: {agent: x, next: e}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// write creates a folder of documents.
+// writeFolder creates a folder with documents.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -35,7 +35,7 @@ func write(t *testing.T, files map[string]string) string {
 
 func noSettings(any) error { return nil }
 
-// settingsFrom returns the settings of a declaration, given as JSON.
+// settingsFrom returns a decode function for settings in JSON.
 func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	return func(v any) error {
 		text, err := json.Marshal(map[string]any{"Paths": paths})
@@ -44,7 +44,7 @@ func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	}
 }
 
-// start creates and starts the tool.
+// startTool creates and starts the tool.
 func start(t *testing.T, paths ...string) tool.Tool {
 	t.Helper()
 	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, settingsFrom(t, paths...))

@@ -13,17 +13,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of what is indexed. Documents and index take about four times the size of the documents in RAM.
+// Limits of what is indexed. Documents and index need about four times the size of the documents in RAM.
 const (
 	maxFileBytes  = 1 << 20
 	maxTotalBytes = 16 << 20
 )
 
-// skippedFolders are folders without documents, in addition to folders whose name starts with a dot.
+// skippedFolders are folders that contain no documents. Folders whose names start with a dot are skipped, too.
 var skippedFolders = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
 
-// readDocuments splits all documents under the paths into passages. It skips files that are too long or not
-// UTF-8. It fails if all documents together exceed maxTotalBytes.
+// readDocuments splits all documents under the paths into passages. It skips files that are too long or not UTF-8.
+// It fails if all documents together exceed maxTotalBytes.
 func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	c := &corpus{}
 	for _, p := range paths {
@@ -37,13 +37,13 @@ func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	return c.passages, nil
 }
 
-// corpus holds the documents that were read so far.
+// corpus holds the documents read so far.
 type corpus struct {
 	passages []passage
 	bytes    int64
 }
 
-// add reads a file, or a folder with everything below it.
+// addPath reads a file, or all files in a folder and its subfolders.
 func (c *corpus) add(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,8 +83,8 @@ func isDocument(file string) bool {
 	return ext == ".md" || ext == ".txt" || ext == ".go"
 }
 
-// addFile reads one file; shown is the name under which it is cited. It skips links that are broken or lead out
-// of the folder.
+// addFile reads one file, which results cite by the name shown. It skips links that are broken or lead out of the
+// folder.
 func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
 	if info, err := fs.Stat(fsys, file); err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
 		return nil //nolint:nilerr // unreadable documents are skipped

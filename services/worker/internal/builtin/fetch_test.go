@@ -19,12 +19,12 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
-// settings returns the settings of a declaration in YAML.
+// fetchSettings returns a decode function for settings in YAML.
 func settings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }
 
-// serveSite returns a site, and an http_fetch tool that may connect to it.
+// serveSite starts a web site and returns it with an http_fetch tool that may connect to it.
 func serveSite(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
 	t.Helper()
 	site := httptest.NewServer(handler)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// pageText returns what a reader sees of a page: its title, paragraphs on separate lines, marks at headings and
-// items, and the targets of links. It returns a page that is not HTML unchanged.
+// pageText returns the text of an HTML page as a reader sees it. It contains the title, paragraphs on separate
+// lines, markers for headings and list items, and link targets. A page that is not HTML is returned unchanged.
 func pageText(page string, from *url.URL) string {
 	root, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -20,23 +20,23 @@ func pageText(page string, from *url.URL) string {
 	return strings.TrimSpace(p.text.String())
 }
 
-// textBuilder builds the text of a page.
+// textBuilder collects the text of a page.
 type textBuilder struct {
 	base        *url.URL
 	text        strings.Builder
 	spaceDue    bool // a space is due before the next word
 	breaksDue   int  // line breaks that are due before the next word
 	preDepth    int  // number of enclosing <pre>
-	afterMarker bool // a mark was written last, and the next word follows it directly
+	afterMarker bool // a marker was written last, and the next word follows it without a space
 }
 
-// skippedElements are elements whose content a reader does not see.
+// skippedElements are elements whose content is not visible.
 var skippedElements = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
 	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
 }
 
-// blocks are elements that begin a line, with the number of line breaks around them.
+// blocks maps elements that begin a new line to the number of line breaks around them.
 var blocks = map[atom.Atom]int{
 	atom.P: 2, atom.H1: 2, atom.H2: 2, atom.H3: 2, atom.H4: 2, atom.H5: 2, atom.H6: 2, atom.Title: 2,
 	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2,
@@ -79,7 +79,7 @@ func (p *textBuilder) walk(n *html.Node) {
 	p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
 }
 
-// write appends text as HTML shows it: white space becomes one space, except inside <pre>.
+// writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.
 func (p *textBuilder) write(text string) {
 	if p.preDepth > 0 {
 		p.word(text)
@@ -95,7 +95,7 @@ func (p *textBuilder) write(text string) {
 	p.spaceDue = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
-// word appends a word after the breaks or the space that are due.
+// writeWord appends a word, after any pending line breaks or space.
 func (p *textBuilder) word(text string) {
 	switch {
 	case p.text.Len() == 0, p.afterMarker:
@@ -108,7 +108,7 @@ func (p *textBuilder) word(text string) {
 	p.text.WriteString(text)
 }
 
-// link returns the target of a link if it is another page.
+// writeLinkTarget appends the target of a link in brackets, unless it leads to the same page.
 func (p *textBuilder) link(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/blevesearch/segment"
 )
 
-// words returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
+// tokenize returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
 // words. Words of other languages are only converted to lower case.
 func words(text string) []string {
 	var all []string
@@ -23,7 +23,7 @@ func words(text string) []string {
 	return all
 }
 
-// withoutPossessive removes the end of a word such as agent's.
+// trimPossessive removes a possessive ending: agent's becomes agent.
 func withoutPossessive(word string) string {
 	for _, end := range []string{"'s", "’s", "＇s", "'S", "’S", "＇S"} {
 		if stem, ok := strings.CutSuffix(word, end); ok {
@@ -33,8 +33,8 @@ func withoutPossessive(word string) string {
 	return word
 }
 
-// stopWords are the English words that are too common to be searched for. The list is taken from the Snowball
-// project (BSD licence).
+// stopWords are English words that are too common to be useful in a search. The list is from the Snowball project
+// (BSD licence).
 var stopWords = func() map[string]bool {
 	all := map[string]bool{}
 	for word := range strings.FieldsSeq(`

@@ -17,7 +17,7 @@ import (
 
 const root = "../../../.."
 
-// Each plugin is a package of pkg/plugin, or a file of it.
+// Names lists every plugin: each package of pkg/plugin, and each plugin file in it.
 func TestNames_ListsEveryPluginPackage(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "pkg/plugin"))
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestNames_ListsEveryPluginPackage(t *testing.T) {
 	require.Equal(t, plugins.Names(), found)
 }
 
-// The page of plugins has a part for each plugin, which names every setting.
+// The documentation page about plugins has a section for each plugin, which names every setting.
 func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/plugins.md"))
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	require.Empty(t, parts, "plugins that do not exist")
 }
 
-// Pages that list the plugins name all of them.
+// All documentation pages that list the plugins list all of them.
 func TestPages_ListEveryPlugin(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestPages_ListEveryPlugin(t *testing.T) {
 	require.Equal(t, plugins.Names(), listed)
 }
 
-// settings returns the names of the settings of a plugin in YAML.
+// settingNames returns the YAML names of a plugin's settings.
 func settings(t *testing.T, name string) (names []string) {
 	t.Helper()
 	stop := errors.New("only the type is wanted")

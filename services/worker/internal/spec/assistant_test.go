@@ -24,7 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// docs is a small corpus for the assistant.
+// writeDocs writes a small corpus for the assistant and returns its folder.
 func docs(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -33,7 +33,7 @@ func docs(t *testing.T) string {
 	return folder
 }
 
-// scriptedFolder returns the folder of the assistant, with every model replaced by the scripted one.
+// scriptedFolder returns the folder of the assistant, with every model replaced by a scripted one.
 func scriptedFolder(t *testing.T) fs.FS {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -49,7 +49,7 @@ func scriptedFolder(t *testing.T) fs.FS {
 	return fsys
 }
 
-// assistant runs agents of the assistant, one step after the other, like a mesh.
+// assistant runs agents of the research assistant one step after the other, as a mesh does.
 type assistant struct {
 	t      *testing.T
 	folder fs.FS
@@ -129,7 +129,7 @@ func TestAssistant_AnswersFromDocuments(t *testing.T) {
 	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
 }
 
-// README.md quotes the answer of make demo. The assistant gives exactly that answer.
+// The assistant gives exactly the answer of make demo that README.md quotes.
 func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 	root := filepath.Join("..", "..", "..", "..")
 	a := newAssistant(t, researchassistant.FS, "What may an agent write?")
@@ -198,7 +198,7 @@ func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// A model that always calls tools is asked 10 times.
+// The research agent stops after 10 iterations, even if its model keeps calling tools.
 // Req: RA-25
 func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
 	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// The guard and the scopes of tools are declared as in Go.
+// The declared guard and the declared scopes of tools have the same effect as in Go.
 func TestBuild_GuardsToolsAsDeclared(t *testing.T) {
 	asks := func(text string) map[string]string {
 		t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// mcpServer returns the address of an MCP server over HTTP that requires a token.
+// mcpServer starts an MCP server over HTTP that requires a token, and returns its address.
 func mcpServer(t *testing.T) (address string) {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)

@@ -52,7 +52,7 @@ func TestBuild_CreatesTheDeclaredPlugins(t *testing.T) {
 	require.Equal(t, "No.", done.Result.Text)
 }
 
-// Each plugin without required settings works by its name, and with empty settings.
+// Each plugin without required settings can be declared by its name alone, or with empty settings.
 func TestBuild_CreatesPluginsByName(t *testing.T) {
 	for _, declared := range []string{
 		"[reflection, compaction, contextwatch, toollog, approval, trust]",
@@ -108,8 +108,8 @@ func TestBuild_ReportsAllInvalidPlugins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := spec.Build(t.Context(), folder(head+"    - "+tc.plugins+"\n"), "one", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
-			line, told, _ := strings.Cut(err.Error(), ": ")
-			require.Empty(t, cmp.Diff(tc.want, told))
+			line, message, _ := strings.Cut(err.Error(), ": ")
+			require.Empty(t, cmp.Diff(tc.want, message))
 			require.Contains(t, []string{"agents.yaml:7", "agents.yaml:1"}, line)
 		})
 	}

@@ -29,7 +29,7 @@ import (
 // Agent is the spec of a document of kind Agent. Omitted fields have the defaults of agent.Config.
 type Agent struct {
 	Model        yaml.Node           `yaml:"model"`       // a name with its prefix, such as builtin/extractive; a Model; or a list of these
-	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
+	Temperature  *float64            `yaml:"temperature"` // temperature of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
 	Capabilities []string            `yaml:"capabilities"` // capabilities of its instances, which steps may need
@@ -37,29 +37,29 @@ type Agent struct {
 	Tools        []Tool              `yaml:"tools"`
 	Plugins      []yaml.Node         `yaml:"plugins"` // each is a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
-	Guard        tool.Guard          `yaml:"guard"` // of tools, once a turn has read untrusted text: ask, strict or off
+	Guard        tool.Guard          `yaml:"guard"` // guard of its tools after a turn has read untrusted text: ask, strict or off
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
 	Config       Config              `yaml:"config"`
 	Limits       Limits              `yaml:"limits"`
 	Lifecycle    Lifecycle           `yaml:"lifecycle"`
 }
 
-// Instructions are the system prompt. Exactly one field is set.
+// Instructions is the system prompt. Exactly one field is set.
 type Instructions struct {
 	Text string `yaml:"text"`
 	File string `yaml:"file"` // relative to the folder of the manifest
 }
 
-// Config gives the agent a configuration that its instances share (SO-11).
+// Config declares how instances of the agent share a configuration (SO-11).
 type Config struct {
-	Protocol ownership.Protocol `yaml:"protocol"` // reject or merge: what happens to conflicting changes
+	Protocol ownership.Protocol `yaml:"protocol"` // how to handle conflicting changes: reject or merge
 }
 
-// Limits bound one instance.
+// Limits declares the limits of one instance.
 type Limits struct {
-	MaxIterations int           `yaml:"maxIterations"` // of one step
-	Capacity      int           `yaml:"capacity"`      // steps at once
-	Timeout       time.Duration `yaml:"timeout"`       // of one step
+	MaxIterations int           `yaml:"maxIterations"` // limit of one step
+	Capacity      int           `yaml:"capacity"`      // how many steps run at once
+	Timeout       time.Duration `yaml:"timeout"`       // limit of one step
 }
 
 // Lifecycle configures the startup of an instance.
@@ -69,7 +69,7 @@ type Lifecycle struct {
 	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
 }
 
-// retries returns how often a failed startup is retried.
+// maxRetries returns how often a failed startup is retried.
 func (l Lifecycle) retries() int {
 	if !l.RetryOnFailure {
 		return 0
@@ -94,7 +94,7 @@ func names(docs []manifest.Document) []string {
 	return all
 }
 
-// Dependencies are the values that agents are created with.
+// Dependencies has what Build needs to create agents.
 type Dependencies struct {
 	Models     *llm.Catalog
 	Tools      builtin.Catalog
@@ -102,10 +102,10 @@ type Dependencies struct {
 	SessionLog *agent.SessionLog // where agents log their turns (nil disables that)
 }
 
-// Build creates the agent of the given name; an empty name means the only one. The error lists everything that
-// is wrong with the folder or the agent, each with file and line. The tools are created but not started:
-// agent.Start acquires their resources. Build contacts only MCP servers whose tools are not named, as long as
-// ctx lasts.
+// Build creates the agent with the given name (empty means the only agent of the folder). The error lists all
+// problems of the folder and the agent, each with file and line. The tools are created but not started.
+// agent.Start acquires their resources. Build contacts MCP servers only if the declaration does not name their
+// tools. ctx bounds these requests.
 func Build(ctx context.Context, folder fs.FS, name string, m Dependencies) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
@@ -145,7 +145,7 @@ func findAgent(docs []manifest.Document, name string) (manifest.Document, error)
 	return manifest.Document{}, failure.Newf(failure.NotFound, "spec.Build", "agent %q is not declared: %s", name, there)
 }
 
-// builder creates one agent and collects the problems on the way.
+// builder creates one agent and collects the problems of its declaration.
 type builder struct {
 	Dependencies
 	folder fs.FS
@@ -198,7 +198,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 	return a, nil
 }
 
-// limits checks what agent.New would reject, so that errors have the YAML names of fields.
+// checkLimits checks limits that agent.New would also reject, so that error messages use the YAML names of fields.
 func (b *builder) limits(s Agent) {
 	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
 		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations,

@@ -67,7 +67,7 @@ func TestBuild_ReportsInvalidClientTools(t *testing.T) {
 `)))
 }
 
-// The capabilities of a tool are declared with it.
+// A tool has the capabilities that are declared with it.
 func TestBuild_DeclaresCapabilitiesOfTools(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
 		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})

@@ -1,5 +1,5 @@
-// Package discovery is how the orchestrator finds the instances of agents and reaches them: the registry in etcd, the
-// cache of its instances, the connections to them, and the operator that reconciles their desired state.
+// Package discovery lets the orchestrator find and reach the instances of agents. It combines the etcd registry,
+// the instance cache, the connections to instances, and the operator that reconciles their desired state.
 package discovery
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Config has the settings of discovery. The tags are flags of the orchestrator.
+// Config has the settings of discovery. The tags define flags of the orchestrator.
 type Config struct {
 	Etcd      []string      `help:"Addresses of etcd: https://host:port, or host:port for plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	RouteWait time.Duration `help:"How long a step waits for a first instance of its agent." default:"5s" env:"TROUPE_ROUTE_WAIT"`
@@ -40,7 +40,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Discovery finds and reaches instances.
+// Discovery finds the instances of agents and keeps connections to them.
 type Discovery struct {
 	Instances  *instances.Cache
 	Pool       *connection.Pool
@@ -52,9 +52,9 @@ type Discovery struct {
 	closers  process.Closers
 }
 
-// Open returns a discovery, which is empty until its Parts run. onChange is called after each change of the
-// instances, and learns whether they were ever listed. It must not use the Discovery. The caller closes the
-// Discovery.
+// Open returns a Discovery, which knows no instances until its Parts run. onChange is called after each change of
+// the instances and must not use the Discovery. Its argument reports whether the instances were ever listed. The
+// caller closes the Discovery.
 func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(listed bool)) (*Discovery, error) {
 	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
 	if err != nil {
@@ -86,7 +86,7 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange fu
 	return d, nil
 }
 
-// Parts keep the instances up to date while they run.
+// Parts returns the background processes that keep the instances up to date.
 func (d *Discovery) Parts() []process.Part {
 	parts := []process.Part{
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {

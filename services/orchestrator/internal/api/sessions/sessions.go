@@ -22,18 +22,18 @@ type Server struct {
 	Eraser *erase.Eraser
 }
 
-// Page sizes when the caller names none.
+// Page sizes when the request specifies none.
 const (
 	defaultMessages = 100
 	defaultSessions = 20
 	defaultHits     = 10
 )
 
-// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
-// belongs to another tenant (guarantees S5).
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// another tenant (guarantees S5).
 func tenant(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
-// ref returns the reference by which the memory service knows a session of the caller's tenant.
+// sessionRef returns the reference of a session of the caller's tenant in the memory service.
 func ref(ctx context.Context, id string) session.Ref {
 	return session.Ref{Tenant: tenant(ctx), Session: id}
 }

@@ -33,7 +33,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-// serve serves the sessions until the test ends.
+// startServer serves the SessionService until the test ends.
 func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
@@ -54,7 +54,7 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 	return troupev1.NewSessionServiceClient(conn)
 }
 
-// eraser returns an eraser of the sessions in the store, with an empty store of traces.
+// newEraser returns an eraser for the sessions in the store. Its store of traces is empty.
 func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
 	t.Helper()
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
@@ -65,7 +65,7 @@ func eraser(t *testing.T, store memory.Store, cancel func(context.Context, sessi
 
 func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
 
-// begin begins a turn of alice.
+// beginTurn begins a turn of user alice.
 func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -186,8 +186,8 @@ func TestServer_StreamsAnArtifact(t *testing.T) {
 	require.Equal(t, failure.NotFound, failureMode(err))
 }
 
-// The open turn is cancelled before its session is deleted. A session whose turn cannot be cancelled is not
-// deleted, unless there is nothing to cancel.
+// The open turn is cancelled before its session is deleted. If the turn cannot be cancelled, the session is not
+// deleted.
 func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
@@ -215,7 +215,7 @@ func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
 }
 
-// A user is erased with all sessions, and the receipt names the user and the caller.
+// Erasing a user removes all of the user's sessions. The receipt names the user and the caller.
 func TestServer_ErasesAUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})

@@ -1,5 +1,5 @@
-// Package breakers keeps a circuit breaker for each instance that failed its last step (contract
-// OC-34). An instance whose breaker is open gets no steps, except for the trial that closes it.
+// Package breakers keeps a circuit breaker for each instance whose last step failed (contract OC-34). An instance
+// with an open breaker gets no steps, except for a trial step. The breaker closes if the trial succeeds.
 package breakers
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Breakers are the circuit breakers of instances. Instances whose last step succeeded have none and cost
-// nothing. Breakers count failures of steps that an instance accepted. Package backoff handles steps that it
-// did not accept. Safe for concurrent use.
+// Breakers holds the circuit breakers of instances. An instance whose last step succeeded has no breaker and costs
+// nothing. Only steps that the instance accepted count. Package backoff handles the other ones. Safe for
+// concurrent use.
 type Breakers struct {
 	log *zap.Logger
 
@@ -30,20 +30,20 @@ type instanceBreaker struct {
 	err      error     // the last failure
 }
 
-// forgetAfter is how long a failure counts when no other one follows.
+// forgetAfter is how long a failure counts if no other failure follows.
 const forgetAfter = 10 * time.Minute
 
-// New returns breakers that are all closed.
+// New returns Breakers without any failure, so all instances may get steps.
 func New(log *zap.Logger) *Breakers {
 	return &Breakers{log: log, byInstance: map[instances.Incarnation]*instanceBreaker{}}
 }
 
-// ReportFunc reports what a step showed about its instance, and the error if it failed. It must be called
+// ReportFunc reports the outcome of a step at its instance, and the error if it failed. The caller must call it
 // exactly once.
 type ReportFunc func(result breaker.Result, err error)
 
-// Begin asks whether an instance may get a step, and returns the function that reports the outcome. It returns
-// nil while the breaker is open or another step is its trial.
+// Allow reports whether an instance may get a step: it returns the function that reports the outcome of the step.
+// It returns nil while the breaker is open or another step is the trial.
 func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,8 +63,8 @@ func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	return func(result breaker.Result, err error) { b.record(in, own, began, done, result, err) }
 }
 
-// recordFirst records a failure of a step that began when the instance had no breaker. Another step
-// may have failed since.
+// recordFirstFailure records a failure of a step that began when the instance had no breaker. Another step may
+// have created the breaker since.
 func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error) {
 	who := instances.IncarnationOf(in)
 	b.mu.Lock()
@@ -82,8 +82,8 @@ func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error)
 	}
 }
 
-// record records what a step showed. Steps that ran at the same time and failed together, such as
-// the failures of one connection, count as one failure.
+// recordResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
+// loss of one connection, count as one failure.
 func (b *Breakers) record(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,18 +104,18 @@ type Status int
 
 // The states.
 const (
-	Closed  Status = iota // fewer failures than it takes to open it
+	Closed  Status = iota // too few failures to open the breaker
 	Open                  // the instance gets no steps
-	InTrial               // a step shows now whether the instance works again
+	InTrial               // one step is testing whether the instance works again
 )
 
-// Failure describes an instance that failed its last step.
+// InstanceFailure describes the breaker and the last error of an instance whose last step failed.
 type Failure struct {
 	Status Status
 	Err    error // the last failure
 }
 
-// Failures returns the instances of an agent that failed their last step.
+// Failures returns the instances of an agent whose last step failed.
 func (b *Breakers) Failures(agent string) map[instances.Incarnation]Failure {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Three failures in a row open the breaker of an instance. After a pause one step is the trial.
+// Three failures in a row open the breaker of an instance. After a pause, one step is allowed as a trial.
 // Req: OC-34
 func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,8 @@ func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 	})
 }
 
-// An old failure that no other one followed is forgotten when another instance fails.
+// A failure that was not followed by another one is removed after a while. The removal happens when another
+// instance fails.
 func TestBreakers_ForgetOldFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(zap.NewNop())

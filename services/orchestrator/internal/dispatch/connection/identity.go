@@ -6,16 +6,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// IdentityError returns why the process at the address of an instance is not a worker of its agent, according
-// to the last connection (empty when it is, or when there was no connection).
+// IdentityError returns why the process at the address of an instance is not a worker of its agent. It describes
+// the last connection (empty if the identity was proven, or if there was no connection).
 func (p *Pool) IdentityError(in registry.Instance) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unproven[endpoint{in.Address, in.Agent}]
 }
 
-// recordUnproven records that the process at an endpoint does not prove to be a worker of the agent
-// (S16). The audit log gets this once.
+// recordIdentityError records that the process at an endpoint failed to prove that it is a worker of the agent
+// (S16). The audit log gets one entry per endpoint.
 func (p *Pool) recordUnproven(at endpoint, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +28,7 @@ func (p *Pool) recordUnproven(at endpoint, why error) {
 	p.unproven[at] = why.Error()
 }
 
-// recordProven removes the record of recordUnproven, because the process has now proved its agent.
+// clearIdentityError removes what recordIdentityError recorded, because the process has proven its agent now.
 func (p *Pool) recordProven(at endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

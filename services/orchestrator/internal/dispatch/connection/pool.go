@@ -1,4 +1,5 @@
-// Package connection keeps the connections to workers, and verifies that each leads to the expected worker.
+// Package connection pools the connections to workers. It verifies that each connection leads to the expected
+// worker.
 package connection
 
 import (
@@ -31,11 +32,11 @@ type Pool struct {
 	self  *identity.Source
 	conns map[endpoint]*pooledConn
 
-	unproven map[endpoint]string // why the process there is not a worker of the agent
+	unproven map[endpoint]string // why the process at an endpoint is not a worker of the agent
 }
 
-// endpoint is the address of a worker and the agent that it registered for. A connection that proved
-// to lead to one agent is never used for another, even if both register the same address.
+// endpoint is the address of a worker and the agent that it registered for. A connection that was verified for one
+// agent is never used for another, even if both registered the same address.
 type endpoint struct{ address, agent string }
 
 type pooledConn struct {
@@ -45,14 +46,14 @@ type pooledConn struct {
 	unregistered bool // the address is no longer registered, so the last user closes the connection
 }
 
-// NewPool returns an empty pool. dial makes its plain text connections.
+// NewPool returns an empty pool. It uses dial for plain-text connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
 	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, unproven: map[endpoint]string{}}
 }
 
-// UseIdentity makes every new connection use mutual TLS. This process uses the certificate of the source, and
-// the worker needs one of the agent that it registered for (S16). With a nil source connections stay in plain
-// text.
+// UseIdentity makes every new connection use mutual TLS. This process presents the certificate of source. The
+// worker needs a certificate of the agent that it registered for (S16). If source is nil, connections stay in
+// plain text.
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,12 +72,12 @@ func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
 	return c, err
 }
 
-// Timeout is how long a worker may take to answer a connection.
+// Timeout is how long Get waits for a connection.
 const Timeout = time.Second
 
-// Get returns a connection to an instance that is up. If there is none within Timeout, nothing was
-// sent. The caller calls release once. Modes: system_network, and policy_security when the process
-// there does not prove to be a worker of the instance's agent.
+// Get returns a connection to an instance that is ready for calls. If it fails, nothing was sent to the instance.
+// The caller calls release once. Get fails with system_network, or with policy_security when the process does not
+// prove to be a worker of the instance's agent.
 func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.ClientConn, release func(), err error) {
 	p.mu.Lock()
 	to := endpoint{in.Address, in.Agent}
@@ -137,8 +138,8 @@ func (p *Pool) release(c *pooledConn) {
 	}
 }
 
-// CloseExcept closes the connections to all addresses but the given ones, each once its last step has ended. A
-// draining worker is no longer registered but may still run steps.
+// CloseExcept closes the connections to all addresses except the given ones. Each is closed when its last step has
+// ended, because a draining worker is no longer registered but may still run steps.
 func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,9 +160,8 @@ func (p *Pool) CloseExcept(addresses map[string]bool) {
 	}
 }
 
-// CheckHealth asks the worker at the address of an instance whether it is that instance, and whether
-// it takes steps or may do so again. The answer of another instance counts as unreachable. It takes
-// 2 s at most.
+// CheckHealth asks the worker at the address of an instance whether it is this instance and whether it accepts
+// steps, now or later. An answer from another instance counts as unreachable. It takes at most 2 s.
 func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.Health {
 	conn, release, err := p.Get(ctx, in)
 	if err != nil {
@@ -176,13 +176,13 @@ func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.
 		return instances.Unreachable
 	}
 	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
-	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // when lost, it serves again once it has registered again
+	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // it lost its lease, and serves once it has registered again
 		return instances.NotServing
 	}
 	return instances.Serving
 }
 
-// Log returns the log of the pool's telemetry.
+// Log returns the logger of the pool.
 func (p *Pool) Log() *zap.Logger { return p.telemetry.Log }
 
 // Close closes all connections, which interrupts running steps.

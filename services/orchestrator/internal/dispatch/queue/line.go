@@ -2,36 +2,36 @@ package queue
 
 import "slices"
 
-// Order says where a step waits in the line of its agent. Steps of turns that have begun come before first
-// steps, so that turns end. Within each group, steps of turns with a higher priority come first (contract
-// OC-28), and then steps that arrived earlier. While steps of a higher priority keep arriving, the others wait.
-// The timeout of their turn bounds that.
+// Order defines the position of a step in the wait list of its agent. Steps of turns that have begun come before
+// first steps, so that begun turns can end. Within each group, a higher priority of the turn comes first (contract
+// OC-28), then an earlier arrival. Steps of low priority wait as long as steps of higher priority arrive. The
+// timeout of their turn bounds this wait.
 type Order struct {
-	HasBegun bool // not the first attempt of the first step of its turn
-	Priority int  // of its turn
-	// Selective steps may not use every slot that others can use.
+	HasBegun bool // true except for the first attempt of a turn's first step
+	Priority int  // priority of its turn
+	// IsSelective is true for a step that may not use every free slot.
 	Selective bool
 }
 
-// Waiter is a step that has no slot yet. The steps of a line look for a slot one after the other:
-// a free slot wakes the first step, which wakes the next one when there may be more.
+// Waiter is a step that waits for a slot. The steps of a wait list try one after the other: a free slot wakes the
+// first step. That step wakes the next one if there may be more slots.
 type Waiter struct {
 	order Order
-	woken chan struct{} // of 1: there may be a slot
+	woken chan struct{} // has capacity 1; a value means that a slot may be free
 
 	// The lock of the queue guards the fields below.
-	arrival  uint64 // 1 for the first step of the line (0: it was never there)
-	lastLook uint64 // version of the line when it looked last
-	blocked  bool   // it wanted to look before an earlier step had looked
+	arrival  uint64 // number of its arrival in the list, from 1 (0 before that)
+	lastLook uint64 // version of the list at its last try
+	blocked  bool   // it tried before an earlier step had tried
 }
 
-// NewWaiter returns a waiter that is in no line.
+// NewWaiter returns a waiter that is not in any wait list.
 func NewWaiter(order Order) *Waiter { return &Waiter{order: order, woken: make(chan struct{}, 1)} }
 
-// Woken delivers a value when the step should look for a slot.
+// WakeChan returns a channel that receives a value when the step should try to get a slot.
 func (w *Waiter) Woken() <-chan struct{} { return w.woken }
 
-// Wake makes Woken deliver a value. Several calls before it is received deliver one.
+// Wake sends a value to WakeChan. It does nothing if a value is already pending.
 func (w *Waiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -49,14 +49,14 @@ func (w *Waiter) comesBefore(other *Waiter) bool {
 	return w.arrival < other.arrival
 }
 
-// line is the steps that wait for one agent. The lock of the queue guards it.
+// waitList holds the steps that wait for one agent, in order. The lock of the queue guards it.
 type line struct {
 	waiting  []*Waiter // in order
 	arrivals uint64
-	version  uint64 // grows when there may be more slots
+	version  uint64 // incremented when more slots may be free
 }
 
-// join inserts a step at its position, unless it is in the line already.
+// insert inserts a step at its position, unless it is already in the list.
 func (l *line) join(w *Waiter) {
 	if slices.Contains(l.waiting, w) {
 		return
@@ -72,7 +72,7 @@ func (l *line) join(w *Waiter) {
 	l.waiting = slices.Insert(l.waiting, i, w)
 }
 
-// leave removes a step, and passes its wake-up to the next one.
+// remove removes a step and passes its wake-up on to the next step.
 func (l *line) leave(w *Waiter) {
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
@@ -80,13 +80,13 @@ func (l *line) leave(w *Waiter) {
 	}
 }
 
-// addSlot records that there are more free slots, and wakes the first eligible step.
+// notifyFreeSlot records that a slot may be free, and wakes the first step that has not tried since.
 func (l *line) addSlot() {
 	l.version++
 	l.wakeFirst(func(*Waiter) bool { return true })
 }
 
-// wakeFirst wakes the first eligible step that has not looked since the last change.
+// wakeFirst wakes the first eligible step that has not tried since the last change.
 func (l *line) wakeFirst(eligible func(*Waiter) bool) {
 	for _, w := range l.waiting {
 		if w.lastLook < l.version && eligible(w) {
@@ -96,7 +96,7 @@ func (l *line) wakeFirst(eligible func(*Waiter) bool) {
 	}
 }
 
-// mayLook reports whether all steps before w have looked since the last change.
+// mayTry reports whether all steps before w have tried since the last change.
 func (l *line) mayLook(w *Waiter) bool {
 	for _, other := range l.waiting {
 		if other == w {
@@ -111,8 +111,8 @@ func (l *line) mayLook(w *Waiter) bool {
 	return true
 }
 
-// recordLook records whether a step found a slot, and wakes the next step that may find one. When w found none,
-// steps that may use the same instances are not woken.
+// recordTry records whether a step found a slot, and wakes the next step that may find one. If w found no slot,
+// steps that can use the same instances stay asleep.
 func (l *line) recordLook(w *Waiter, found bool) {
 	if found {
 		l.leave(w)

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// look makes one step look for a slot, as a woken step does.
+// tryWaiter makes one step try to get a slot, as a woken step does.
 func (d *queueRig) look(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.cache.List("a")
 	in, _, ok := d.Take("a", list, selection.Input{}, w)
@@ -35,8 +35,8 @@ func wokenWaiters(d *queueRig, names map[*Waiter]string) (all []string) {
 	return all
 }
 
-// Steps of begun turns come first, and otherwise steps are served in the order of arrival. Each free slot wakes
-// one step only.
+// Steps of begun turns come first. Otherwise steps are served in the order of arrival. Each free slot wakes only
+// one step.
 func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	d, names := newQueueRig(1, 2), map[*Waiter]string{}
 	wait := func(name string, late bool) *Waiter {
@@ -63,7 +63,7 @@ func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	d.Release(taken[0], true)
 	require.Equal(t, []string{"third"}, wokenWaiters(d, names))
 	_, ok := d.look(first)
-	require.False(t, ok, "it has not been told")
+	require.False(t, ok, "it was not woken")
 	newcomer := wait("newcomer", false)
 	_, ok = d.look(newcomer)
 	require.False(t, ok, "others have waited")
@@ -82,8 +82,8 @@ func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	require.Equal(t, []string{"newcomer"}, waitingNames(d, names))
 }
 
-// Among steps of the same kind, turns with a higher priority come first, and then the steps that came first.
-// Begun steps come before all of them. Nothing else depends on the priority.
+// Among steps of the same kind, a higher priority of the turn comes first, then an earlier arrival. Steps of begun
+// turns come before all others. Priority has no other effect.
 // Req: OC-28
 func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 	d, names := newQueueRig(1, 1), map[*Waiter]string{}
@@ -99,7 +99,7 @@ func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 		"5 late true, 9", "6 late true, 9", "2 late true, 5",
 		"3 late false, 10", "0 late false, 5", "4 late false, 5", "1 late false, 0", "7 late false, 0",
 	}, waitingNames(d, names))
-	for len(d.agents["a"].waiting) > 0 { // each gets the slot in this order, no matter which others look
+	for len(d.agents["a"].waiting) > 0 { // they get the slot in this order, no matter which others try
 		first := d.agents["a"].waiting[0]
 		in, ok := d.look(first)
 		require.True(t, ok, names[first])
@@ -111,7 +111,7 @@ func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 	}
 }
 
-// A step that waits for a certain instance does not delay steps that find a slot elsewhere.
+// A step that waits for one particular instance does not delay steps that can use other instances.
 func TestLine_SelectiveStepDelaysNoOtherStep(t *testing.T) {
 	d := newQueueRig(2, 1)
 	var taken []registry.Instance

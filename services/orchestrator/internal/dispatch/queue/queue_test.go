@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// queueRig is a queue with the slots of n instances, and the list of these instances.
+// queueFixture is a queue with the slots of n instances, and the list of these instances.
 type queueRig struct {
 	*Queue
 	cache *instances.Cache
@@ -30,13 +30,13 @@ func newQueueRig(n, capacity int) *queueRig {
 	return d
 }
 
-// takeSlot takes a slot for one step.
+// takeSlot reserves a slot for one step.
 func (d *queueRig) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
 	list, _ := d.cache.List("a")
 	return d.Take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 }
 
-// Round robin gives each instance the same number of steps, however many steps ask at once.
+// Round robin gives each instance the same number of steps, no matter how many steps arrive at once.
 // Req: OC-17
 func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	const workers, each, n = 8, 100, 4
@@ -61,7 +61,7 @@ func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	require.Equal(t, map[string]int{"0000": 200, "0001": 200, "0002": 200, "0003": 200}, count)
 }
 
-// Steps that arrive at the same moment do not all go to the idle instance.
+// Steps that arrive at the same moment do not all go to the same idle instance.
 func TestQueue_CountsSimultaneousSteps(t *testing.T) {
 	d := newQueueRig(2, 4)
 	for range 4 {
@@ -75,7 +75,7 @@ func TestQueue_CountsSimultaneousSteps(t *testing.T) {
 	require.True(t, decision.MaybeLater)
 }
 
-// The counts of steps in flight survive when instances leave and come back.
+// The counts of steps in flight are kept when instances disappear and return.
 func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 	d := newQueueRig(1, 2)
 	in, _, ok := d.takeSlot("")
@@ -99,7 +99,7 @@ func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 	_, _, ok = d.Take("a", d.agents["a"].list, selection.Input{}, waiting)
 	require.False(t, ok)
 	d.Release(in, false)
-	require.Empty(t, waiting.woken, "one that was refused is nothing to wait for")
+	require.Empty(t, waiting.woken, "a slot of a rejected step wakes no other step")
 	d.Release(in, true)
 	<-waiting.woken
 	d.Leave("a", waiting)
@@ -107,7 +107,8 @@ func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 	require.True(t, ok)
 }
 
-// The benchmark makes one decision, including the read of the cache, the slot and the record.
+// The benchmark measures one routing decision. This includes reading the cache, reserving the slot and recording
+// the decision.
 func BenchmarkQueue(b *testing.B) {
 	for _, strategy := range selection.Strategies() {
 		for _, n := range []int{10, 100, 1000} {

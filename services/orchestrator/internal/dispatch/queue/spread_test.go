@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// simulation simulates instances of unequal speed. Each divides its speed among its turns, as a processor does. A
-// turn that finds no slot waits. The simulation has its own clock.
+// simulation simulates instances of unequal speed. Each instance divides its speed among its turns, as a processor
+// does. A turn that finds no slot waits. The simulation has its own clock.
 type simulation struct {
 	*queueRig
 	strategy  selection.Strategy
@@ -50,7 +50,7 @@ func (s *simulation) rates() map[string]float64 {
 	return n
 }
 
-// run runs the turns, and returns their durations, sorted.
+// run simulates the turns and returns their durations, sorted.
 func (s *simulation) run(turns []job) []float64 {
 	now := 0.0
 	for len(s.durations) < len(turns) {
@@ -85,9 +85,9 @@ func (s *simulation) run(turns []job) []float64 {
 	return s.durations
 }
 
-// The same 10,000 turns run on the same eight instances, the fastest of which is three times as fast as the
-// slowest: once by the less busy of two, once by round robin. The p99 of the former is far lower for every
-// seed, and more so under higher load. No real clock is involved.
+// The test runs the same 10,000 turns on eight unequal instances, by load-balanced and by round-robin routing. The
+// fastest instance is three times as fast as the slowest. Load-balanced routing has a far lower p99 for every
+// seed, and more so under high load. No real clock is involved.
 func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 	const turns, seeds = 10_000, 2
 	speeds := []float64{1, 1, 1, 1, 2, 2, 3, 3}

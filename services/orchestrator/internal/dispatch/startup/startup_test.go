@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// An instance is started once. A start that never reached its worker is repeated.
+// An instance is started only once. A start is retried only if it never reached its worker.
 func TestStarter_RepeatsOnlyAStartThatNeverReachedItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unreachable := failure.New(failure.SystemNetwork, "test", "no answer")

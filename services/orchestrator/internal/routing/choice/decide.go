@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Decide chooses among the candidates of the input. It leaves out those that are not available. The
-// strategy then orders the others; among equals, the one that is declared first comes first.
+// Decide chooses among the available candidates of the input. The strategy orders them. Candidates that are equal
+// for the strategy keep the order of their declaration.
 func Decide(in Input) Decision {
 	in.Strategy = cmp.Or(in.Strategy, selection.Capability)
 	d := Decision{Type: in.Type, Strategy: in.Strategy, Input: in}
@@ -42,7 +42,7 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// availability returns why a candidate cannot be chosen (Available when it can).
+// availability returns why a candidate cannot be chosen (Available if it can).
 func (in Input) availability(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
@@ -56,7 +56,7 @@ func (in Input) availability(c Candidate) selection.Availability {
 	}
 }
 
-// countMet returns how many of the needed capabilities a candidate has.
+// countMetNeeds returns how many of the needed capabilities a candidate has.
 func (in Input) countMet(c Candidate) (n int) {
 	for _, need := range in.Needs {
 		if slices.Contains(c.Capabilities, need) {
@@ -66,7 +66,7 @@ func (in Input) countMet(c Candidate) (n int) {
 	return n
 }
 
-// order sorts the available candidates by the preference of the strategy.
+// sortAvailable returns the available candidates in the order of the strategy's preference.
 func (in Input) order(free []Candidate) {
 	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
 		turn := int(in.Counter % n) // decides also among candidates with the same load
@@ -75,8 +75,8 @@ func (in Input) order(free []Candidate) {
 	slices.SortStableFunc(free, in.compare)
 }
 
-// compare returns a negative number when the strategy prefers a to b. The order of a round robin is no
-// preference.
+// compare returns a negative number if the strategy prefers a to b. For round robin, it treats all candidates as
+// equal.
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
@@ -87,13 +87,13 @@ func (in Input) compare(a, b Candidate) int {
 		return cmp.Compare(b.Priority, a.Priority)
 	case selection.Manual:
 		return cmp.Compare(slices.Index(in.Names, a.ID), slices.Index(in.Names, b.ID))
-	default: // takes turns
+	default: // round robin
 		return 0
 	}
 }
 
-// isStandIn reports whether the strategy prefers an unavailable candidate to the chosen one. Load and round
-// robin are no preference.
+// isStandIn reports whether the strategy would prefer an unavailable candidate to the chosen one. Strategies by
+// load and round robin have no such preference.
 func (in Input) isStandIn(chosen Candidate) bool {
 	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {
@@ -104,7 +104,7 @@ func (in Input) isStandIn(chosen Candidate) bool {
 	})
 }
 
-// confidence returns how sure the choice is, 0 to 1 (OC-15, OC-17).
+// confidence returns the confidence in the decision, from 0 to 1 (OC-15, OC-17).
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
 	case in.Strategy == selection.Capability && len(in.Needs) == 0:

@@ -16,7 +16,7 @@ func agents(of ...Candidate) Input {
 	return Input{Type: Agent, Candidates: of}
 }
 
-// The candidate with the most of the needed capabilities is chosen; without needs the first available one.
+// The candidate with the most needed capabilities is chosen. Without needs, the first available one is chosen.
 // Req: OC-17
 func TestDecide_ByCapability(t *testing.T) {
 	in := agents(
@@ -48,7 +48,7 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.Equal(t, "d", Decide(in).Target, "the first that is available")
 }
 
-// Over N×k decisions each of N candidates is chosen k times, also while others are not available.
+// In N×k decisions, each of N candidates is chosen k times, even while other candidates are unavailable.
 // Req: OC-17
 func TestDecide_RoundRobin(t *testing.T) {
 	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
@@ -105,7 +105,7 @@ func TestDecide_ByName(t *testing.T) {
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
 }
 
-// Every tool with a needed capability is allowed, the best first.
+// Every tool with a needed capability is allowed, best match first.
 func TestDecide_AmongTools(t *testing.T) {
 	in := Input{Type: Tool, Candidates: []Candidate{
 		{ID: "clock", Available: true},
@@ -128,7 +128,7 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
-// The candidate of an agent combines its instances.
+// The candidate of an agent has the combined capabilities and the average load of its instances.
 func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
 		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)

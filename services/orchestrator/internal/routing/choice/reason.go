@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// reason returns the reason of a decision in one sentence.
+// describeDecision explains a decision in one sentence.
 func (in Input) reason(free []Candidate, d Decision) string {
 	left := describeRejected(d.Rejected)
 	switch {
@@ -51,7 +51,7 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 	return why
 }
 
-// needsReason says how many of the needed capabilities a candidate has.
+// describeNeeds says how many of the needed capabilities a candidate has.
 func (in Input) needsReason(c Candidate) string {
 	needs := strings.Join(in.Needs, ", ")
 	switch n := in.countMet(c); len(in.Needs) {
@@ -64,8 +64,8 @@ func (in Input) needsReason(c Candidate) string {
 	}
 }
 
-// describeRejected returns a readable list of the rejected candidates, without those that the policy does not
-// name.
+// describeRejected returns a readable list of the rejected candidates. It omits candidates that a manual policy
+// does not name.
 func describeRejected(rejected []Rejected) string {
 	var parts []string
 	more := 0

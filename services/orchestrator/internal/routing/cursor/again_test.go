@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// helpDeskFlow is a workflow with a root and two agents. The workflow lets a conversation stay with only one of them.
+// helpDeskFlow is a workflow with a root and two agents. Only one of the two may keep the conversation.
 const helpDeskFlow = `
 apiVersion: troupe.dev/v1
 kind: Workflow
@@ -29,8 +29,8 @@ spec:
     directions: {agent: directions, end: true}
 `
 
-// A new message that answers no call goes to the agent that spoke last, if the workflow allows that, and
-// otherwise to the root. Another test covers messages that answer a call.
+// A new message that does not answer a call goes to the agent that spoke last, if the workflow allows it.
+// Otherwise it goes to the root. Another test covers messages that answer a call.
 // Req: AD-26
 func TestDecide_NewMessageGoesToTheLastAgentOrTheRoot(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"desk.yaml": {Data: []byte(helpDeskFlow)}}, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// A cursor asks for each choice under its number, in the same order each time.
+// A cursor numbers its choices. It asks the selector for them in the same order each time.
 func TestCursor_NumbersItsChoices(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
@@ -59,7 +59,7 @@ spec:
 	require.ErrorIs(t, err, absent)
 }
 
-// numbers returns the numbers and names of the steps of a round.
+// numberedNames returns the numbers and names of the steps of a round.
 func numbers(round []Task) (all []string) {
 	for _, t := range round {
 		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.Prior))
@@ -67,7 +67,7 @@ func numbers(round []Task) (all []string) {
 	return all
 }
 
-// successfulResults returns successful results for a round.
+// successfulResults returns one successful result for each step of a round.
 func successfulResults(round []Task) []execution.Result {
 	return make([]execution.Result, len(round))
 }
@@ -101,8 +101,8 @@ func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 	}
 }
 
-// A step in a branch cannot end the turn while others run. The result of a failed step is not given to later
-// steps.
+// A step in a branch cannot end the turn while other branches run. Later steps do not receive the result of a
+// failed step.
 func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
 	c, err := New(forked(), questionHistory, nil)
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestCursor_LimitsStepsAsTheWorkflowSays(t *testing.T) {
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(successfulResults(c.Round()))))
 }
 
-// randomWorkflow is a random workflow, for property tests.
+// randomWorkflow builds a random workflow for property tests.
 type randomWorkflow struct {
 	*rand.Rand
 	flow *workflow.Workflow
@@ -153,7 +153,7 @@ func (g *randomWorkflow) add(s workflow.Step) string {
 	return s.Name
 }
 
-// addBefore adds random steps that lead to the given one, and returns the first.
+// addStepsBefore adds random steps that lead to the given step, and returns the first of them.
 func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
 	for range 1 + g.IntN(2) {
 		switch kind := g.IntN(7); {
@@ -188,7 +188,7 @@ func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
 	return next
 }
 
-// result returns a random result that a step can survive.
+// randomResult returns a random result that does not end the turn.
 func (g *randomWorkflow) result(task Task) execution.Result {
 	step := task.Decision.Step
 	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
@@ -206,7 +206,7 @@ func (g *randomWorkflow) result(task Task) execution.Result {
 	return r
 }
 
-// someResults returns the results of some rounds, and a part of the results of the next round.
+// partialResults returns the results of some rounds, and a part of the results of the next round.
 func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
 	whole := g.IntN(len(ways))
 	for i, round := range ways[:whole+1] {
@@ -219,8 +219,8 @@ func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (kno
 	return known
 }
 
-// After a takeover with any part of the results, the cursor returns the same steps, with the same numbers,
-// reasons and prior results.
+// A cursor that resumes with any part of the results returns the same steps, with the same numbers, reasons and
+// prior results.
 func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
@@ -245,7 +245,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
 		replay(t, g, ways, known, g.someResults(ways, known), seed)
 
-		// Failures are not stored. Only the presence of later steps shows that a step has failed.
+		// Failures are not stored. A step without a result has failed if the turn has later steps.
 		var stored []execution.Result
 		for _, r := range known {
 			if r.Failure == nil {
@@ -259,7 +259,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	require.Greater(t, tasks, 200)
 }
 
-// replay runs the turn again with a part of the results in any order. Steps without a result run again, with
+// replay runs the turn again with a part of the results, in random order. Steps without a result run again and get
 // the same result.
 func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []execution.Result, seed uint64) {
 	t.Helper()

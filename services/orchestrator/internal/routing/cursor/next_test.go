@@ -24,15 +24,15 @@ func assistant(t *testing.T) *workflow.Workflow {
 	return flow
 }
 
-// Input is all that one decision depends on.
+// Input contains everything that one decision of a cursor depends on.
 type Input struct {
 	Workflow *workflow.Workflow
 	From     string                 // the step that ended (empty at the start of the turn)
-	Result   execution.Result       // of that step
-	History  []conversation.Message // at the start of the turn, its own message last
+	Result   execution.Result       // result of that step
+	History  []conversation.Message // messages at the start of the turn; the turn's own message is last
 }
 
-// Decide returns the first decision of a cursor, or the decision that follows one of its steps.
+// Decide returns the first decision of a cursor, or the decision that follows the step From.
 func Decide(in Input) (routing.Decision, error) {
 	c, err := New(in.Workflow, in.History, nil)
 	if err == nil && in.From != "" {
@@ -119,11 +119,11 @@ func TestDecide_FailedStepEndsTheTurn(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
-// The default route applies when a step could not choose. It does not bypass a rejection or a stop.
+// The default route applies if a step could not choose. It does not apply after a rejection or a stop.
 func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
-	refused := failure.New(failure.PolicySecurity, "agent", "not this")
-	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: questionHistory})
-	require.ErrorIs(t, err, refused)
+	rejection := failure.New(failure.PolicySecurity, "agent", "not this")
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: rejection}, History: questionHistory})
+	require.ErrorIs(t, err, rejection)
 	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: questionHistory})
 	require.NoError(t, err)
 	require.Equal(t, routing.Decision{}, next)

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// planDecision returns what follows once the tasks of a planner are done. It fails with agent_contract
-// when the workflow does not allow the tasks: agents ask and do not decide (contract OC-13).
+// planDecision returns the decision that follows once the tasks of a planner are done. It fails with
+// agent_contract if the workflow forbids one of the tasks (contract OC-13).
 func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.PlannedTask) (routing.Decision, error) {
 	p := from.Plan
 	if p == nil {
@@ -37,7 +37,7 @@ func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.Pl
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("all %d tasks of %s are done, and %s follows", len(tasks), from.Name, from.Next)), nil
 }
 
-// startTasks begins the tasks of a planner: all of them, or the first if they are sequential.
+// startTasks begins the tasks of a planner. It begins all of them, or only the first if they are sequential.
 func (c *Cursor) startTasks(from workflow.Step, tasks []execution.PlannedTask, next routing.Decision, prior []int) {
 	j := &join{running: len(tasks), next: next, fork: from.Fork}
 	c.joins[from.Name] = j
@@ -50,8 +50,8 @@ func (c *Cursor) startTasks(from workflow.Step, tasks []execution.PlannedTask, n
 	}
 }
 
-// startTask begins the next queued task of a planner, if there is one. A sequential task gets the
-// results of the tasks before it.
+// startTask begins the next queued task of a planner, if there is one. A sequential task receives the results of
+// the earlier tasks.
 func (c *Cursor) startTask(j *join, prior []int) {
 	if len(j.queued) == 0 {
 		return

@@ -21,7 +21,7 @@ func plannerFlow(p workflow.Plan) *workflow.Workflow {
 
 var bothAgents = []string{"search", "calc"}
 
-// plannerResult returns the result of a planner.
+// plannerResult returns the result of a planner that plans the given tasks.
 func plannerResult(agents ...string) []execution.Result {
 	var r execution.Result
 	for i, agent := range agents {
@@ -100,7 +100,7 @@ func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 	}
 }
 
-// A task counts as a step, and no task may end the turn.
+// A task counts as a step of the turn. A task cannot end the turn.
 func TestCursor_TasksCountAsSteps(t *testing.T) {
 	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}), questionHistory, nil)
 	require.NoError(t, err)
@@ -122,8 +122,8 @@ func TestCursor_PlannerMayAskTheUser(t *testing.T) {
 	require.Empty(t, course.Round())
 }
 
-// The plan of a turn is a function of its workflow, its goal and the results of its steps: the same goal and
-// tools lead to the same plan.
+// The plan of a turn is a function of its workflow, its goal and the results of its steps. The same goal and tools
+// lead to the same plan.
 // Req: OC-29
 func TestCursor_SameGoalLeadsToTheSamePlan(t *testing.T) {
 	way := func() (all [][]Task) {

@@ -20,8 +20,8 @@ func (r fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map
 	return nil
 }
 
-// While the desired state is awaited, no instance may take steps. A snapshot ends that, and the registry
-// replaces what the snapshot said.
+// No instance may get steps until the desired states are known. A snapshot provides them first, and the registry
+// then replaces what the snapshot provided.
 func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	changes := 0
 	s := New(func() { changes++ })

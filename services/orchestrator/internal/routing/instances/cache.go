@@ -1,5 +1,6 @@
-// Package instances caches the instances that the registry knows, so that steps are dispatched while
-// the registry is away. It also decides what a vanished registration means: the worker may still work.
+// Package instances caches the instances in the registry, so that steps are dispatched even while the registry
+// cannot be reached. It also decides what happens to an instance whose registration vanished, because the worker
+// may still run.
 package instances
 
 import (
@@ -18,9 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Cache caches the instances that the registry knows. When the registry is away the cache stays
-// as it is, and steps are still dispatched (guarantees F9). An instance whose registration vanishes
-// may still work: missing.go decides what becomes of it (F11). Safe for concurrent use.
+// Cache caches the instances in the registry. While the registry cannot be reached, the cache keeps its content
+// and steps are still dispatched (guarantees F9). An instance whose registration vanished may still run. File
+// missing.go decides what happens to it (F11). Safe for concurrent use.
 type Cache struct {
 	log      *zap.Logger
 	onChange func(filled bool, addresses map[string]bool)
@@ -30,15 +31,15 @@ type Cache struct {
 
 	mu        sync.Mutex
 	source    cacheSource
-	awaySince time.Time // since when the registry is away (zero while it is there)
+	awaySince time.Time // when the registry became unreachable (zero while it is reachable)
 	instances map[registry.Key]registry.Instance
 	missing   missingInstances
-	lists     map[string]*List           // by agent: those that were built since the last change
+	lists     map[string]*List           // lists built since the last change, by agent
 	changed   chan struct{}              // closed and replaced at each change
-	unclaimed map[registry.Key]time.Time // desires without an instance, since when
+	unclaimed map[registry.Key]time.Time // when the instance of a desired state was found missing, by its key
 }
 
-// cacheSource is where the instances of the cache come from.
+// cacheSource says where the instances of the cache come from.
 type cacheSource int
 
 const (
@@ -47,8 +48,8 @@ const (
 	listed                  // from the registry
 )
 
-// New returns an empty cache. onChange is called at each change, in order, with whether the
-// cache was ever filled and the addresses of its instances. It must not use the cache.
+// New returns an empty cache. onChange is called after each change, in order, and must not use the cache. Its
+// arguments are whether the cache was ever filled, and the addresses of its instances.
 func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool)) *Cache {
 	r := &Cache{
 		log: log, onChange: onChange, verifier: verifier{wake: make(chan struct{}, 1)},
@@ -63,10 +64,10 @@ func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool))
 	return r
 }
 
-// Desired returns the desired state of these instances, as operators set it.
+// Desired returns the desired states of the instances.
 func (r *Cache) Desired() *desired.State { return r.desired }
 
-// Watch keeps the cache up to date from the registry until ctx ends.
+// Watch updates the cache from the registry until ctx ends.
 func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 	var verifying sync.WaitGroup
 	defer verifying.Wait()
@@ -76,7 +77,7 @@ func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 	return w.Watch(ctx, r.Apply)
 }
 
-// Apply is the callback of registry.Watcher.
+// Apply applies an update of the registry. It is the callback for registry.Watcher.
 func (r *Cache) Apply(u registry.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +102,8 @@ func (r *Cache) Apply(u registry.Update) {
 	r.announce()
 }
 
-// replace is called with the lock held. Registrations that are not on the list have vanished.
+// replace replaces all registered instances by a list. Instances that are not on the list have vanished. The
+// caller holds the lock.
 func (r *Cache) replace(list []registry.Instance) {
 	before := r.instances
 	r.instances = make(map[registry.Key]registry.Instance, len(list))
@@ -116,8 +118,8 @@ func (r *Cache) replace(list []registry.Instance) {
 	}
 }
 
-// remove is called with the lock held, for a registration that vanished. A drained instance is removed at once,
-// because its registration is expected to end.
+// remove handles a registration that vanished. A draining instance is removed at once, because its registration is
+// expected to end. The caller holds the lock.
 func (r *Cache) remove(key registry.Key) {
 	in, ok := r.instances[key]
 	delete(r.instances, key)
@@ -128,7 +130,7 @@ func (r *Cache) remove(key registry.Key) {
 	r.verifier.notify()
 }
 
-// announce is called with the lock held, after each change. It wakes those who wait for one.
+// notifyChange wakes all goroutines that wait for a change. The caller holds the lock.
 func (r *Cache) announce() {
 	addresses, places := map[string]bool{}, 0
 	for _, in := range r.all() {
@@ -144,8 +146,8 @@ func (r *Cache) announce() {
 	r.onChange(r.source != unfilled, addresses)
 }
 
-// all is called with the lock held. It returns the registered instances and the missing ones that
-// are still shown.
+// shownInstances returns the registered instances and the missing ones that still count as known. The caller holds
+// the lock.
 func (r *Cache) all() []registry.Instance {
 	all := slices.Collect(maps.Values(r.instances))
 	for _, a := range r.missing.absences {
@@ -156,7 +158,7 @@ func (r *Cache) all() []registry.Instance {
 	return all
 }
 
-// Instances returns all known instances, by agent and id.
+// Instances returns all known instances, ordered by agent and id.
 func (r *Cache) Instances() []registry.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +171,7 @@ func compareKeys(a, b registry.Instance) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
 }
 
-// Knows reports whether any instance of the agent is known, in whatever state.
+// KnowsAgent reports whether any instance of the agent is known, in any state.
 func (r *Cache) Knows(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,8 +185,7 @@ func (r *Cache) IsFilled() bool {
 	return r.source != unfilled
 }
 
-// IsMissing reports whether the registration of an instance vanished and the instance is still
-// shown.
+// IsMissing reports whether the registration of an instance has vanished while the instance still counts as known.
 func (r *Cache) IsMissing(key registry.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,14 +193,14 @@ func (r *Cache) IsMissing(key registry.Key) bool {
 	return ok && r.missing.isShown(a)
 }
 
-// IsFrozen reports whether so many registrations vanished at once that no instance is removed.
+// HasFrozenRemovals reports whether removals are frozen, because too many registrations vanished at once.
 func (r *Cache) IsFrozen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.missing.frozen
 }
 
-// Staleness returns for how long the registry has been away (0 while it is there).
+// Staleness returns how long the registry has been unreachable (0 while it is reachable).
 func (r *Cache) Staleness() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,6 +210,6 @@ func (r *Cache) Staleness() time.Duration {
 	return time.Since(r.awaySince)
 }
 
-// Capacity returns how many steps the instances that may take steps can run at once. It takes no
-// lock and may be used in onChange.
+// Capacity returns how many steps the available instances can run at once. It takes no lock, so onChange may call
+// it.
 func (r *Cache) Capacity() int { return int(r.capacity.Load()) }

@@ -51,7 +51,7 @@ func TestCache_AnnouncesChanges(t *testing.T) {
 	require.False(t, (*known)["5:1"])
 }
 
-// instances returns the instances of an agent that may take a step.
+// instances returns the instances of an agent that may get a step.
 func instances(r *Cache, agent string) []registry.Instance {
 	list, _ := r.List(agent)
 	return list.Instances

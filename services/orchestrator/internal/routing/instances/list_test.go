@@ -57,7 +57,7 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	require.Equal(t, 2, r.Ready("a"))
 }
 
-// The list of an agent is built once for each change of the cache, and not for each decision.
+// The list of an agent is built once for each change of the cache, not for each decision.
 func TestList_IsBuiltOncePerChange(t *testing.T) {
 	r, _ := filledCache()
 	first, changed := r.List("a")
@@ -73,8 +73,8 @@ func TestList_IsBuiltOncePerChange(t *testing.T) {
 	require.Len(t, first.Instances, 3, "a list that was handed out does not change")
 }
 
-// A vanished instance that answers gets no steps. When many vanish at once they keep getting steps, after
-// registered ones.
+// A vanished instance that still answers gets no steps. When many vanish at once, they keep getting steps, but
+// after registered instances.
 func TestList_RanksMissingInstancesLast(t *testing.T) {
 	inBubble(t, 8, func(m *mesh) {
 		m.vanish("0")

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/inmem"
 )
 
-// mesh is a cache of instances whose registrations and workers come and go.
+// vanishFixture is a cache of instances whose registrations and workers can disappear.
 type mesh struct {
 	*Cache
 	t             *testing.T
@@ -30,7 +30,7 @@ type mesh struct {
 	health map[string]Health // by address
 }
 
-// inBubble runs a test on n instances of one agent, in a synctest bubble.
+// runVanishTest runs a test with n instances of one agent, in a synctest bubble.
 func inBubble(t *testing.T, n int, test func(*mesh)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -71,14 +71,14 @@ func (m *mesh) setHealth(id string, h Health) {
 	m.health[id+":1"] = h
 }
 
-// vanish removes registrations, and waits for the cache.
+// vanish removes registrations and waits until the cache has noticed.
 func (m *mesh) vanish(ids ...string) {
 	m.t.Helper()
 	for _, id := range ids {
 		require.NoError(m.t, m.registrations[id].Close(m.t.Context()))
 	}
 	synctest.Wait()
-	time.Sleep(10 * time.Millisecond) // of the bubble
+	time.Sleep(10 * time.Millisecond) // in the time of the bubble
 	synctest.Wait()
 }
 
@@ -133,7 +133,7 @@ func TestMissing_InstanceThatDoesNotServeIsRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// Another process at the address of a vanished instance has replaced it.
+// A process that registers at the address of a vanished instance replaces that instance.
 func TestMissing_SuccessorReplacesAMissingInstance(t *testing.T) {
 	inBubble(t, 3, func(m *mesh) {
 		m.vanish("0")
@@ -157,7 +157,7 @@ func TestMissing_DrainedInstanceIsRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// When more than 15 % of the instances vanish at once, and at least two, removals are frozen (guarantee F11).
+// Removals are frozen when more than 15 % of the instances, and at least two, vanish at once (guarantee F11).
 func TestMissing_FreezesRemovalsWhenManyVanish(t *testing.T) {
 	inBubble(t, 13, func(m *mesh) {
 		m.setHealth("1", Unreachable)
@@ -180,7 +180,7 @@ func TestMissing_FreezesRemovalsWhenManyVanish(t *testing.T) {
 	})
 }
 
-// Each missing instance is kept for its own registrationTTL. Later absences do not extend it.
+// Each missing instance is kept for its own registrationTTL. Instances that vanish later do not extend it.
 func TestMissing_FreezeDoesNotKeepDeadInstances(t *testing.T) {
 	inBubble(t, 10, func(m *mesh) {
 		m.setHealth("1", Unreachable)
@@ -226,7 +226,7 @@ func TestMissing_DoesNotFreezeForAFew(t *testing.T) {
 	})
 }
 
-// Instances that are missing from the first list after an outage count like vanished ones.
+// Instances that are absent from the first list after a registry outage count as vanished.
 func TestMissing_FreezesWhenAListLacksMany(t *testing.T) {
 	inBubble(t, 4, func(m *mesh) {
 		m.Apply(registry.Update{List: &[]registry.Instance{instance("0", lifecycle.Ready)}})
@@ -266,7 +266,7 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 		r.Desired().Put(paused, drained, registry.DesiredState{Key: registry.Key{Agent: "a", ID: "1"}, Kind: registry.Pause})
 		unclaimed, _ := r.Unclaimed()
 		require.Equal(t, []registry.DesiredState{drained}, unclaimed, "the end of a drain is no loss")
-		time.Sleep(registrationTTL) // of the bubble
+		time.Sleep(registrationTTL) // in the time of the bubble
 		unclaimed, _ = r.Unclaimed()
 		require.ElementsMatch(t, []registry.DesiredState{paused, drained}, unclaimed)
 		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
@@ -278,7 +278,7 @@ func TestCache_FindsUnclaimedDesires(t *testing.T) {
 	})
 }
 
-// A worker that registers again shortly after its registration vanished is still paused.
+// A paused worker that registers again shortly after its registration vanished is still paused.
 func TestCache_KeepsAPauseWhenARegistrationIsBrieflyLost(t *testing.T) {
 	for _, health := range []Health{Serving, NotServing, Unreachable} {
 		inBubble(t, 3, func(m *mesh) {

@@ -30,8 +30,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Guarantees S18: no instance of a quarantined agent may take a step, whichever registers,
-// and whatever is wanted of its instances.
+// No instance of a quarantined agent may get a step, whichever instance registers and whatever its desired state
+// is (guarantee S18).
 func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	r, _ := filledCache()
 	shut := r.Desired().QuarantineBegun("a")
@@ -76,7 +76,7 @@ func (fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[r
 	return nil
 }
 
-// An orchestrator that starts gives no instance a step before it knows which agents are quarantined.
+// After its start, an orchestrator gives no instance a step before it knows which agents are quarantined.
 func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	r := New(zap.NewNop(), func(bool, map[string]bool) {})
 	r.Desired().Await()
@@ -89,7 +89,7 @@ func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	require.Empty(t, instances(r, "b"))
 }
 
-// An orchestrator that starts without etcd knows the quarantined agents from its snapshot.
+// An orchestrator that starts without etcd takes the quarantined agents from its snapshot.
 func TestSnapshot_ContainsQuarantinedAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
 	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {

@@ -19,33 +19,32 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 )
 
-// SnapshotFile keeps the last known registry in a file, for an orchestrator that starts while the
-// registry is away (guarantees F10).
+// SnapshotFile stores the last known instances in a file. An orchestrator uses it when it starts while the
+// registry cannot be reached (guarantees F10).
 type SnapshotFile struct {
 	Path string
-	// Confirm asks the worker of an instance for its state, and reports whether the same instance
-	// answered. It must return within about 3 s.
+	// Confirm asks the worker of an instance for its state, and reports whether this very instance answered. It
+	// must return within about 3 s.
 	Confirm func(context.Context, registry.Instance) (registry.Instance, bool)
 }
 
 const (
 	snapshotMaxAge  = 24 * time.Hour // an older file is not used
 	snapshotRefresh = time.Hour      // rewrites the file although nothing changed, so that it does not grow old
-	snapshotPause   = time.Second    // between two writes
+	snapshotPause   = time.Second    // minimum time between two writes
 	recoverPause    = 5 * time.Second
 )
 
-// document is the content of the file.
+// snapshotDocument is the JSON content of the file.
 type document struct {
 	Saved time.Time `json:"saved"`
 	content
 }
 
-// content is the part of the document that changes with the registry.
+// snapshotContent is the part of the document that changes with the registry.
 type content struct {
 	Instances []json.RawMessage `json:"instances"`
-	// Quarantined lists the quarantined agents, so that an orchestrator that starts from the file gives them no
-	// steps.
+	// Quarantined lists the quarantined agents. An orchestrator that starts from the file must give them no steps.
 	Quarantined []quarantinedAgent `json:"quarantined,omitempty"`
 }
 
@@ -55,9 +54,9 @@ type quarantinedAgent struct {
 	Since  time.Time `json:"since"`
 }
 
-// Keep writes the file at each change while the registry is reachable and trusted. While the registry was never
-// reachable, Keep adds to the cache those instances of the file that confirm themselves, and asks the others
-// again. It returns nil when ctx ends.
+// Sync keeps the file and the cache in step until ctx ends. It writes the file at each change while the cache
+// agrees with the registry. While the registry has never answered, it restores the instances that confirm
+// themselves from the file, and retries the others. It returns nil.
 func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 	log := r.log.With(zap.String("snapshot", s.Path))
 	var saved []byte
@@ -93,7 +92,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 	return nil
 }
 
-// wait reports whether ctx has not ended.
+// sleepUntilChange waits for d or until changed is closed. It returns false if ctx has ended.
 func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -105,13 +104,13 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// cacheView is the part of the cache that a snapshot contains, with the facts that decide whether it is written
-// or read.
+// cacheView is the part of the cache that a snapshot contains. It also has the facts that decide whether the file
+// is written or read.
 type cacheView struct {
 	source          cacheSource
-	registryAway    bool                // the registry is away
+	registryAway    bool                // the registry cannot be reached
 	removalsDecided bool                // no missing instance is in doubt, and the desired state is known
-	instances       []registry.Instance // also missing ones that are still shown; by agent and id
+	instances       []registry.Instance // includes missing instances that still count as known; ordered by agent and id
 	quarantines     []registry.DesiredState
 	changed         <-chan struct{}
 }
@@ -127,7 +126,7 @@ func (r *Cache) view() cacheView {
 	}
 }
 
-// isReliable reports whether the cache agrees with the registry, so that it may be written.
+// isReliable reports whether the cache agrees with the registry, so that the snapshot may be written.
 func (v cacheView) isReliable() bool {
 	return v.source != unfilled && !v.registryAway && v.removalsDecided
 }
@@ -139,8 +138,8 @@ func (v cacheView) isReady(in registry.Instance) bool {
 	})
 }
 
-// recover adds confirmed instances to a cache that the registry has not filled yet. stored is how
-// many the snapshot has.
+// restore adds confirmed instances to a cache that the registry has not filled yet. stored is the number of
+// instances in the snapshot.
 func (r *Cache) recover(confirmed []registry.Instance, stored int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +162,7 @@ func (r *Cache) recover(confirmed []registry.Instance, stored int) {
 	r.announce()
 }
 
-// marshal returns the content of the file without the time when it was saved.
+// marshalSnapshot returns the content of the file, without the time of saving.
 func marshal(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
@@ -184,7 +183,7 @@ func marshal(instances []registry.Instance, quarantined []registry.DesiredState)
 	return json.Marshal(out)
 }
 
-// write replaces the file atomically. Only its owner may read it.
+// write replaces the file atomically. Only the owner may read the file.
 func (s SnapshotFile) write(content []byte) error {
 	text := fmt.Appendf(nil, "{\"saved\":%q,%s\n", time.Now().UTC().Format(time.RFC3339), content[1:])
 	file, err := os.CreateTemp(filepath.Dir(s.Path), filepath.Base(s.Path)+".*") // mode 0600
@@ -232,7 +231,7 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.DesiredState, erro
 	return all, quarantines, nil
 }
 
-// confirmAll asks all instances at once and returns those that confirm themselves.
+// confirmAll asks all instances concurrently and returns the ones that confirm themselves.
 func (s SnapshotFile) confirmAll(ctx context.Context, stored []registry.Instance) []registry.Instance {
 	answers := make([]registry.Instance, len(stored))
 	same := make([]bool, len(stored))

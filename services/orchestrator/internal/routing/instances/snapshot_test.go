@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-// keepSnapshot runs a cache that keeps a snapshot, in a synctest bubble. Only the instances in alive confirm
-// themselves.
+// runSnapshotTest runs a test with a cache that syncs with a snapshot file, in a synctest bubble. Only the
+// instances in alive confirm themselves.
 func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testi
 	})
 }
 
-// livingInstance is an instance that confirms itself.
+// confirmingInstance returns a map with one instance that confirms itself in the given state.
 func livingInstance(id string, s lifecycle.State) *sync.Map {
 	var m sync.Map
 	m.Store(id, s)
@@ -149,7 +149,7 @@ func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 	})
 }
 
-// Workers that were slow or still starting are asked again while the registry is away.
+// Workers that answered too late or were still starting are asked again while the registry cannot be reached.
 func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
 	alive := livingInstance("1", lifecycle.Ready)
 	alive.Store("2", lifecycle.Initializing)

@@ -6,9 +6,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Unclaimed returns the desires whose instances are gone, and a channel that is closed at the next
-// change of the cache. An instance may register anew within registrationTTL before its desire is
-// unclaimed. One that drains is gone for good at once. There are none while the registry is away.
+// UnclaimedDesiredStates returns the desired states whose instances are gone, and a channel that is closed at the
+// next change. An instance may register again within registrationTTL. Only after that is its desired state
+// unclaimed, or at once if the desired state is DRAIN. It returns none while the registry cannot be reached.
 func (r *Cache) Unclaimed() ([]registry.DesiredState, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,29 +10,29 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// Health is what a worker answered when it was asked whether it serves.
+// Health is the result of probing the worker of a missing instance.
 type Health string
 
 // The answers.
 const (
 	Unasked     Health = ""
 	Serving     Health = "serving"
-	NotServing  Health = "not serving" // the worker said so: it stops, or registers anew
+	NotServing  Health = "not serving" // the worker answered that it is stopping or registering again
 	Unreachable Health = "unreachable" // no answer, or the answer of another instance
 )
 
-// reviewPeriod is how often the workers of missing instances are asked again.
+// reviewPeriod is the time between two probes of the missing instances.
 const reviewPeriod = time.Second
 
-// verifier asks the workers of instances whose registration vanished.
+// missingProber probes the workers of instances whose registration vanished.
 type verifier struct {
-	ask  func(context.Context, registry.Instance) Health // (nil: missing instances are removed at once)
-	wake chan struct{}                                   // of 1: an instance went missing
+	ask  func(context.Context, registry.Instance) Health // (nil removes missing instances at once)
+	wake chan struct{}                                   // has capacity 1; a value means that an instance went missing
 }
 
-// VerifyWith sets the function with which the cache asks the worker of a missing instance. Without it, a
-// missing instance is removed at once. It is called before Watch. ask must check that the same instance
-// answers, and must return within about two seconds.
+// SetProbe sets the function that probes the worker of a missing instance. Without it, a missing instance is
+// removed at once. Call it before Watch. The function must check that the same instance answers, and must return
+// within about 2 s.
 func (r *Cache) VerifyWith(ask func(context.Context, registry.Instance) Health) {
 	r.verifier.ask = ask
 }
@@ -44,7 +44,7 @@ func (v *verifier) notify() {
 	}
 }
 
-// run asks the missing instances of a cache until ctx ends.
+// run probes the missing instances of a cache until ctx ends.
 func (v *verifier) run(ctx context.Context, r *Cache) {
 	ticks := time.NewTicker(reviewPeriod)
 	defer ticks.Stop()
@@ -59,7 +59,7 @@ func (v *verifier) run(ctx context.Context, r *Cache) {
 	}
 }
 
-// verify asks all missing instances at once, and reviews them by the answers.
+// probeAll probes all missing instances concurrently and reviews them with the results.
 func (v *verifier) verify(ctx context.Context, r *Cache) {
 	r.mu.Lock()
 	asked := make([]*absence, 0, len(r.missing.absences))

@@ -17,7 +17,7 @@ func capableInstance(of ...[]string) Input {
 	return in
 }
 
-// The candidate with more of the needed capabilities comes first; among equals always the same one.
+// The candidate with more of the needed capabilities comes first. Between equals, the choice is always the same.
 // Req: OC-17
 func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
 	in := capableInstance(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
@@ -46,11 +46,11 @@ func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
 func TestCapability_NoInstanceFits(t *testing.T) {
 	d := Decide(capableInstance(nil, []string{"audio"}))
 	require.Empty(t, d.Target)
-	require.False(t, d.MaybeLater, "to wait for those is in vain")
+	require.False(t, d.MaybeLater, "waiting for them is useless")
 	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
 }
 
-// The decision does not depend on whether sets of capabilities are numbered.
+// The decision is the same whether or not the sets of capabilities have numbers.
 func TestCapability_DistinguishesManySets(t *testing.T) {
 	var sets [][]string
 	for i := range 3 * maxKinds {

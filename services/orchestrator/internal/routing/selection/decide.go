@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// Decide decides which candidate gets the step. Its time grows with the number of candidates, by a few
-// nanoseconds each. Its memory does not.
-//
-// When the target does not take the step, add it to Excluded and decide again with the same counter. The
-// next target is the Fallback, unless loads have changed.
+// Decide selects the candidate that gets the step. Its time grows with the number of candidates, by a few
+// nanoseconds each. Its memory use does not grow.  If the target does not accept the step, add it to Excluded and
+// decide again with the same counter. The next target is then the Fallback, unless loads have changed.
 func Decide(in Input) Decision {
 	s := surveyCandidates(&in)
 	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejectedCandidates(), Input: s.record()}
@@ -32,25 +30,25 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// OthersFirst returns the decision for a step while earlier steps of the queue look for a slot.
+// DecideToWait returns the decision for a step that must wait, because earlier steps of the queue try first.
 func OthersFirst() Decision {
 	return Decision{Reason: "other steps wait for a place, and come first", MaybeLater: true}
 }
 
-// ranked is a candidate with its rank.
+// rankedCandidate is a candidate with its rank.
 type ranked struct {
 	rank
 	index        int32 // in the input
 	availability Availability
 }
 
-// topRanked keeps the first few candidates by rank.
+// topCandidates keeps the candidates with the lowest ranks.
 type topRanked struct {
 	n     int
 	items [maxRejected]ranked
 }
 
-// admits reports whether a candidate with this rank would be among the first.
+// admits reports whether a candidate with rank r belongs among the first limit candidates.
 func (t *topRanked) admits(r rank, limit int) bool {
 	return t.n < limit || r.before(t.items[t.n-1].rank)
 }
@@ -67,7 +65,7 @@ func (t *topRanked) add(g ranked, limit int) {
 	t.n++
 }
 
-// all returns the kept candidates, in order.
+// all returns the kept candidates, best rank first.
 func (t *topRanked) all() []ranked { return t.items[:t.n] }
 
 // survey is the result of one pass over all candidates.
@@ -120,9 +118,8 @@ func (s *survey) availability(c *Candidate) Availability {
 	return Available
 }
 
-// choices returns the first candidates, in the order in which they are asked. Where the strategy
-// compares loads, it is the less busy of the first two, then the less busy of the remaining one and
-// the third, and so on.
+// choices returns the first candidates, in the order in which they are tried. If the strategy compares loads, the
+// less busy of the first two comes first. Then comes the less busy of the remaining one and the third, and so on.
 func (s *survey) choices() []ranked {
 	all := s.free.all()
 	for i := range len(all) - 1 {
@@ -133,7 +130,7 @@ func (s *survey) choices() []ranked {
 	return all
 }
 
-// isStandIn reports whether the strategy prefers a candidate that was rejected.
+// isStandIn reports whether the strategy would prefer a rejected candidate to the chosen one.
 func (s *survey) isStandIn(choice ranked) bool {
 	if s.ranking.manual.id != "" {
 		return s.candidate(choice).ID != s.ranking.manual.id
@@ -158,7 +155,7 @@ func (s *survey) confidence(t Type) float64 {
 	}
 }
 
-// score returns the share of the needed capabilities that a candidate has (OC-17).
+// capabilityScore returns the share of the needed capabilities that the chosen candidate has (OC-17).
 func (s *survey) score(choice *ranked) float64 {
 	if len(s.ranking.needs) == 0 {
 		return GuessedConfidence
@@ -166,7 +163,7 @@ func (s *survey) score(choice *ranked) float64 {
 	return float64(s.ranking.countMet(s.candidate(*choice))) / float64(len(s.ranking.needs))
 }
 
-// rejectedCandidates returns the rejected candidates that the strategy prefers most, then the withheld instances.
+// rejectedCandidates returns the rejected candidates with the best ranks, followed by withheld instances.
 func (s *survey) rejectedCandidates() (all []Rejected) {
 	for _, g := range s.out.all() {
 		c := s.candidate(g)
@@ -180,7 +177,7 @@ func (s *survey) rejectedCandidates() (all []Rejected) {
 	return append(all, withheld[:min(len(withheld), maxRejected-len(all))]...)
 }
 
-// withheld returns the withheld instances that a decision names. The one that a manual policy names
+// namedWithheld returns the withheld instances that the decision lists. The instance that a manual policy names
 // comes first.
 func (s *survey) withheld() (few []Rejected) {
 	if s.ranking.manual.id != "" {
@@ -201,7 +198,7 @@ func (s *survey) withheld() (few []Rejected) {
 	return few
 }
 
-// record returns the part of the input that is enough to repeat the decision.
+// recordedInput returns the part of the input that is needed to repeat the decision.
 func (s *survey) record() Input {
 	in := *s.in
 	var kept []int32
@@ -210,7 +207,7 @@ func (s *survey) record() Input {
 			kept = append(kept, g.index)
 		}
 	}
-	for _, i := range s.ranking.shares.firsts { // so that the shares stay what they are
+	for _, i := range s.ranking.shares.firsts { // keeps the shares of the versions the same
 		if i >= 0 {
 			kept = append(kept, int32(i))
 		}

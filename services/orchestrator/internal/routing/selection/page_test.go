@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the documentation of routing.
+// page is the path of the documentation about routing.
 const page = "../../../../../docs/routing.md"
 
-// The decision that the page shows is the one that Decide makes for the input on the page.
+// The decision shown in the documentation is what Decide returns for the input shown there.
 func TestPage_DecisionIsReal(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestPage_DecisionIsReal(t *testing.T) {
 	require.JSONEq(t, encode(t, Decide(d.Input)), string(quoted[1]))
 }
 
-// Every reason why an instance is left out is on the page.
+// The documentation lists every reason why an instance is excluded.
 func TestPage_ListsEveryReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

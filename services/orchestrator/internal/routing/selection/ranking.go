@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// rank orders candidates. The lowest is asked first.
+// rank is the sort key of a candidate. The lowest rank is tried first.
 type rank struct {
-	class    uint32 // first criterion: the class, then what the strategy demands
+	class    uint32 // first criterion: the class, combined with the strategy's own groups
 	position int32  // last criterion: the position, starting at the candidate whose turn it is
 	key      uint64
 }
@@ -26,41 +26,40 @@ func (r rank) before(other rank) bool {
 	}
 }
 
-// ranking is how a strategy ranks the candidates of an input. It looks at one candidate at a time and
-// never at how many others there are. So the candidates that a record leaves out do not change the
-// order of the rest.
+// ranking ranks the candidates of an input by one strategy. It looks at one candidate at a time and ignores how
+// many others there are. So omitting candidates from a record does not change the order of the rest.
 type ranking struct {
 	strategy  Strategy
 	manual    namedInstance
 	seed      uint64
-	restricts bool     // the policy keeps some candidates from the step
+	restricts bool     // the policy excludes some candidates
 	next      [3]int32 // position of the candidate whose turn it is, by class
 	sizes     Sizes
 
-	needs    []string  // of a capability policy
-	versions []version // that the policy names
-	shares   shares    // of a weighted policy
+	needs    []string  // needed capabilities under a capability policy
+	versions []version // versions that the policy names
+	shares   shares    // shares of the versions under a weighted policy
 
-	versionByKind    [maxKinds]int // by the kind of a candidate: 1 + index of its version (0 until it is looked up)
-	metBySkill       [maxKinds]int // by the skill of a candidate: 1 + how many needs it meets (0 until it is counted)
-	countedCandidate *Candidate    // the candidate without a skill number that met[0] is about
+	versionByKind    [maxKinds]int // by version number of a candidate: 1 + index of its version (0 until it is looked up)
+	metBySkill       [maxKinds]int // by capability set of a candidate: 1 + how many needs it meets (0 until it is counted)
+	countedCandidate *Candidate    // the candidate without a capability set number that metCounts[0] belongs to
 }
 
-// namedInstance is the candidate that a manual policy names.
+// namedInstance is the instance that a manual policy names.
 type namedInstance struct {
 	id          string
 	hash        uint64
 	isExclusive bool // no other candidate may get the step
 }
 
-// shares says which version of the agent gets a step of a weighted policy.
+// shares determines which version of the agent gets a step under a weighted policy.
 type shares struct {
 	drawn  int      // index of the version that gets the step (-1 when none has a share)
 	firsts []int    // index of the first candidate of each version (-1 when there is none)
-	groups []uint32 // of each version: when it is asked
+	groups []uint32 // by version: the group in which it is tried
 }
 
-// version is a version that a policy names, with its weight or priority.
+// version is a version that the policy names, with its weight or priority.
 type version struct {
 	name  string
 	value int
@@ -89,7 +88,7 @@ func newRanking(in *Input) *ranking {
 		o.addVersions(in.Policy.Priorities)
 	case Capability:
 		o.needs = in.Policy.Needs
-	default: // takes turns
+	default: // round robin
 	}
 	o.restricts = o.manual.isExclusive || len(o.shares.groups) > 0 || len(o.needs) > 0
 	return o
@@ -101,8 +100,8 @@ func (o *ranking) addVersions(values map[string]int) {
 	}
 }
 
-// versionIndex returns the index of a version. Versions that the policy does not name share the index
-// after the last one.
+// versionIndex returns the index of a version. All versions that the policy does not name get the index after the
+// last one.
 func (o *ranking) versionIndex(name string) int {
 	for i := range o.versions {
 		if o.versions[i].name == name {
@@ -112,7 +111,7 @@ func (o *ranking) versionIndex(name string) int {
 	return len(o.versions)
 }
 
-// versionOf returns the version index of a candidate. It compares texts only once for each version.
+// versionOf returns the version index of a candidate. It compares each version name only once.
 func (o *ranking) versionOf(c *Candidate) int {
 	if c.kind == 0 {
 		return o.versionIndex(c.Version)
@@ -128,8 +127,8 @@ func (o *ranking) isNamed(c *Candidate) bool {
 	return (c.hash == 0 || c.hash == o.manual.hash) && c.ID == o.manual.id
 }
 
-// draw decides which version gets this step. Of as many steps as the shares add up to, each version
-// that has candidates gets exactly its share, well mixed.
+// drawVersion selects the version that gets this step. Over as many steps as the shares add up to, each version
+// with candidates gets exactly its share. The versions alternate evenly.
 func (o *ranking) draw(in *Input) {
 	o.shares.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
 	missing := len(o.shares.firsts)
@@ -157,10 +156,10 @@ func (o *ranking) draw(in *Input) {
 	}
 }
 
-// The groups of versions, in the order in which they are asked.
+// The groups of versions, in the order in which they are tried.
 const (
 	groupDrawn     = iota
-	groupSharing   // has a share of other steps
+	groupSharing   // gets other steps of its share
 	groupShareless // no share is left for it
 	groupBarred    // gets no steps at all
 )
@@ -178,7 +177,7 @@ func (o *ranking) group(v int) uint32 {
 	}
 }
 
-// share returns the share of a version in the steps (0 while it has no candidate).
+// versionShare returns the percentage of steps that a version gets (0 if it has no candidate).
 func (o *ranking) share(v int) int {
 	if o.shares.firsts[v] < 0 {
 		return 0
@@ -193,7 +192,8 @@ func (o *ranking) share(v int) int {
 	return max(0, rest)
 }
 
-// stride returns a step width that reaches every number below n once, far from the one before.
+// stride returns a step width that visits every number below n exactly once and keeps successive numbers far from
+// each other.
 func stride(n int) int {
 	for s := max(1, n*5/8); ; s++ {
 		a, b := s, n
@@ -206,7 +206,7 @@ func stride(n int) int {
 	}
 }
 
-// restriction returns why the policy excludes a candidate, whatever its load is (Available when it does not).
+// restriction returns why the policy excludes a candidate, independent of its load (Available if it does not).
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
 	case o.manual.isExclusive && !o.isNamed(c):
@@ -220,9 +220,9 @@ func (o *ranking) restriction(c *Candidate) Availability {
 	}
 }
 
-// These are the weights of the parts of rank.class.
+// Weights of the criteria that are added up in rank.class.
 const (
-	leadClass   = 4 // above what the strategy adds
+	leadClass   = 4 // outweighs what the strategy adds
 	leadUnnamed = 4 * leadClass
 )
 
@@ -234,7 +234,7 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	switch o.strategy {
 	case LoadBalanced:
 		r.key = mix(o.seed ^ c.idHash())
-	case Sticky: // rendezvous: each instance bids for the session, the highest has it
+	case Sticky: // rendezvous hashing: the instance with the highest hash gets the session
 		r.key = ^mix(o.seed ^ c.idHash())
 	case Weighted:
 		r.class, r.key = r.class+o.shares.groups[o.versionOf(c)], mix(o.seed^c.idHash())
@@ -242,7 +242,7 @@ func (o *ranking) rankOf(c *Candidate) rank {
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
 	case Capability: // among equals always the first, without turns (OC-17)
 		r.key, r.position = uint64(len(o.needs)-o.countMet(c))<<32, c.Position
-	default: // whose turn it is
+	default: // the candidate whose turn it is
 	}
 	if o.manual.id != "" {
 		r.class += leadUnnamed
@@ -253,8 +253,8 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	return r
 }
 
-// countMet returns how many of the needed capabilities a candidate has. It compares texts only once for
-// each numbered set of capabilities.
+// countMetNeeds returns how many of the needed capabilities a candidate has. It compares the names only once for
+// each numbered capability set.
 func (o *ranking) countMet(c *Candidate) int {
 	if o.metBySkill[c.skill] == 0 || c.skill == 0 && c != o.countedCandidate {
 		o.countMetText(c)
@@ -262,7 +262,7 @@ func (o *ranking) countMet(c *Candidate) int {
 	return o.metBySkill[c.skill] - 1
 }
 
-// countMetText computes the result of countMet by comparing texts.
+// compareNeeds computes the result of countMetNeeds by comparing the names of capabilities.
 func (o *ranking) countMetText(c *Candidate) {
 	o.countedCandidate, o.metBySkill[c.skill] = c, 1
 	for _, need := range o.needs {
@@ -279,8 +279,7 @@ func (o *ranking) priority(c *Candidate) int {
 	return 0
 }
 
-// prefers reports whether the strategy prefers a to b. The order of a round robin or a random draw is no
-// preference.
+// prefers reports whether the strategy prefers a to b. Round robin and random draws express no preference.
 func (o *ranking) prefers(a, b rank) bool {
 	switch {
 	case a.class != b.class && (o.manual.id != "" || o.strategy == Weighted):
@@ -294,17 +293,17 @@ func (o *ranking) prefers(a, b rank) bool {
 	}
 }
 
-// comparesLoads reports whether the strategy takes the less busy of two neighbors first.
+// comparesLoads reports whether the strategy tries the less busy of two neighboring candidates first.
 func (o *ranking) comparesLoads(a, b rank) bool {
 	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
 }
 
-// isBusier reports whether a uses a greater share of its capacity than b.
+// isBusier reports whether a uses a larger share of its capacity than b.
 func isBusier(a, b *Candidate) bool {
 	return int64(a.InFlight)*int64(b.Capacity) > int64(b.InFlight)*int64(a.Capacity)
 }
 
-// load returns the share of the capacity in use (1<<16 for all of it).
+// load returns the used share of the capacity as a fixed-point number (1<<16 means full).
 func (c *Candidate) load() uint32 {
 	return uint32(int64(max(0, c.InFlight)) << 16 / int64(max(1, c.Capacity)))
 }
@@ -316,14 +315,14 @@ func (c *Candidate) idHash() uint64 {
 	return c.hash
 }
 
-// hash returns the same value in every process, so that all orchestrators send a session to the same instance.
+// hash returns the same value in every process. So all orchestrators send a session to the same instance.
 func hash(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	return mix(h.Sum64())
 }
 
-// mix maps neighboring numbers to numbers that are far apart.
+// mixBits scrambles a number, so that neighboring numbers map to very different ones.
 func mix(x uint64) uint64 {
 	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	x = high ^ low

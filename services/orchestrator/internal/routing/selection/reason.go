@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// reason explains in one sentence why the first of the choices gets the step.
+// describeTarget explains in one sentence why the first of the choices gets the step.
 func (s *survey) reason(choices []ranked) string {
 	c := s.candidate(choices[0])
 	why := s.targetReason(choices)
@@ -46,7 +46,7 @@ func (s *survey) targetReason(choices []ranked) string {
 	}
 }
 
-// turnReason explains the choice among instances that the policy ranks equally.
+// describeTurn explains a choice among instances that the policy ranks equally.
 func (s *survey) turnReason(choices []ranked) string {
 	c := s.candidate(choices[0])
 	switch n := s.tally[Available]; {
@@ -73,7 +73,7 @@ func (s *survey) loadReason(choices []ranked) string {
 	return slots + ", as few as the other of two asked"
 }
 
-// manualReason explains the choice of a policy that names an instance.
+// describeManual explains the choice under a policy that names an instance.
 func (s *survey) manualReason(choices []ranked) string {
 	c := s.candidate(choices[0])
 	if c.ID == s.ranking.manual.id {
@@ -97,7 +97,7 @@ func (s *survey) describeNamed() string {
 	return "is not known"
 }
 
-// standInReason explains the choice of an instance that replaces a preferred one.
+// describeStandIn explains the choice of an instance that replaces a preferred one.
 func (s *survey) standInReason(c *Candidate) string {
 	missed := s.out.items[0]
 	if class := s.candidate(missed).Class; class < c.Class {
@@ -117,7 +117,7 @@ func (s *survey) standInReason(c *Candidate) string {
 	}
 }
 
-// needsReason says how many of the needed capabilities an instance has.
+// describeNeeds says how many of the needed capabilities an instance has.
 func (s *survey) needsReason(c *Candidate) string {
 	needs := strings.Join(s.ranking.needs, ", ")
 	switch n := s.ranking.countMet(c); len(s.ranking.needs) {
@@ -130,7 +130,7 @@ func (s *survey) needsReason(c *Candidate) string {
 	}
 }
 
-// describeShare names the version that the step belongs to.
+// describeShare says which version the step belongs to.
 func (s *survey) describeShare() string {
 	o := s.ranking
 	switch {
@@ -143,7 +143,7 @@ func (s *survey) describeShare() string {
 	}
 }
 
-// noneReason explains why no instance is selected.
+// describeNoTarget explains why no instance is selected.
 func (s *survey) noneReason() string {
 	switch {
 	case s.ranking.manual.isExclusive:

@@ -82,8 +82,8 @@ func decode[T any](t *testing.T, text string) (v T) {
 
 const inputs = 10_000
 
-// A recorded decision is the same when it is made again, from the whole input and from the part that it carries
-// (contract OC-18, C-15).
+// Deciding again with the input of a decision gives the same decision. This holds for the whole input and for the
+// part that the decision records (contract OC-18, C-15).
 func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 1))}
 	for range inputs {
@@ -98,11 +98,11 @@ func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 	}
 }
 
-// Every decision names its target, a reason, alternatives and rejected instances.
+// Every decision records its target, a reason, alternatives and rejected instances.
 // Req: OC-12, OC-15
 func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 2))}
-	nobody := 0
+	withoutTarget := 0
 	for range inputs {
 		in := r.input()
 		d := Decide(in)
@@ -117,7 +117,7 @@ func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 			require.NotZero(t, out.Availability)
 		}
 		if d.Target == "" {
-			nobody++
+			withoutTarget++
 			require.Empty(t, d.Alternatives)
 			require.Empty(t, d.Fallback)
 			continue
@@ -135,10 +135,10 @@ func TestDecide_NamesTargetReasonAndAlternatives(t *testing.T) {
 			require.False(t, ok && out.Incarnation == c.Incarnation)
 		}
 	}
-	require.Less(t, nobody, inputs/2, "or nothing is shown")
+	require.Less(t, withoutTarget, inputs/2, "otherwise the test proves nothing")
 }
 
-// When an instance rejects the step, the fallback is asked next. Each instance is asked once.
+// When an instance rejects the step, the fallback is tried next. Each instance is tried only once.
 func TestDecide_SelectsTheFallbackAfterARejection(t *testing.T) {
 	r := dice{rand.New(rand.NewPCG(7, 3))}
 	for range inputs / 10 {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readyCandidates returns n candidates with 4 slots each: b-0 to b-9.
+// readyCandidates returns n candidates with 4 slots each. Their ids are b-0, b-1 and so on.
 func readyCandidates(n int) []Candidate {
 	all := make([]Candidate, n)
 	for i := range all {
@@ -22,7 +22,7 @@ func input(strategy Strategy, candidates []Candidate) Input {
 	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: Arrange(candidates)}
 }
 
-// targets counts which candidates get n successive steps that take no time.
+// countTargets counts how often each candidate is the target in n successive decisions. The steps take no time.
 func targets(in Input, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
@@ -40,7 +40,7 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
-// Candidates of a later class do not disturb the round robin of the earlier classes.
+// Candidates of later classes do not affect the round robin among earlier classes.
 func TestRoundRobin_LaterClassesDoNotDisturbIt(t *testing.T) {
 	all := readyCandidates(5)
 	all[3].Class, all[4].Class = MissingReady, Unstarted
@@ -70,7 +70,7 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	require.Equal(t, CertainConfidence, d.Confidence)
 }
 
-// The less busy of two random candidates gets the step, so the busiest of all never gets one.
+// The less busy of two random candidates gets the step. So the busiest of all candidates never gets one.
 func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
 	all := readyCandidates(8)
 	all[7].InFlight = 3
@@ -81,7 +81,7 @@ func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
 	}
 }
 
-// When an instance leaves, only its own sessions move to other instances.
+// When an instance disappears, only its own sessions move to other instances.
 func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 	all := readyCandidates(8)
 	fewer := slices.Delete(slices.Clone(all), 3, 4)
@@ -123,7 +123,7 @@ func versions(names ...string) []Candidate {
 	return all
 }
 
-// A canary gets exactly its share of every hundred steps.
+// A canary version gets exactly its share of every hundred steps.
 func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	count := func(weights map[string]int, n int, names ...string) map[string]int {
 		all := versions(names...)
@@ -215,7 +215,7 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	require.Equal(t, "the workflow names b-7, which is not known", Decide(in).Reason)
 }
 
-// A candidate that cannot get the step is left out before the choice, and named with the reason.
+// A candidate that cannot get the step is excluded before the choice, and the reason names it.
 func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
 	all := readyCandidates(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
@@ -234,7 +234,8 @@ func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
 	require.Equal(t, "no instance is known", Decide(Input{}).Reason)
 }
 
-// Each session has the same instance at every orchestrator, of this version and of the next.
+// Every orchestrator sends a session to the same instance. The hash must not change between versions of the
+// program.
 func TestHash_IsStable(t *testing.T) {
 	require.Equal(t, uint64(0x6bdcf2a1c9048eba), hash("session-1"))
 }

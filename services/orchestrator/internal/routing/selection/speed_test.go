@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// busyInstances returns n instances. Every second one is busy, and every tenth is full.
+// busyInstances returns n instances. Every second one is busy, and every tenth one is full.
 func busyInstances(strategy Strategy, n int) Input {
 	all := make([]Candidate, n)
 	for i := range all {
@@ -39,7 +39,7 @@ func busyInstances(strategy Strategy, n int) Input {
 	return in
 }
 
-// A decision among a thousand instances allocates no more often than one among a hundred.
+// A decision among a thousand instances needs no more allocations than one among a hundred.
 func TestDecide_AllocationsDoNotGrowWithCandidates(t *testing.T) {
 	for _, strategy := range Strategies() {
 		few, many := busyInstances(strategy, 100), busyInstances(strategy, 1000)
@@ -73,7 +73,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// All capabilities differ, so each set must be compared.
+// All instances have different capabilities, so each set must be compared.
 func BenchmarkDecide_AmongDistinctCapabilities(b *testing.B) {
 	in := distinctInstances(1000)
 	b.ReportAllocs()

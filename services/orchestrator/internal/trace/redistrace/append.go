@@ -21,7 +21,7 @@ var appendSource string
 
 var appendScript = redis.NewScript(appendSource)
 
-// maxDecisions is how many decisions of each type the audit of a tenant keeps.
+// maxDecisions is how many decisions of each type the decision index of a tenant keeps.
 const maxDecisions = 10_000
 
 // Append implements trace.Store.
@@ -63,8 +63,8 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 	}
 }
 
-// appendWithPointers runs append.lua, and writes the pointers to decisions in the same round trip. It fails
-// when either fails; repeating it writes what is missing.
+// appendWithPointers runs append.lua, and writes the pointers to decisions in the same round trip. It fails when
+// either fails. Repeating the call writes the missing part.
 func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events []*troupev1.Event, result *troupev1.TurnResult, args []any) ([]string, error) {
 	pointers, quarantined := decisionPointers(ref, events), trace.Quarantined(result)
 	if len(pointers) == 0 && !quarantined {
@@ -92,7 +92,7 @@ func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events [
 	return reply, err
 }
 
-// decisionPointers returns the pointers to the decisions among events, by key. Writing one twice changes
+// decisionPointers returns the pointers to the decisions among the events, by key. Writing a pointer twice changes
 // nothing.
 func decisionPointers(ref trace.Ref, events []*troupev1.Event) map[string][]redis.Z {
 	var all map[string][]redis.Z
@@ -111,8 +111,7 @@ func decisionPointers(ref trace.Ref, events []*troupev1.Event) map[string][]redi
 	return all
 }
 
-// addPointers writes pointers to decisions. A set that is no longer written expires with the last trace
-// that may be in it.
+// addPointers writes pointers to decisions. The set expires together with the last trace that it may contain.
 func (w *writer) addPointers(ctx context.Context, p redis.Pipeliner, pointers map[string][]redis.Z) {
 	for _, key := range slices.Sorted(maps.Keys(pointers)) {
 		p.ZAdd(ctx, key, pointers[key]...)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Decisions implements trace.Audit.
+// Decisions implements trace.DecisionIndex.
 func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQuery) ([]*troupev1.Decision, error) {
 	if q.Trace != "" {
 		all, err := r.decisionsOfTrace(ctx, trace.Ref{Tenant: tenant, Trace: q.Trace}, q)
@@ -38,14 +38,14 @@ func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQ
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// sequenceOf returns the sequence of the event that has a decision.
+// sequenceOfDecision returns the sequence of the event that contains a decision.
 func sequenceOf(d *troupev1.Decision) int {
 	_, text, _ := strings.Cut(d.GetRecordId(), "-")
 	n, _ := strconv.Atoi(text) // the record id is made here
 	return n
 }
 
-// decisionsOfTrace reads the events of a trace. It returns the decisions newest first.
+// decisionsOfTrace reads the events of a trace and returns their decisions, newest first.
 func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	err := r.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for _, e := range page {
@@ -61,8 +61,8 @@ func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.De
 	return all, nil
 }
 
-// decisionsOfType follows the pointers, newest first. It ignores a pointer without an event: its trace is
-// no longer kept, or the event of another owner took its place.
+// decisionsOfType follows the pointers, newest first. It ignores a pointer without a matching event: the trace is
+// no longer kept, or the event of another owner has the sequence.
 func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	const op = "trace.Decisions"
 	for from := int64(0); ; from += pageSize {

@@ -24,7 +24,7 @@ const (
 	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
-// decisionEvent returns an event about a decision on an agent or an instance.
+// decisionEvent returns an event with a decision about an agent or an instance.
 func decisionEvent(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	e := &troupev1.Event{
 		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
@@ -59,9 +59,8 @@ func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
 	return all
 }
 
-// Decisions are found by trace and by type, on every kind of Redis. In a Cluster, traces and audit are in
-// different slots.
-//
+// Decisions are found by trace and by type, on every kind of Redis. In a Redis Cluster, traces and decision
+// pointers are in different slots.
 // Req: OC-32
 func TestStore_FindsDecisions(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
@@ -76,7 +75,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, decisionEvent(n, 2, agents)}})
 				require.NoError(t, err)
 				rest := []*troupev1.Event{decisionEvent(n, 3, instances), {Sequence: 4}, decisionEvent(n, 5, agents)}
-				for range 2 { // a caller without an acknowledgement sends it again
+				for range 2 { // a caller that got no reply repeats the call
 					require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, rest, nil))
 				}
 				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agents), decisionEvent(n, 3, agents)}, nil)
@@ -109,8 +108,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 	}
 }
 
-// Decisions are found after Redis is killed right after it acknowledged their events.
-//
+// A query finds the decisions even if Redis is killed right after it acknowledged their events.
 // Req: OC-32
 func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
 	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -122,7 +120,7 @@ func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
 	require.Equal(t, []string{"1-2", "1-1"}, ids(t, s, trace.DecisionQuery{Limit: 9}))
 }
 
-// The decisions of a trace expire with it. Those of other traces are still found.
+// The decisions of a trace expire with the trace. Decisions of other traces are still found.
 func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
@@ -141,20 +139,21 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	require.Equal(t, ref(1).Trace, found[0].GetTraceId())
 }
 
-// Finding decisions costs no extra round trip: the pointers are written with the events.
+// Indexing decisions costs no extra round trip, because the pointers are written together with the events.
 func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	redis := miniredis.RunT(t)
 	address, sent := countingProxy(t, redis.Addr())
 	s := store(t, address)
 	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents)}})
 	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // the script is known from here on
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // from here on Redis has the script
 	before := sent.Load()
 	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agents), decisionEvent(1, 4, instances)}, nil))
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 
-// countingProxy returns an address that forwards to another one and counts the writes to it.
+// countingProxy starts a TCP proxy in front of another address. It returns the address of the proxy and a counter
+// of the writes that it forwards.
 func countingProxy(t *testing.T, to string) (string, *atomic.Int64) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

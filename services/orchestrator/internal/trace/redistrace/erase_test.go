@@ -25,8 +25,8 @@ const marker = "MARKED"
 
 var erasedWords = trace.Subject{Tenant: "default", Session: "s"}
 
-// storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner
-// epoch.
+// storeTraceWithWords stores a trace of the session with the erased words in every list and field, and returns its
+// owner epoch.
 func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	t.Helper()
 	r := record(n)
@@ -43,7 +43,7 @@ func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64
 	return epoch
 }
 
-// dump returns the content of Redis by key.
+// dumpRedis returns the content of Redis by key.
 func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -64,7 +64,7 @@ func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-// keysWith returns the keys that contain any of the words.
+// keysWith returns the keys whose name or value contains any of the words.
 func keysWith(all map[string]string, words ...string) (found []string) {
 	for key, value := range all {
 		for _, word := range words {
@@ -86,8 +86,8 @@ func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) 
 	return s.EndErasure(ctx, erasedWords)
 }
 
-// An erased session leaves only tombstones with ids and counts, in whatever state its traces were. Other
-// sessions keep their traces.
+// An erased session leaves only tombstones with ids and counts, whatever the states of its traces. Other sessions
+// keep their traces.
 func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return redistest.Start(t) },
@@ -128,8 +128,8 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	}
 }
 
-// Late writers are rejected: the owner of a trace, a replica that takes it over, a turn that has not stored
-// anything yet, and a caller that cancels.
+// Late writers are rejected: the owner of a trace, a replica that takes the trace over, a turn without stored
+// events, and a caller that cancels.
 func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
@@ -167,7 +167,7 @@ func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	}
 }
 
-// cutAfter is a hook that fails every round trip after the given number.
+// failAfter is a Redis hook that fails every round trip after the given number.
 type cutAfter struct{ left int }
 
 var errCut = errors.New("the connection was cut")
@@ -193,12 +193,13 @@ func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// An interrupted erasure is found again. Completing it gives the same result and counts nothing twice.
+// An interrupted erasure is listed as unfinished. Completing it gives the same result as an uninterrupted one and
+// counts nothing twice.
 func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 	server := redistest.Start(t)
 	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	storeMarkedTrace(t, s, 1, "other") // and all scripts are there
+	storeMarkedTrace(t, s, 1, "other") // also loads all scripts into Redis
 	_, err := eraseAll(t.Context(), s)
 	require.NoError(t, err)
 	trips := 0
@@ -225,7 +226,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 		require.Equal(t, map[string]int64{trace.KindTraces: 1, trace.KindEvents: 2, trace.KindDecisions: 2}, e.Removed, "cut after %d trips", trips)
 		require.Empty(t, keysWith(dump(t, client), marker))
 		left := dump(t, client)
-		delete(left, "o:{running}:stops") // which is empty
+		delete(left, "o:{running}:stops") // an empty stream
 		require.Len(t, left, 2)
 	}
 	require.Greater(t, trips, 8)
@@ -248,7 +249,7 @@ func TestStore_ErasesInACluster(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// A user may come back after an erasure. A second erasure has its own counts.
+// A user may return after an erasure. A second erasure of this user has its own counts.
 func TestStore_ErasesAUserAgain(t *testing.T) {
 	s := store(t, miniredis.RunT(t).Addr())
 	user := trace.Subject{Tenant: "default", User: "alice@example.org"}

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// List implements trace.Store. Traces whose retention has passed are left out. It takes 2 round trips, and
-// 2 more for each page of a list of which not all traces are wanted or kept any more.
+// List implements trace.Store. It omits traces whose retention has passed. It takes 2 round trips for a page. It
+// reads another page when some traces of a page are unwanted or no longer kept.
 func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
 	const op = "trace.List"
 	key := indexKey(tenant)
@@ -28,7 +28,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 		}
 		last = len(ids) < q.Limit || key == indexKey(tenant)
 		if last && q.Root != "" {
-			ids = append(ids, q.Root) // the root began before all others, and no list of the run has it
+			ids = append(ids, q.Root) // the root trace is the oldest, and the list of the run does not contain it
 		}
 		page, err := r.records(ctx, tenant, ids)
 		if err != nil {
@@ -44,7 +44,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// records returns the records of traces that are kept, without the texts of their results.
+// loadRecords returns the records of the traces that are still kept, without the texts of their results.
 func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*troupev1.Trace, error) {
 	replies := make([]*redis.MapStringStringCmd, len(ids))
 	if _, err := r.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -70,8 +70,8 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 	return all, nil
 }
 
-// trimResult removes the long texts from a result, which GetTrace returns. So even a list of the longest
-// results fits into a gRPC message that every client accepts.
+// trimResult removes the long texts from a result. GetTrace still returns them. Even a list of the longest results
+// then fits into a gRPC message that every client accepts.
 func trimResult(r *troupev1.TurnResult) {
 	if r == nil {
 		return

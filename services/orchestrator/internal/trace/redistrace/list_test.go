@@ -23,7 +23,7 @@ var quarantinedResult = &troupev1.TurnResult{
 	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
-// storeTrace stores a trace of a run, and ends it if there is a result.
+// storeTrace stores a trace of a run, and ends it if a result is given.
 func storeTrace(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
 	t.Helper()
 	r := record(n)
@@ -46,7 +46,7 @@ func listed(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
 	return ids
 }
 
-// The traces of a run are found by its root trace, and quarantined ones by their status.
+// The traces of a run are found by its root trace, and quarantined traces by their result.
 func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
@@ -73,7 +73,7 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 		require.Equal(t, c.want, listed(t, s, c.q), name)
 	}
 
-	redis.FastForward(memory.Retention - time.Minute) // an operator may come on Monday
+	redis.FastForward(memory.Retention - time.Minute) // an operator may look only after a weekend
 	require.Equal(t, []int64{3, 4}, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
 	require.Equal(t, []int64{4, 2}, listed(t, s, trace.Query{Root: ref(1).Trace, Limit: 9}))
 	got, err := s.Get(t.Context(), ref(4))

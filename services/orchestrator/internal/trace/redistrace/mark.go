@@ -39,11 +39,11 @@ const (
 	countPrefix   = "n:"             // begins the fields of a mark that count
 )
 
-// staleAfter is how long an erasure is left to the caller that works on it.
+// erasureTimeout is how long other callers leave an erasure to the caller that works on it.
 const staleAfter = 30 * time.Second
 
-// BeginErasure implements trace.Erasures. The subject enters the list before it is marked, so that every marked
-// one is erased eventually.
+// BeginErasure implements trace.Eraser. The subject is added to the list before it is marked, so that every marked
+// subject is erased eventually.
 func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	const op = "trace.BeginErasure"
 	again := -time.Now().Add(staleAfter).UnixMilli()
@@ -57,7 +57,7 @@ func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by str
 	return decodeMark(subject, reply), nil
 }
 
-// decodeMark reads the fields and values of a mark.
+// decodeMark decodes the hash fields of a mark.
 func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 	e := memory.Erasure{Session: subject.Session, User: subject.User}
 	for field := range slices.Chunk(reply, 2) {
@@ -76,7 +76,7 @@ func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 	return e
 }
 
-// AddRemoved implements trace.Erasures.
+// AddRemoved implements trace.Eraser.
 func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from string, counts map[string]int64) error {
 	args := []any{from}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
@@ -89,7 +89,7 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 	return e.conn.failure("trace.AddRemoved", err)
 }
 
-// EndErasure implements trace.Erasures.
+// EndErasure implements trace.Eraser.
 func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	const op = "trace.EndErasure"
 	reply, err := endErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
@@ -100,7 +100,7 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 	return decodeMark(subject, reply), e.conn.failure(op, err)
 }
 
-// UnfinishedErasures implements trace.Erasures.
+// UnfinishedErasures implements trace.Eraser.
 func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
 	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace
 	return all, nil
 }
 
-// SessionsOfUser implements trace.Erasures.
+// SessionsOfUser implements trace.Eraser.
 func (e *eraser) SessionsOfUser(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error) {
 	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),

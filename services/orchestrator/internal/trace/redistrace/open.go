@@ -23,10 +23,10 @@ var (
 	stopScript      = redis.NewScript(stopSource)
 )
 
-// maxStops is about how many stop requests are kept for owners that have not read them yet.
+// maxStops is the approximate number of stop requests that are kept for owners that have not read them yet.
 const maxStops = 1000
 
-// maxBatch is how many traces one script handles, so that it does not delay other callers of Redis.
+// maxBatch is how many traces one script handles. The limit keeps a script from delaying other callers of Redis.
 const maxBatch = 1000
 
 // openTraces implements trace.OpenTraces.
@@ -51,7 +51,7 @@ func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.He
 	}
 }
 
-// heartbeatArgs returns the arguments of heartbeat.lua. Without a cursor the script returns no stops.
+// heartbeatArgs returns the arguments of heartbeat.lua. If the request has no cursor, the script returns no stops.
 func heartbeatArgs(b trace.Heartbeat) []any {
 	args := []any{b.LeaseTime.Milliseconds(), b.MaxTaken, b.Cursor, len(b.Owned)}
 	for _, ref := range slices.Concat(b.Owned, b.Ended) {
@@ -60,7 +60,7 @@ func heartbeatArgs(b trace.Heartbeat) []any {
 	return args
 }
 
-// sendBatch runs heartbeat.lua once, and adds its reply to the reply of the batches before it.
+// sendBatch runs heartbeat.lua for one batch and merges the result into the reply of the earlier batches.
 func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
 	const op = "trace.Heartbeat"
 	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
@@ -96,8 +96,8 @@ func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	return o.conn.failure("trace.ReleaseLease", err)
 }
 
-// Stop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to the
-// current one. A trace that is not kept needs no stop.
+// RequestStop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to
+// the current owner. A trace that is no longer kept needs no stop.
 func (o *openTraces) Stop(ctx context.Context, stop trace.Stop) error {
 	const op = "trace.Stop"
 	exists, err := stopScript.Run(ctx, o.conn, []string{recordKey(stop.Ref)}, stop.Reason).Bool()

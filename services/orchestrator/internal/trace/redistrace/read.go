@@ -22,7 +22,7 @@ var loadSource string
 
 var loadScript = redis.NewScript(loadSource)
 
-// reader implements the reading part of trace.Store, and trace.Audit.
+// reader implements the reading methods of trace.Store, and trace.DecisionIndex.
 type reader struct {
 	conn *conn
 }
@@ -77,12 +77,12 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 	}, nil
 }
 
-// numberField reads a field (0 when it is missing).
+// parseNumberField parses a field as a number (0 when the field is missing).
 func numberField(field string) (int64, error) {
 	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 
-// decodeRecord reads the hash of a record.
+// decodeRecord decodes the hash of a record.
 func decodeRecord(fields map[string]string) (*troupev1.Trace, error) {
 	record := &troupev1.Trace{}
 	if err := proto.Unmarshal([]byte(fields["record"]), record); err != nil {
@@ -125,7 +125,7 @@ func (r *reader) Events(ctx context.Context, ref trace.Ref, after uint64, limit 
 	return events, nil
 }
 
-// decodeEvent reads an entry of the stream of events.
+// decodeEvent decodes an entry of the event stream.
 func decodeEvent(op string, entry redis.XMessage) (*troupev1.Event, error) {
 	body, _ := entry.Values["e"].(string)
 	e := &troupev1.Event{}
@@ -138,7 +138,7 @@ func decodeEvent(op string, entry redis.XMessage) (*troupev1.Event, error) {
 // pageSize is how many events or pointers are read at once.
 const pageSize = 200
 
-// eachPage calls do for the events of a trace, page by page.
+// eachPage calls do for each page of the events of a trace.
 func (r *reader) eachPage(ctx context.Context, ref trace.Ref, do func([]*troupev1.Event)) error {
 	for after := uint64(0); ; {
 		page, err := r.Events(ctx, ref, after, pageSize)

@@ -71,7 +71,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		want := proto.CloneOf(record(1))
 		want.State, want.LastSequence, want.OwnerEpoch, want.Result = troupev1.TraceState_TRACE_STATE_ENDED, 301, 1, result
-		want.RootTraceId = ref(1).Trace // one that says none began a run
+		want.RootTraceId = ref(1).Trace // a trace without a root is the root of its run
 		require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
 
 		page, err := s.Events(t.Context(), ref(1), 290, 5)
@@ -181,7 +181,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 	})
 }
 
-// A turn with pending calls can be continued for as long as the turn is kept.
+// A trace with pending calls is kept as long as its turn, so that the turn can be continued.
 func TestStore_KeepsATraceWithPendingCalls(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())

@@ -13,8 +13,8 @@ import (
 // MaxWaiting is how many requests may wait for one session (guarantee F14).
 const MaxWaiting = 8
 
-// Table is the table of active turns by session, with the queue of requests for each session. Safe
-// for concurrent use.
+// Table holds the active turns by session, and a queue of requests for each session. It is safe for concurrent
+// use.
 type Table struct {
 	mu       sync.Mutex
 	sessions map[session.Ref]*sessionEntry
@@ -22,24 +22,25 @@ type Table struct {
 
 // sessionEntry is a session that has an active turn or waiting requests.
 type sessionEntry struct {
-	turn    *Turn       // nil when this orchestrator drives none
-	queue   []*Position // the first one may ask for its turn next
-	busy    error       // the last answer of the memory service to the first one
+	turn    *Turn       // active turn (nil when this orchestrator drives none)
+	queue   []*Position // only the first position may ask the memory service for its turn
+	busy    error       // the memory service's last error for the first position
 	changed chan struct{}
-	asking  sync.Mutex // held while the first one asks; a request that gets before it waits for that
+	asking  sync.Mutex // held while the first position asks the memory service, so that no other request becomes the first meanwhile
 }
 
-// Position is the place of a request in the queue of its session. Calls for the same turn share it.
+// QueuePosition is the position of a request in the queue of its session. Calls for the same turn share one
+// position.
 type Position struct {
 	turnID   string
-	isUrgent bool // comes before those that are not
+	isUrgent bool // precedes all positions that are not urgent
 	callers  int
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{sessions: map[session.Ref]*sessionEntry{}} }
 
-// getEntry returns the entry of a session, and creates it when needed. The caller holds the lock.
+// getEntry returns the entry of a session, which it creates if needed. The caller holds the lock.
 func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	if t.sessions[ref] == nil {
 		t.sessions[ref] = &sessionEntry{changed: make(chan struct{})}
@@ -47,7 +48,7 @@ func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	return t.sessions[ref]
 }
 
-// notify is called with the lock held, after each change of an entry. It drops an empty one.
+// notify signals that an entry has changed, and removes the entry if it is empty. The caller holds the lock.
 func (t *Table) notify(ref session.Ref) {
 	e := t.sessions[ref]
 	close(e.changed)
@@ -57,15 +58,15 @@ func (t *Table) notify(ref session.Ref) {
 	}
 }
 
-// Add makes a turn the active one of its session.
+// Add makes a turn the active turn of its session.
 func (t *Table) Add(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.getEntry(turn.Ref).turn = turn
 }
 
-// Remove removes the active turn of its session, and notifies the next request. If the session already has
-// another active turn, that one stays.
+// Remove removes the active turn of its session, and notifies the next request. If another turn is already active
+// in the session, that turn stays.
 func (t *Table) Remove(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +77,7 @@ func (t *Table) Remove(turn *Turn) {
 	}
 }
 
-// OfSession returns the active turn of a session (nil when there is none).
+// FindBySession returns the active turn of a session (nil when there is none).
 func (t *Table) OfSession(ref session.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +87,7 @@ func (t *Table) OfSession(ref session.Ref) *Turn {
 	return nil
 }
 
-// OfTrace returns the active turn of a trace (nil when there is none).
+// FindByTrace returns the active turn of a trace (nil when there is none).
 func (t *Table) OfTrace(ref trace.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +99,7 @@ func (t *Table) OfTrace(ref trace.Ref) *Turn {
 	return nil
 }
 
-// Enqueue gives a request a position in the queue. It is false when the queue is full.
+// Enqueue gives a request a position in the queue of its session. It returns false when the queue is full.
 func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +123,7 @@ func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position,
 	return p, true
 }
 
-// insert puts an urgent position behind the other urgent ones, and any other position at the end.
+// insert inserts an urgent position after the other urgent ones, and any other position at the end.
 func (e *sessionEntry) insert(p *Position) {
 	at := len(e.queue)
 	if p.isUrgent {
@@ -133,7 +134,7 @@ func (e *sessionEntry) insert(p *Position) {
 	e.queue = slices.Insert(e.queue, at, p)
 }
 
-// Leave gives up a position. It is removed when the last call that shares it has left.
+// LeaveQueue gives up a position. The position is removed when the last call that shares it has left.
 func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,11 +146,12 @@ func (t *Table) Leave(ref session.Ref, p *Position) {
 	t.notify(ref)
 }
 
-// CheckFirst reports whether a position is the first of its queue. Changed is closed when that changes, or
-// when the active turn ends. A request that is first calls asked once the memory service has answered it.
+// CheckFirst reports whether a position is the first of its queue. The channel changed is closed when that
+// changes, or when the active turn ends. A request that is first must call asked after the memory service has
+// answered it.
 func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()
-	e := t.sessions[ref] // stays while it has a position
+	e := t.sessions[ref] // the entry exists as long as it has a position
 	t.mu.Unlock()
 	e.asking.Lock()
 	t.mu.Lock()
@@ -161,7 +163,7 @@ func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func
 	return true, e.asking.Unlock, e.changed
 }
 
-// Waiting returns how many requests wait for a session.
+// QueueLength returns how many requests wait for a session.
 func (t *Table) Waiting(ref session.Ref) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,14 +173,14 @@ func (t *Table) Waiting(ref session.Ref) int {
 	return 0
 }
 
-// Sessions returns how many sessions have an active turn here, or waiting requests.
+// SessionCount returns how many sessions have an active turn or waiting requests at this orchestrator.
 func (t *Table) Sessions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.sessions)
 }
 
-// NoteBusy stores the error that the memory service returned to the first request of a queue.
+// RecordBusy stores the error that the memory service returned to the first request of a queue.
 func (t *Table) NoteBusy(ref session.Ref, busy error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +189,8 @@ func (t *Table) NoteBusy(ref session.Ref, busy error) {
 	}
 }
 
-// Busy returns a session_busy failure that names the open turn, as far as it is known.
+// NewBusyError returns a session_busy failure with the ids of the open turn and its trace, as far as they are
+// known.
 func (t *Table) Busy(ref session.Ref, message string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +210,7 @@ func (t *Table) Busy(ref session.Ref, message string) error {
 	return err
 }
 
-// Fact returns the named fact of a failure (empty when it has none).
+// FailureFact returns the fact with the given key from a failure (empty when there is none).
 func Fact(err error, key string) string {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok {

@@ -29,7 +29,7 @@ func TestTable_FindsAnActiveTurnBySessionAndByTrace(t *testing.T) {
 	require.Zero(t, table.Sessions())
 }
 
-// The queue is first come, first served; urgent requests come before those that are not.
+// The queue serves requests in the order of arrival, but urgent requests before all others.
 func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
 	table := NewTable()
 	first, ok := table.Enqueue(conversation, "first", false)

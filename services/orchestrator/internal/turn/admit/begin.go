@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
-// Begin asks the memory service for the turn of a request that has a permit, and starts driving it when it is this
-// orchestrator's. It asks even when nothing can handle the target any more, because the turn may be
-// known. The permit ends with the turn, or here when there is none.
+// Begin asks the memory service for the turn of a request that has a permit. It starts driving the turn if this
+// orchestrator has begun it. Begin asks even when no workflow or agent can handle the target any more, because the
+// turn may already exist. The permit is released when the turn ends, or here if there is no turn to drive.
 func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Permit) (memory.BeginResult, error) {
 	started := false
 	defer func() {
@@ -54,7 +54,8 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	return begun, nil
 }
 
-// withLabels returns a request with the labels of the turn that it continues, and with what its turn may use.
+// withInheritedLabels returns the request with the labels of the turn that it continues, and with the budget of
+// its own turn.
 func withLabels(req request.Request, decided decide.Admission) (request.Request, error) {
 	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
 	if err != nil {
@@ -65,7 +66,8 @@ func withLabels(req request.Request, decided decide.Admission) (request.Request,
 	return req, nil
 }
 
-// beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
+// beginTurn asks the memory service for the turn. If an earlier attempt to begin it is in doubt, it uses the trace
+// of that attempt.
 func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *decide.Admission) (memory.BeginResult, error) {
 	decided.Begin.LookupOnly = decided.TargetErr != nil
 	if tried, ok := a.Decider.InDoubt.Take(decided.Begin.TurnID); ok {
@@ -85,8 +87,8 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	return begun, err
 }
 
-// toBegun returns the begun turn as the driver needs it. It omits files and inherited results, because the
-// memory service has stored them and must not get them again.
+// toBegunTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
+// because the memory service has already stored them and must not receive them again.
 func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
@@ -104,7 +106,7 @@ func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun 
 	}
 }
 
-// Attachments returns the files of the message of a turn, as the session has stored them.
+// StoredAttachments returns the files of the turn's message, as the session has stored them.
 func Attachments(begun memory.BeginResult) []conversation.Attachment {
 	for _, m := range begun.History {
 		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {

@@ -22,10 +22,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// maxDescription is how many characters of an agent's description a planner gets.
+// maxDescription is the maximum length, in characters, of an agent's description in the request to a planner.
 const maxDescription = 500
 
-// StepRequest returns the request that an instance gets for an attempt.
+// StepRequest returns the request that an instance receives for an attempt.
 func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
 	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
@@ -56,7 +56,7 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 	req.ExpectedOutput, req.Constraints = step.Expects, step.Constraints
 	req.Priority, req.Tags = t.Request.Priority, t.Request.Tags
 	if deadline, ok := work.Deadline(); ok {
-		if left := time.Until(deadline); left > 0 { // else the call will not begin
+		if left := time.Until(deadline); left > 0 { // otherwise the deadline has passed and the call will not start
 			req.Timeout = durationpb.New(left)
 		}
 	}
@@ -70,7 +70,7 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 	}
 }
 
-// goal returns what the user wants, as the first event of the trace quotes it: the last text, or the names of
+// goalText returns the user's goal, as the first event of the trace quotes it: the last text, or the names of
 // files that came without one.
 func goal(text string, history []conversation.Message) string {
 	if text := conversation.Brief(text, publish.MaxText); text != "" {
@@ -86,15 +86,15 @@ func goal(text string, history []conversation.Message) string {
 		}
 		return cmp.Or(conversation.Brief(m.Text, publish.MaxText), conversation.Brief(strings.Join(names, " "), publish.MaxText))
 	}
-	return "go on with the conversation" // the user's message is no longer in the window
+	return "continue the conversation" // the user's message is no longer in the window
 }
 
-// RoutingRequest returns the view of the turn that the routing authority gets for a step.
+// RoutingRequest returns the view of this turn that the routing authority gets for a step.
 func (t *Turn) RoutingRequest(step workflow.Step) selection.Request {
 	return RoutingRequest(t.Request, t.Turn.Trace, step)
 }
 
-// RoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
+// NewRoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
 func RoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
 		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
@@ -102,9 +102,9 @@ func RoutingRequest(req request.Request, traceID string, step workflow.Step) sel
 	}
 }
 
-// Policy returns the policy that selects the instance for a step. A credential that comes with an answer is
-// sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
-// other one would have to ask for the credential again. A step with a fixed instance keeps it.
+// InstancePolicy returns the policy that selects the instance for a step. A credential that comes with an answer
+// is sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
+// other instance would have to ask for the credential again. A step with a fixed instance keeps that instance.
 func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
 		return policy
@@ -119,9 +119,9 @@ func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
 	return policy
 }
 
-// issueCredential gives an attempt the credential with which its worker acts in this turn, and in no
-// other (guarantees S6). It is valid for this step until that is committed; an attempt that replaces a
-// lost one has another epoch.
+// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantees
+// S6). The credential is valid until the step is committed. An attempt that replaces a lost one has another epoch
+// and another credential.
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := work.Deadline()
 	req.Credential, err = t.Credentials.Issue(turncred.Turn{

@@ -28,7 +28,7 @@ func TestRoutingRequest_IsTheSameForEveryDecision(t *testing.T) {
 	}, RoutingRequest(req, "t", workflow.Step{Name: "desk"}))
 }
 
-// Events say why an instance did not get a step in the words of docs/routing.md.
+// Events explain why an instance did not get a step, with the words of docs/routing.md.
 func TestInstanceChoice_NamesWhyOthersWereRejected(t *testing.T) {
 	told := InstanceChoice(selection.Decision{Rejected: []selection.Rejected{
 		{ID: "research-1", Availability: selection.Full},
@@ -38,7 +38,8 @@ func TestInstanceChoice_NamesWhyOthersWereRejected(t *testing.T) {
 	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())
 }
 
-// The strategy of a step remains the fallback, and a step with a fixed instance keeps that one.
+// A credential makes its instance preferred, and the strategy of the step becomes the fallback. A step with a
+// fixed instance keeps it.
 func TestTurn_PolicyPrefersTheInstanceThatCanOpenACredential(t *testing.T) {
 	with := &Turn{Turn: session.Turn{Answers: []execution.Answer{{ID: "1-2-2"}, {ID: "1-2-3", Sealed: "x", AuthID: "key@research-2"}}}}
 	weights := map[string]int{"v2": 10}
@@ -64,10 +65,10 @@ func TestGoal_IsNeverEmpty(t *testing.T) {
 		text    string
 		history []conversation.Message
 	}{
-		"Why?":                        {text: " Why?\n"},
-		"files: a.pdf b.png":          {history: []conversation.Message{sent, conversation.Assistant("a", "So.")}},
-		"What?":                       {history: []conversation.Message{conversation.User("What?")}},
-		"go on with the conversation": {},
+		"Why?":                      {text: " Why?\n"},
+		"files: a.pdf b.png":        {history: []conversation.Message{sent, conversation.Assistant("a", "So.")}},
+		"What?":                     {history: []conversation.Message{conversation.User("What?")}},
+		"continue the conversation": {},
 	} {
 		require.Equal(t, want, goal(c.text, c.history))
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// maxOutput is how many characters of the answer the aggregate quotes.
+// maxOutput is the maximum length, in characters, of the answer in the aggregate event.
 const maxOutput = 500
 
 // finalStage maps the outcome of a turn to the stage in which it ends.
@@ -34,7 +34,7 @@ var finalStage = map[session.Outcome]troupev1.Stage{
 	session.OutcomeAuthRequired:  troupev1.Stage_STAGE_INPUT_REQUIRED,
 }
 
-// aggregate publishes the sum of all steps, before the last event.
+// publishTotals publishes the totals of all steps, before the last event.
 func aggregate(ctx context.Context, w *publish.Writer, results []execution.Result) error {
 	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
@@ -58,7 +58,7 @@ func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *
 	}
 }
 
-// turnResult returns the result of a closed turn, as far as the turn itself contains it.
+// turnResult returns the result of a closed turn, as far as the record of the turn contains it.
 func turnResult(closed session.Turn) *troupev1.TurnResult {
 	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(totalUsage(closed.Steps))}
 	switch closed.Outcome {
@@ -76,7 +76,7 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 	return result
 }
 
-// pendingCalls returns the calls that need external input, with which a turn has ended.
+// pendingCalls returns the calls of an ended turn that need external input.
 func pendingCalls(closed session.Turn) []execution.Pending {
 	if n := len(closed.Steps); n > 0 && closed.Outcome.NeedsInput() {
 		return closed.Steps[n-1].Pending
@@ -84,7 +84,7 @@ func pendingCalls(closed session.Turn) []execution.Pending {
 	return nil
 }
 
-// totalUsage adds up the usage of steps, without those that another turn ran.
+// totalUsage adds up the usage of the steps, except those that another turn ran.
 func totalUsage(steps []execution.Result) execution.Usage {
 	var sum execution.Usage
 	for _, r := range steps {
@@ -95,8 +95,8 @@ func totalUsage(steps []execution.Result) execution.Usage {
 	return sum
 }
 
-// partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The turn
-// contains the committed steps. Only its trace contains the failed ones.
+// partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The record of the
+// turn has the committed steps. Only the trace has the failed ones.
 func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// finalState returns the coordination state of the turn after its last event.
+// finalState returns the coordination state after the last event of the turn.
 func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
 	return coordination.Start(coordination.Turn{
@@ -22,7 +22,7 @@ func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	}).Apply(t.Events.Events().Events()...).Apply(last)
 }
 
-// logState logs the state with which the turn has ended (SO-10).
+// logFinalState logs the coordination state with which the turn ended (SO-10).
 func logState(ctx context.Context, t Turn, s coordination.State) {
 	err := structured.Emit(ctx, t.Events.Log(), structured.Event{
 		Name: structured.OrchestrationComplete, Message: "the state with which a turn has ended",

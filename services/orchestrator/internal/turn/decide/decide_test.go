@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The table has exactly one row for every possible combination.
+// The table has exactly one row for every possible combination of kind and lookup result.
 func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	possible := map[Kind][]Found{
 		Text:    {NotAsked},

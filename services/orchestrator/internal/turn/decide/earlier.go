@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// resume returns the admission of a turn that resumes the failed turn of an earlier trace.
+// admitResume returns the admission of a turn that resumes the failed turn of an earlier trace.
 func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
@@ -33,7 +33,7 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 	return decided, err
 }
 
-// endedTrace returns the earlier trace of a request, which must have ended.
+// endedTrace loads the earlier trace of a request. It fails if that trace has not ended.
 func (d *Decider) endedTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.earlierTrace(ctx, req)
 	if err == nil && found.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
@@ -42,7 +42,7 @@ func (d *Decider) endedTrace(ctx context.Context, req request.Request) (trace.Ru
 	return found, err
 }
 
-// checkResumable reports why the turn of a trace cannot be resumed; nil when it can.
+// checkResumable returns the reason why the turn of a trace cannot be resumed (nil when it can).
 func checkResumable(record *troupev1.Trace) error {
 	result := record.GetResult()
 	switch p := result.GetPartial(); {
@@ -57,8 +57,8 @@ func checkResumable(record *troupev1.Trace) error {
 	return nil
 }
 
-// failedSteps returns, by number, the agents of the steps that run again when a trace is resumed. Their
-// journals may be read only by the same agents.
+// failedSteps returns, by number, the agents of the steps that run again when a trace is resumed. Only the same
+// agents may read the journals of these steps.
 func failedSteps(record *troupev1.Trace) map[int]string {
 	agents := map[int]string{}
 	for _, s := range record.GetResult().GetPartial().GetStepResults() {
@@ -69,8 +69,8 @@ func failedSteps(record *troupev1.Trace) map[int]string {
 	return agents
 }
 
-// FailedSteps returns the steps that a turn runs again because it resumes a trace (nil when the trace has
-// expired).
+// FailedSteps returns the agents of the steps that a turn runs again because it resumes a trace (nil when the
+// trace has expired).
 func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]string {
 	if !req.From.IsResume() {
 		return nil
@@ -86,14 +86,14 @@ func errNotContinued(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, op, "trace %s cannot be continued: %s", traceID, why).With("trace_id", traceID)
 }
 
-// SessionMovedError returns the error for a trace that is not the last one of its session: only the last turn
-// can be resumed.
+// NewSessionMovedError returns the error for resuming a trace that is not the last one of its session. Only the
+// last turn can be resumed.
 func SessionMovedError(traceID string) error {
 	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)
 }
 
-// earlierTrace returns the trace from which a request continues. A trace of another user is not found.
+// earlierTrace loads the trace from which a request continues. It returns not_found for a trace of another user.
 func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Turn.User != req.User {
@@ -103,7 +103,7 @@ func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.
 	return found, err
 }
 
-// loadTrace reads a trace. Mode: not_found.
+// loadTrace loads a trace. Modes: not_found.
 func (d *Decider) loadTrace(ctx context.Context, ref trace.Ref) (trace.RunningTrace, error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()

@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// InDoubt records the turns that this orchestrator may have begun, because its call got no answer or the trace
-// could not be opened. No step was dispatched for them. A repeated request asks for such a turn under the same
-// trace, which identifies the holder of the lease. Otherwise it would wait until the lease has expired. Safe
-// for concurrent use.
+// InDoubtTurns records the turns that this orchestrator may have begun. Either the call to begin the turn got no
+// answer, or the trace could not be opened. No step was dispatched for them. A repeated request asks for such a
+// turn under the same trace, because the trace identifies the holder of the lease. Otherwise the request would
+// wait until the lease has expired. InDoubtTurns is safe for concurrent use.
 type InDoubt struct {
 	mu     sync.Mutex
 	byTurn map[string]Try
 }
 
-// Try is the first attempt to begin a turn in doubt.
+// BeginAttempt is the first attempt to begin a turn whose begin is in doubt.
 type Try struct {
 	Trace  string
 	Target string         // of the turn, because its trace may not be stored
@@ -29,10 +29,10 @@ type Try struct {
 	until  time.Time      // by then its lease has run out, if there is one
 }
 
-// NewInDoubt returns an InDoubt without turns.
+// NewInDoubtTurns returns an empty set of turns.
 func NewInDoubt() *InDoubt { return &InDoubt{byTurn: map[string]Try{}} }
 
-// Take returns the try of a turn and forgets it.
+// Take removes the attempt recorded for a turn and returns it.
 func (d *InDoubt) Take(turnID string) (Try, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *InDoubt) Take(turnID string) (Try, bool) {
 	return t, ok && time.Now().Before(t.until)
 }
 
-// Peek returns what Take would return.
+// Peek returns the attempt that Take would return, and keeps it.
 func (d *InDoubt) Peek(turnID string) (Try, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,7 +49,7 @@ func (d *InDoubt) Peek(turnID string) (Try, bool) {
 	return t, ok && time.Now().Before(t.until)
 }
 
-// Note records a try whose error leaves open whether its turn began.
+// Record records an attempt if its error leaves open whether the turn was begun.
 func (d *InDoubt) Note(decided Admission, err error) {
 	if err == nil || !failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return

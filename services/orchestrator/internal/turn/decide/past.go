@@ -17,16 +17,18 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// earlierTurn holds what the stores contain about the turn of an earlier trace.
+// earlierTurn holds the stored data about the turn of an earlier trace.
 type earlierTurn struct {
 	ref   session.Ref
 	turn  session.Turn
 	steps trace.Steps
-	// choices bind the new turn: all of them, or with a fork those before its step.
+	// choices are the choices that the new turn must follow: all of them, or for a fork only those before its
+	// first step.
 	choices map[int]*troupev1.RoutingDecision
 }
 
-// loadPast reads the turn from the memory service, and from its trace what only the trace contains.
+// loadEarlierTurn loads the turn from the memory service, and from its trace the data that only the trace
+// contains.
 func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.RunningTrace) (earlierTurn, error) {
 	record := found.Record
 	p := earlierTurn{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
@@ -46,8 +48,8 @@ func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace
 	return p, err
 }
 
-// eventsBefore returns the events up to the last one of the steps before a step (all events for step 0). Later
-// choices are made again.
+// eventsBefore returns the events up to the last event of the steps before the given step (all events for step 0).
+// Choices after that are made again.
 func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 	if step == 0 {
 		return events
@@ -61,8 +63,8 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 	return events[:last]
 }
 
-// finishedResults returns the results of the finished steps, by number. These are the committed steps, and the
-// failed steps that the turn survived.
+// finishedResults returns the results of the finished steps, by number: the committed steps, and the failed steps
+// that did not end the turn.
 func (p earlierTurn) finishedResults() []execution.Result {
 	all := slices.Clone(p.turn.Steps)
 	for step, r := range p.steps.Finished {
@@ -75,7 +77,7 @@ func (p earlierTurn) finishedResults() []execution.Result {
 	return all
 }
 
-// stepsBelow returns the results of the steps before the given one. All of them must have finished.
+// resultsBefore returns the results of the steps before the given one. It fails unless all of them have finished.
 func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 	finished := p.finishedResults()
 	last := 0
@@ -100,10 +102,10 @@ func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 	return finished, nil
 }
 
-// eventPage is how many events are read at once.
+// eventPageSize is how many events are read at once.
 const eventPage = 256
 
-// allEvents reads the events of a trace that has ended.
+// loadEvents loads the events of an ended trace.
 func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// signals are the metrics of the published events (contract OC-21, OC-31).
+// turnMetrics holds the metrics that are derived from the published events (contract OC-21, OC-31).
 type signals struct {
 	steps        metric.Int64Counter
 	stepDuration metric.Float64Histogram
@@ -26,7 +26,7 @@ type signals struct {
 	budget       metric.Float64Histogram
 }
 
-// Boundaries of histograms. The defaults of OpenTelemetry are meant for milliseconds.
+// Bucket boundaries of histograms. The defaults of OpenTelemetry assume milliseconds.
 var (
 	seconds = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 	counts  = metric.WithExplicitBucketBoundaries(0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50)
@@ -102,7 +102,7 @@ func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 		}
 		by := metric.WithAttributes(attribute.String("outcome", outcome))
 		s.steps.Add(ctx, 1, by)
-		if d := p.StepFinished.GetDuration(); d != nil { // else its publisher did not see it begin
+		if d := p.StepFinished.GetDuration(); d != nil { // otherwise the owner that published it did not see the step begin
 			s.stepDuration.Record(ctx, d.AsDuration().Seconds(), by)
 		}
 	case *troupev1.Event_ToolCallFinished:

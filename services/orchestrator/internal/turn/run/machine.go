@@ -11,15 +11,15 @@ import (
 // state is the state of a running turn.
 type state string
 
-// The states. A turn begins opened and ends ended.
+// The states. A turn begins in state opened and ends in state ended.
 const (
 	opened       state = "opened"       // its trace is open
-	initializing state = "initializing" // publishes what was asked and what is planned
-	resuming     state = "resuming"     // publishes that it has another owner
+	initializing state = "initializing" // publishes the request and the plan
+	resuming     state = "resuming"     // publishes that the turn has a new owner
 	beginning    state = "beginning"    // decides the first round of steps
-	running      state = "running"      // has the steps of a round done, and decides the next round
+	running      state = "running"      // runs the steps of a round, and decides the next round
 	stopping     state = "stopping"     // has an answer, or a reason why there is none
-	handingOver  state = "handing over" // leaves the turn to another orchestrator
+	handingOver  state = "handing over" // releases the turn for another orchestrator
 	closing      state = "closing"      // closes the turn and its trace
 	ended        state = "ended"
 )
@@ -30,8 +30,8 @@ type stateSpec struct {
 	next  []state                                                 // states that may follow
 }
 
-// specs is the table of states. An error, or a panic, leads from every state in which the turn works to
-// stopping; in the last three states enter returns none.
+// stateSpecs is the table of states. In a state in which the turn works, an error or a panic leads to stopping. In
+// the last three states enter returns no error.
 var specs = map[state]stateSpec{
 	opened:       {enter: (*Turn).checkForEarlierOwner, next: []state{initializing, resuming, stopping}},
 	initializing: {enter: (*Turn).initialize, next: []state{beginning, stopping}},
@@ -46,8 +46,7 @@ var specs = map[state]stateSpec{
 // isWorking reports whether a turn in this state still works on its answer.
 func (s state) isWorking() bool { return slices.Contains(specs[s].next, stopping) }
 
-// drive goes from state to state until the turn has ended. Events are stored under ctx, which outlives
-// the work.
+// drive moves the turn from state to state until it has ended. ctx outlives work, and events are stored under ctx.
 func (t *Turn) drive(work, ctx context.Context) {
 	for at := opened; at != ended; {
 		next, err := t.enter(work, ctx, at)

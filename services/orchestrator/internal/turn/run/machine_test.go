@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every state of the table is known, can be reached from opened, and leads to ended. A turn that still
-// works can stop in each of its states.
+// Every state that the table mentions has a row, can be reached from opened, and leads to ended. Every working
+// state can lead to stopping.
 func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
 	reached := map[state]bool{}
 	var walk func(at state)
@@ -38,14 +38,14 @@ func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
 	}
 }
 
-// A turn that has stopped never works again.
+// No state after stopping is a working state.
 func TestSpecs_NoWorkAfterStopping(t *testing.T) {
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
 		require.False(t, stopping.canReach(at, map[state]bool{}), at)
 	}
 }
 
-// canReach reports whether a state can be followed by another, at once or later.
+// canLeadTo reports whether another state can follow a state, immediately or later.
 func (s state) canReach(to state, seen map[state]bool) bool {
 	for _, next := range specs[s].next {
 		if next == to {

@@ -4,7 +4,8 @@ import (
 	"context"
 )
 
-// checkForEarlierOwner decides how a turn begins. A trace that has events had another owner.
+// checkForEarlierOwner chooses the first state of a turn. If the trace has events, an earlier owner has driven the
+// turn.
 func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, error) {
 	if t.events.Events().IsEmpty() {
 		return initializing, nil
@@ -12,7 +13,7 @@ func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, er
 	return resuming, nil
 }
 
-// initialize publishes what was asked and what is planned.
+// initialize publishes the request and the plan.
 func (t *Turn) initialize(_, ctx context.Context) (state, error) {
 	if err := t.events.WriteStart(ctx, t.readyInstances()); err != nil {
 		return stopping, err
@@ -21,7 +22,7 @@ func (t *Turn) initialize(_, ctx context.Context) (state, error) {
 	return beginning, err
 }
 
-// resume publishes that the turn has another owner. It fails when the turn is not continued.
+// resumeAfterTakeover publishes that the turn has a new owner. It fails when the turn must be abandoned.
 func (t *Turn) resume(work, ctx context.Context) (state, error) {
 	if err := t.events.PriorEvents().RetractOpen(ctx); err != nil {
 		return stopping, err
@@ -43,7 +44,7 @@ func (t *Turn) resume(work, ctx context.Context) (state, error) {
 	return beginning, err
 }
 
-// readyInstances counts the instances that could take a step of this turn.
+// countReadyInstances counts the instances that could take a step of this turn.
 func (t *Turn) readyInstances() int {
 	n := 0
 	for _, agent := range t.begun.Flow.Agents() {

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// begin decides the first round.
+// decideFirstRound decides the first round of steps.
 func (t *Turn) begin(work, ctx context.Context) (state, error) {
 	t.unwatch = t.events.WatchTime(work, ctx, t.begun.Timeout, t.driver.Telemetry)
 	err := t.decide(func() (err error) {
@@ -25,7 +25,7 @@ func (t *Turn) begin(work, ctx context.Context) (state, error) {
 	return t.checkRound(err)
 }
 
-// runRound runs a round of steps and decides the next one. The turn has its answer when no round follows.
+// runRound runs a round of steps and decides the next one. The turn has its answer when there is no next round.
 func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	results, err := t.round(work, ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (t *Turn) runRound(work, ctx context.Context) (state, error) {
 	return t.checkRound(nil)
 }
 
-// checkRound returns the state that follows a decision about the next round.
+// stateAfterDecision returns the state that follows the decision about the next round.
 func (t *Turn) checkRound(err error) (state, error) {
 	if err != nil {
 		return stopping, err
@@ -51,7 +51,8 @@ func (t *Turn) checkRound(err error) (state, error) {
 	return running, nil
 }
 
-// decide calls a function that decides, and records how long it took, because a cursor has no clock.
+// timeDecision calls a function that makes a decision, and records how long it took. The cursor cannot, because it
+// has no clock.
 func (t *Turn) decide(what func() error) error {
 	began := time.Now()
 	err := what()
@@ -59,9 +60,9 @@ func (t *Turn) decide(what func() error) error {
 	return err
 }
 
-// storeFailures waits until the failures of a round, if any, are stored. Only the trace has them, and they
-// decide how the turn continues. Without them, an orchestrator that takes over might
-// reach other steps under the same numbers, or run a tool again under another number.
+// awaitFailuresStored waits until the failures of a round, if any, are stored. Only the trace has them, and they
+// determine how the turn continues. Without them, an orchestrator that takes over might give the same numbers to
+// other steps, or run a tool again under another number.
 func (t *Turn) storeFailures(work context.Context, round []execution.Result) error {
 	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {
 		return t.events.AwaitStored(work)
@@ -69,8 +70,8 @@ func (t *Turn) storeFailures(work context.Context, round []execution.Result) err
 	return nil
 }
 
-// round runs the steps of a round, except those that an earlier owner has finished, and returns the results of
-// all of them in order.
+// runOpenSteps runs the steps of a round, except those that an earlier owner has finished. It returns the results
+// of all steps of the round in order.
 func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	tasks := t.cursor.Round()
 	var open []cursor.Task
@@ -106,14 +107,14 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
-// recoveredResults returns the results of steps that need not run, because they were committed or failed under
-// an earlier owner, or are inherited.
+// recoveredResults returns the results of steps that need not run. These steps were committed or failed under an
+// earlier owner, or are inherited.
 func (t *Turn) recoveredResults() []execution.Result {
 	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorEvents().PublishedFailures()...)
 }
 
-// lastReachedStep returns the last step that an earlier turn is known to have begun (0 when no turn is
-// continued).
+// lastReachedStep returns the last step that an earlier turn is known to have begun (0 when this turn continues no
+// earlier one).
 func (t *Turn) lastReachedStep() int {
 	last := publish.AnsweredStep(t.begun.Turn)
 	for number := range t.begun.Rerun {
@@ -122,8 +123,8 @@ func (t *Turn) lastReachedStep() int {
 	return last
 }
 
-// chooser returns a selector that asks the routing authority. A choice that an earlier owner published, or that
-// the turn inherits, is followed and not made again, because steps may have run according to it.
+// newSelector returns a selector that asks the routing authority. It repeats a choice that an earlier owner
+// published or that the turn inherits, because steps may already have run according to it.
 func (t *Turn) chooser(ctx context.Context) cursor.Selector {
 	flow := t.begun.Flow
 	return func(number, next int, s workflow.Step) (routing.Decision, error) {

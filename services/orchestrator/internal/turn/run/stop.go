@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 )
 
-// stop decides how a turn ends once its work has ended. It reports the reason why the work was cancelled rather
-// than the error that followed from it.
+// chooseEnding decides how a turn ends after its work has ended. If the work was cancelled, the turn's error is
+// the reason for that and not the error that resulted.
 func (t *Turn) stop(work, _ context.Context) (state, error) {
 	if t.unwatch != nil {
 		t.unwatch()
@@ -26,8 +26,8 @@ func (t *Turn) stop(work, _ context.Context) (state, error) {
 	return closing, nil
 }
 
-// handOver releases the turn, so that another orchestrator takes it over at once. A turn that is closed
-// already gets its end here.
+// handOver releases the turn, so that another orchestrator takes it over at once. If the turn is already closed,
+// the trace still gets its last event here.
 func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.BeginTimeout)
 	defer cancel()
@@ -48,7 +48,7 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 	return ended, nil
 }
 
-// close closes the turn and its trace, with an answer or without.
+// closeTurn closes the turn and its trace, with or without an answer.
 func (t *Turn) close(work, ctx context.Context) (state, error) {
 	b := t.begun
 	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
-// handler returns the handler that publishes the events of an attempt, and selects the tools that the step may
-// use.
+// newHandler returns the handler for an attempt. It publishes the events of the attempt and selects the tools that
+// the step may use.
 func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
 		Waiting: func(agent string) error {
@@ -49,7 +49,7 @@ func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
 	return t.equip(ctx, a, h)
 }
 
-// equip adds the decision about the tools that the step may use at an instance.
+// withToolDecision returns the handler extended by the decision about which tools the step may use at an instance.
 func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispatch.Handler {
 	step := a.Task.Decision.Step
 	var decision *troupev1.RoutingDecision
@@ -78,8 +78,8 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 	return h
 }
 
-// mayComeFromWorker reports whether a worker may send the event. A worker may report what happens inside its
-// step, and nothing about routes or the turn.
+// mayComeFromWorker reports whether a worker may send the event. A worker may report events inside its step, but
+// none about routes or the turn.
 func mayComeFromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted, *troupev1.Event_ToolCallFinished,

@@ -10,9 +10,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/quarantine"
 )
 
-// fenceQuarantined raises the epoch of a turn whose step was ended by a quarantine: from then on its worker can
-// write nothing. The descendants of the turn end too, because its worker is barred and cannot cancel them. It
-// returns why the turn fails, which is its argument.
+// fenceQuarantined raises the epoch of a turn after a quarantine ended one of its steps, so that the worker can
+// write nothing more. It also ends the descendants of the turn, because the worker is barred and cannot cancel
+// them. It returns the reason why the turn fails, which is its argument.
 func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error) error {
 	q, ok := errors.AsType[*quarantine.Error](why)
 	if !ok {
@@ -29,9 +29,9 @@ func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error
 	return why
 }
 
-// EndDescendants ends the descendants of a turn that was ended by a quarantine. For other turns it does
-// nothing. It is called again once the trace of the turn has ended. By then, child turns requested at the last
-// moment are stored, and the worker can request no more (package scope).
+// EndDescendants ends the descendants of a turn that a quarantine has ended. For other turns it does nothing. It
+// is called a second time after the trace of the turn has ended. By then, child turns requested at the last moment
+// are stored, and the worker can request no more (package scope).
 func (t *Turn) EndDescendants(work context.Context, why error) {
 	q, ok := errors.AsType[*quarantine.Error](why)
 	if !ok {
@@ -46,7 +46,7 @@ func (t *Turn) EndDescendants(work context.Context, why error) {
 	}
 }
 
-// Descendants identifies the turns below the turn of a trace, in its run.
+// Descendants identifies the descendants of a turn, by its trace and its run.
 type Descendants struct {
 	Tenant, Root, Trace string
 	Reason              string // why they are cancelled

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 )
 
-// conclude makes a result from the outcome of a step, and publishes it. A failed step has a result with its
-// failure. An error comes from the dispatcher or from the trace, and ends the turn.
+// publishResult builds the result of a step from its outcome, and publishes it. A failed step has a result that
+// contains its failure. An error comes from the dispatcher or from the trace, and ends the turn.
 func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	step := a.Task.Decision.Step
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
 	committed := a.Conversation.Base
 	if ends {
-		committed++ // the answer is one more message
+		committed++ // the answer itself is one more message
 	}
 	switch {
 	case result.GetFailure() != nil:
@@ -62,9 +62,9 @@ func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	return nil
 }
 
-// noteViolation publishes that an attempt wrote, or tried to write, state of another owner. Its worker
-// says so in the result, or the stream of the step shows it (SO-12). A violation that the worker has
-// published itself is not published again.
+// publishViolation publishes that an attempt wrote, or tried to write, state of another owner. The worker reports
+// this in the result, or the stream of the step shows it (SO-12). A violation that the worker has already
+// published is not published again.
 func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	v, ok := event.OwnershipViolation{}, false
 	if lost, is := errors.AsType[*dispatch.LostError](err); is {

@@ -22,8 +22,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// TakeOver continues or ends an orphaned trace. When it fails, the trace is offered again later, here or at
-// another orchestrator.
+// TakeOver continues or ends an orphaned trace. If it fails, a later heartbeat of this or another orchestrator
+// offers the trace again.
 func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
 	if !r.Drain.Enter() {
 		return
@@ -42,10 +42,10 @@ func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
 	}
 }
 
-// takeOverOrEnd returns false when there is nothing to do, or another orchestrator was faster.
+// takeOverOrEnd returns false when nothing needs to be done, or another orchestrator was faster.
 //
-// A trace that panics here would take down every orchestrator that finds it. The panic becomes an error,
-// which leaves nothing locked.
+// A trace that panics here would crash every orchestrator that finds it. The function therefore turns the panic
+// into an error and leaves no lock held.
 func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done bool, err error) {
 	defer panics.Recover("turn.takeover", &err)
 	found, err := r.Traces.Store().Load(ctx, ref)
@@ -62,7 +62,7 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 		}
 	}()
 	decided, req := r.fromRecord(ref, found)
-	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
+	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator is offered the trace during this time
 	defer cancel()
 	known, state, err := r.Decider.LookUpTurn(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
@@ -83,12 +83,12 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 	}
 }
 
-// continueTurn takes the turn of a trace over, and starts driving it.
+// takeOverTurn takes over the turn of a trace, and starts driving it.
 //
-// The memory service decides. The lease of the lost owner is released under the epoch that it had, which
-// fails when another orchestrator has the turn by now. The orchestrator that then begins the turn gets a
-// higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
-// to the highest epoch.
+// The memory service decides who gets the turn. First, takeOverTurn releases the lease of the lost owner under
+// that owner's epoch. This fails if another orchestrator already has the turn. The orchestrator that then begins
+// the turn gets a higher epoch. From then on the former owner can write nothing, even if it is still alive. The
+// trace belongs to the orchestrator with the highest epoch.
 func (r *Reconciler) continueTurn(
 	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.BeginResult,
 ) (bool, error) {
@@ -98,7 +98,7 @@ func (r *Reconciler) continueTurn(
 	}
 	req.Files = admit.Attachments(begun)
 	rerun := r.Decider.FailedSteps(within, req)
-	permit, started := r.Permits.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
+	permit, started := r.Permits.ForceAdmit(req.Tenant), false // an admitted turn does not wait for a permit again
 	defer func() {
 		if !started {
 			permit.Release(false)
@@ -115,11 +115,11 @@ func (r *Reconciler) continueTurn(
 	return started, err
 }
 
-// takeoverFromTrace returns what the trace says about the turn in addition to its request.
+// takeoverFromTrace returns what the trace contains about the turn in addition to its request.
 func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 	t := &run.Takeover{CredentialsLost: found.Turn.HasCredentials}
 	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {
-		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", owners)
+		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators were lost while they drove the turn", owners)
 	}
 	if found.StopRequested {
 		t.StopErr = active.CancelledError(found.StopReason)
@@ -127,7 +127,7 @@ func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 	return t
 }
 
-// fromRecord restores the request of a lost owner from the record of its trace.
+// restoreRequest restores the request of a lost owner from the record of its trace.
 func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
@@ -145,8 +145,8 @@ func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide
 	return decided, req
 }
 
-// claim begins a turn that another orchestrator may hold a lease of. Nothing is begun when the turn changes
-// hands meanwhile.
+// claimTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
+// its owner meanwhile.
 func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
 	if known.LeaseLeft > 0 {
 		err := lease.New(r.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
@@ -169,5 +169,6 @@ func (r *Reconciler) endVanishedTurn(ctx context.Context, req request.Request, f
 	})
 }
 
-// maxEpoch is above every epoch of a turn: no orchestrator can drive a turn that no longer exists.
+// maxEpoch is higher than every epoch of a turn. It is used for a turn that no longer exists, which no
+// orchestrator can drive.
 const maxEpoch = 1<<53 - 1

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// WorkflowToProto returns a workflow without its steps.
+// WorkflowToProto converts a workflow without its steps.
 func WorkflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	shown := &troupev1.Workflow{
 		Name: flow.Name, Description: flow.Description, Entry: flow.Entry, HistoryWindow: int32(flow.Window),
@@ -29,7 +29,7 @@ func WorkflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	return shown
 }
 
-// StepToProto returns a step with the edges to all steps that can follow it.
+// StepToProto converts a step, including the edges to all steps that can follow it.
 func StepToProto(s workflow.Step) *troupev1.WorkflowStep {
 	shown := &troupev1.WorkflowStep{
 		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.Limit),
@@ -68,7 +68,7 @@ func StepToProto(s workflow.Step) *troupev1.WorkflowStep {
 	return shown
 }
 
-// policyToProto returns how agents or tools are chosen (nil when the policy is zero).
+// policyToProto converts the policy that chooses agents or tools (nil when the policy is zero).
 func policyToProto(p choice.Policy) *troupev1.ChoicePolicy {
 	if p.IsZero() {
 		return nil
@@ -83,7 +83,7 @@ func policyToProto(p choice.Policy) *troupev1.ChoicePolicy {
 	return shown
 }
 
-// describeInstances says in words how an instance is selected (empty for round robin, the default).
+// describeInstances describes in words how an instance is selected (empty for round robin, the default).
 func describeInstances(p selection.Policy) string {
 	var parts []string
 	if p.Instance != "" {
