@@ -25,7 +25,7 @@ import (
 // The services of a mesh accept calls only from the allowed roles, and never in plain text (guarantees 4.2).
 // Clients need no certificate.
 func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
-	m := run(t, config(t))
+	m := runMesh(t, testConfig(t))
 	listed, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
 	require.NoError(t, err)
 	require.Len(t, listed.GetInstances(), 1)
@@ -90,7 +90,7 @@ func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 
 // A service on an address that other machines can reach needs its own certificate, or a flag that explicitly
 // allows plain text.
-func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
+func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 	const everywhere, here, redis = "0.0.0.0:0", "127.0.0.1:0", "redis://127.0.0.1:1/0"
 	etcd := []string{"127.0.0.1:1"}
 	ca, err := identity.OpenCA(t.TempDir())

@@ -17,7 +17,7 @@ import (
 // declarations holds the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
 	dir             string // on disk (empty if it is not watched)
-	files           *folderSnapshot
+	snapshot        *folderSnapshot
 	agents          map[string]manifest.Document
 	manifests       map[string]bool // names of the manifest files
 	workflowNames   []string        // names of the workflows
@@ -30,7 +30,7 @@ type declarations struct {
 func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
-	d := declarations{dir: c.cfg.Watch, files: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
+	d := declarations{dir: c.cfg.Watch, snapshot: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
 	if !located {
 		return d, err
 	}
@@ -74,10 +74,10 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
 	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
-	c.report("", err)
+	c.logOnce("", err)
 	if len(d.agents) == 0 { // an empty folder is more likely a mistake than intended
 		if err == nil {
-			c.report("", errors.New("the folder declares no agent any more; nothing was changed"))
+			c.logOnce("", errors.New("the folder declares no agent any more; nothing was changed"))
 		}
 		return
 	}
@@ -93,19 +93,20 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			c.report(m.agent, err)
+			c.logOnce(m.agent, err)
 			continue
 		case before != nil:
 			c.drainInBackground(life, before, "its files have changed")
 		}
-		c.report(m.agent, nil)
+		c.logOnce(m.agent, nil)
 		c.members[m.agent] = m
-		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
+		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took",
+			time.Since(began)))
 	}
 	for name, m := range c.members {
 		if _, there := d.agents[name]; !there && d.isComplete {
 			delete(c.members, name)
-			delete(c.reported, name)
+			delete(c.lastErrors, name)
 			c.drainInBackground(life, m, "it is no longer declared")
 			c.log.Info("the agent is no longer declared; its instance is drained", zap.String("agent", name))
 		}
@@ -116,13 +117,13 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
-		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.source(name, m.source.fileNames())) {
-			c.report(name, nil)
+		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.newAgentSource(name, m.source.fileNames())) {
+			c.logOnce(name, nil)
 			continue
 		}
 		m, err := c.makeWorker(ctx, name, d)
 		if err != nil {
-			c.report(name, err)
+			c.logOnce(name, err)
 			continue
 		}
 		all = append(all, m)
@@ -132,13 +133,13 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 
 // logOnce logs an error of an agent, or of the folder, unless the same error was logged last. A nil error means
 // that the problem is solved.
-func (c *workerGroup) report(agent string, err error) {
+func (c *workerGroup) logOnce(agent string, err error) {
 	why := ""
 	if err != nil {
 		why = strings.TrimPrefix(err.Error(), "--agents: ")
 	}
-	before := c.reported[agent]
-	c.reported[agent] = why
+	before := c.lastErrors[agent]
+	c.lastErrors[agent] = why
 	if why == before {
 		return
 	}

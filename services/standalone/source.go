@@ -69,25 +69,25 @@ func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 // agentSource identifies everything that an agent was created from. Equal sources give the same agent.
 type agentSource struct {
 	documentDigest string            // digest of its document
-	files          map[string]string // digests of the other files that were read for it, by name
-	trees          map[string]string // digests of the files and folders that its tools use, by path
+	fileDigests    map[string]string // digests of the other files that were read for it, by name
+	treeDigests    map[string]string // digests of the files and folders that its tools use, by path
 }
 
 // fileNames returns the names of the files that were read for the agent.
-func (s agentSource) fileNames() []string { return slices.Collect(maps.Keys(s.files)) }
+func (s agentSource) fileNames() []string { return slices.Collect(maps.Keys(s.fileDigests)) }
 
 // newAgentSource returns the source of an agent, given the names of the files that were read for it.
-func (d declarations) source(agent string, names []string) agentSource {
+func (d declarations) newAgentSource(agent string, names []string) agentSource {
 	doc := d.agents[agent]
 	s := agentSource{doc.Digest(), map[string]string{}, map[string]string{}}
 	for _, name := range names {
 		if !d.manifests[name] {
-			s.files[name] = d.files.digest(name)
+			s.fileDigests[name] = d.snapshot.digest(name)
 		}
 	}
 	if d.dir != "" {
 		for _, path := range doc.FieldTexts("with") { // the settings of tools; most are not paths
-			s.trees[path] = treeDigest(d.dir, path)
+			s.treeDigests[path] = treeDigest(d.dir, path)
 		}
 	}
 	return s

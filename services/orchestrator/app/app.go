@@ -40,7 +40,7 @@ import (
 type App struct {
 	cfg          Config
 	telemetry    *telemetry.Telemetry
-	board        *probe.Board
+	readiness    *probe.Board
 	grpc         *rpc.Server
 	grpcLis      net.Listener
 	httpLis      net.Listener
@@ -68,7 +68,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 		files = os.DirFS(cfg.Agents)
 	}
 	board := probe.NewBoard(conditionRegistry, stores.ConditionMemory, stores.ConditionTraces)
-	a := &App{cfg: cfg, telemetry: t, board: board}
+	a := &App{cfg: cfg, telemetry: t, readiness: board}
 	if err := a.open(files); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -110,9 +110,9 @@ func (a *App) open(files fs.FS) error {
 	}); err != nil {
 		return err
 	}
-	a.eraser = erase.New(erase.Config{Memory: s.Memory, Traces: s.Traces, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
+	a.eraser = erase.New(erase.Config{Memory: s.Memory, Traces: s.Traces, CancelTurn: a.runner.Cancel, Log: a.telemetry.Log})
 	if a.grpc, err = port.NewServer(clientport.Guard{
-		Credentials: credentials, Find: s.Traces.Get, Status: traces.Status, Barred: a.discovery.Instances.Desired().RejectQuarantined,
+		Credentials: credentials, FindTrace: s.Traces.Get, TraceStatus: traces.Status, Barred: a.discovery.Instances.Desired().RejectQuarantined,
 	}); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error
 	var err error
 	a.discovery, err = discovery.Open(a.cfg.Discovery, self, a.telemetry, func(listed bool) {
 		if listed {
-			a.board.Set(conditionRegistry, nil)
+			a.readiness.Set(conditionRegistry, nil)
 		}
 		controller.AdmitWaiting()
 	})
@@ -153,7 +153,7 @@ func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error
 	a.closers.Add(a.discovery)
 	limits := a.cfg.Admission
 	controller, err = admission.New(admission.Config{
-		Turns: a.maxTurns, PerTenant: limits.MaxTenantTurns, Queue: limits.MaxQueue, QueueTime: limits.MaxQueueTime,
+		MaxTurns: a.maxTurns, MaxTurnsPerTenant: limits.MaxTenantTurns, MaxQueue: limits.MaxQueue, MaxQueueTime: limits.MaxQueueTime,
 		Meter: a.telemetry.Metrics.Meter("troupe/orchestrator"),
 	})
 	return controller, err
@@ -180,11 +180,11 @@ func (a *App) maxTurns() int {
 	if capacity := a.discovery.Instances.Capacity(); capacity > 0 {
 		return capacity
 	}
-	return unknownTurns
+	return turnsWithoutInstances
 }
 
 // turnsWithoutInstances is the limit of running turns while no instance is known.
-const unknownTurns = 256
+const turnsWithoutInstances = 256
 
 // GRPCAddr returns the address that serves gRPC.
 func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
@@ -196,11 +196,11 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 // the drain time to finish.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
-	a.grpc.FollowBoard(a.board)
+	a.grpc.FollowBoard(a.readiness)
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()),
 		zap.String("version", process.Version()))
 	parts := []process.Part{
-		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
+		probe.ServerPart(a.httpLis, a.readiness.Handler(a.telemetry.MetricsHandler)),
 		{Name: "certificates", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
 			identity.WatchCertificates(ctx, a.certificates...)
@@ -209,21 +209,21 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	}
 	parts = append(parts, a.discovery.Parts()...)
 	for _, d := range a.dependencies { // an unreachable store makes the orchestrator unready, but does not prevent its start
-		parts = append(parts, probe.DependencyPart(a.board, a.telemetry.Log, d, false))
+		parts = append(parts, probe.DependencyPart(a.readiness, a.telemetry.Log, d, false))
 	}
 	parts = append(parts,
 		a.grpc.ProcessPart(a.grpcLis, time.Second), // streams have ended with their turns by then
-		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns})
+		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTimeout, Run: a.runTurns})
 	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }
 
-// stopTimeout bounds the handover or cancellation of the turns that still run after the drain time.
-const stopTime = 35 * time.Second
+// stopTimeoutout bounds the handover or cancellation of the turns that still run after the drain time.
+const stopTimeout = 35 * time.Second
 
 // runTurns maintains traces and erasures until the last turn of this orchestrator has ended or was handed over. It
 // calls ready when all readiness conditions are met.
 func (a *App) runTurns(ctx context.Context, ready func()) error {
-	a.board.OnChange(func(met bool) {
+	a.readiness.OnChange(func(met bool) {
 		if met {
 			ready()
 		}
@@ -231,11 +231,11 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	maintained, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var maintenance sync.WaitGroup
 	maintenance.Go(func() { a.runner.Maintain(maintained) })
-	maintenance.Go(func() { a.eraser.Maintain(maintained) })
+	maintenance.Go(func() { a.eraser.ResumePeriodically(maintained) })
 	defer maintenance.Wait()
 	defer stop()
 	<-ctx.Done()
-	a.board.Set(conditionTurns, errors.New("stopping"))
+	a.readiness.Set(conditionTurns, errors.New("stopping"))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain)
 	defer cancel()
 	a.runner.Close(ctx)

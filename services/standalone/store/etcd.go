@@ -126,7 +126,7 @@ func (e *Etcd) config() (*embed.Config, error) {
 	cfg.LogLevel = zapcore.ErrorLevel.String()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.cfg.Log.Named("etcd").WithOptions(
 		zap.IncreaseLevel(zapcore.ErrorLevel),
-		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return quietCore{core} }),
+		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return filteredCore{core} }),
 	))
 	if e.cfg.CA == nil {
 		return cfg, nil
@@ -139,9 +139,9 @@ func (e *Etcd) config() (*embed.Config, error) {
 }
 
 // filteredCore drops log lines of level error that etcd also writes during normal operation.
-type quietCore struct{ zapcore.Core }
+type filteredCore struct{ zapcore.Core }
 
-func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c filteredCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	switch e.Message {
 	case "setting up serving from embedded etcd failed.", // logged at every close; Run returns real errors
 		"failed to update storage version": // logged at startup, before the first entry is applied; etcd retries
@@ -150,4 +150,6 @@ func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return c.Core.Check(e, ce)
 }
 
-func (c quietCore) With(fields []zapcore.Field) zapcore.Core { return quietCore{c.Core.With(fields)} }
+func (c filteredCore) With(fields []zapcore.Field) zapcore.Core {
+	return filteredCore{c.Core.With(fields)}
+}

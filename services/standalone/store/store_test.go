@@ -31,8 +31,8 @@ func serveRedis(dir string) int {
 	return 1
 }
 
-// startPart runs a part until stop is called or the test ends. It returns once the part is ready.
-func start(t *testing.T, run func(context.Context, func()) error) (stop func(), ended <-chan error) {
+// startPartPart runs a part until stop is called or the test ends. It returns once the part is ready.
+func startPart(t *testing.T, run func(context.Context, func()) error) (stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, result := make(chan struct{}), make(chan error, 1)

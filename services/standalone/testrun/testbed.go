@@ -8,9 +8,9 @@ import (
 
 // testbed implements agenttest.T without package testing.
 type testbed struct {
-	context  func() context.Context
-	cleanups []func()
-	fatal    string
+	context      func() context.Context
+	cleanups     []func()
+	fatalMessage string
 }
 
 // runTest runs a test and returns the message with which it ended early (empty if it did not).
@@ -23,7 +23,7 @@ func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 		test(s)
 	}()
 	<-done
-	return s.fatal
+	return s.fatalMessage
 }
 
 // cleanUp runs the cleanup functions in reverse order. All of them run even if one panics or ends the goroutine.
@@ -48,8 +48,8 @@ func (s *testbed) Cleanup(end func()) { s.cleanups = append(s.cleanups, end) }
 
 // Fatalf implements agenttest.T. It ends the test, like the method in package testing.
 func (s *testbed) Fatalf(format string, args ...any) {
-	if s.fatal == "" {
-		s.fatal = fmt.Sprintf(format, args...)
+	if s.fatalMessage == "" {
+		s.fatalMessage = fmt.Sprintf(format, args...)
 	}
 	runtime.Goexit()
 }

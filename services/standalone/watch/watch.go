@@ -31,7 +31,7 @@ func New(dir string, log *zap.Logger) (*Folder, error) {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	f := &Folder{dir: filepath.Clean(dir), log: log, watcher: watcher}
-	if err := f.add(f.dir); err != nil {
+	if err := f.watchTree(f.dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), watcher.Close())
 	}
 	return f, nil
@@ -47,7 +47,7 @@ func (f *Folder) Run(ctx context.Context, changed func()) {
 	seen := make(chan struct{})
 	go func() {
 		defer close(seen)
-		for f.next(ctx) {
+		for f.awaitChange(ctx) {
 			select {
 			case seen <- struct{}{}:
 			case <-ctx.Done():
@@ -59,7 +59,7 @@ func (f *Folder) Run(ctx context.Context, changed func()) {
 }
 
 // awaitChange waits for the next change. It returns false if the watch has ended.
-func (f *Folder) next(ctx context.Context) bool {
+func (f *Folder) awaitChange(ctx context.Context) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,13 +89,13 @@ func (f *Folder) watchNew(name string) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return // it is not a folder, or is gone again
 	}
-	if err := f.add(name); err != nil {
+	if err := f.watchTree(name); err != nil {
 		f.log.Warn("changes in a folder are not noticed", zap.String("folder", name), zap.Error(err))
 	}
 }
 
 // watchTree watches a folder and all folders inside it.
-func (f *Folder) add(dir string) error {
+func (f *Folder) watchTree(dir string) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil && name == f.dir:

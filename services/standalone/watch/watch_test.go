@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout bounds every wait in these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+const testTimeout = 30 * time.Second
 
 // watchUntilEnd returns a folder that is watched until the test ends.
 func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
@@ -42,36 +42,36 @@ func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
 		t.Helper()
 		select {
 		case <-changed:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			require.FailNow(t, "no report", what)
 		}
 	}
 }
 
-func write(t *testing.T, elements ...string) {
+func writeFile(t *testing.T, elements ...string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(elements...), []byte(t.Name()), 0o600))
 }
 
 func TestFolder_ReportsEveryKindOfChange(t *testing.T) {
 	dir, await := watchUntilEnd(t)
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a new file")
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a file written in place")
-	write(t, dir, "prompts", "a.md")
+	writeFile(t, dir, "prompts", "a.md")
 	await("a file in a folder below")
 
-	write(t, dir, ".agent.yaml.swp") // as editors do that replace files
+	writeFile(t, dir, ".agent.yaml.swp") // as editors do that replace files
 	require.NoError(t, os.Rename(filepath.Join(dir, ".agent.yaml.swp"), filepath.Join(dir, "agent.yaml")))
 	await("a file that another took the place of")
 	require.NoError(t, os.Rename(filepath.Join(dir, "agent.yaml"), filepath.Join(dir, "agent.yaml~")))
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a file made anew beside its backup")
 
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "more", "prompts"), 0o700))
 	await("a new folder")
-	write(t, dir, "more", "prompts", "b.md")
+	writeFile(t, dir, "more", "prompts", "b.md")
 	await("a file in a new folder")
 	require.NoError(t, os.Remove(filepath.Join(dir, "agent.yaml")))
 	await("a file that is gone")

@@ -13,19 +13,19 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 	t := g.getTenant(tenant)
 	defer g.dropIdleTenant(t)
 	if int64(t.children[parent]) >= most {
-		g.metrics.recordRejected(t.name, fanOut)
+		g.metrics.recordRejected(t.name, fanOutReached)
 		return nil, failure.Newf(failure.Overloaded, "admission",
 			"no more than %d child turns of trace %s may run at once (fanOut of its budget). "+
 				"Send the same request again when one of them has ended", most, parent).
-			WithRetryAfter(defaultRetryDelay).With("full", string(fanOut))
+			WithRetryAfter(defaultRetryDelay).With("full", string(fanOutReached))
 	}
 	if t.children == nil {
 		t.children = map[string]int{}
 	}
 	t.children[parent]++
-	g.metrics.recordAdmitted(t.name, forced, 0)
-	p := g.grant(t)
-	p.parent = parent
+	g.metrics.recordAdmitted(t.name, admittedByForce, 0)
+	p := g.grantPermit(t)
+	p.parentTrace = parent
 	return p, nil
 }
 
@@ -39,11 +39,11 @@ func (p *Permit) ReleaseChild() {
 
 // releaseChild is ReleaseChild for a caller that holds the lock.
 func (p *Permit) releaseChild() {
-	if p.tenant == nil || p.parent == "" {
+	if p.tenant == nil || p.parentTrace == "" {
 		return
 	}
-	if p.tenant.children[p.parent]--; p.tenant.children[p.parent] == 0 {
-		delete(p.tenant.children, p.parent)
+	if p.tenant.children[p.parentTrace]--; p.tenant.children[p.parentTrace] == 0 {
+		delete(p.tenant.children, p.parentTrace)
 	}
-	p.parent = ""
+	p.parentTrace = ""
 }

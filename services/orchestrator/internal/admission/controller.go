@@ -19,13 +19,13 @@ import (
 type Config struct {
 	// MaxTurns returns how many turns may run at once (nil means no limit). It is called before each decision, and
 	// must not block or use the Controller. A result below 1 counts as 1.
-	Turns func() int
+	MaxTurns func() int
 	// MaxTurnsPerTenant limits the running turns of one tenant. With 0, a tenant may use all permits while it is
 	// alone, and half of them while another tenant has a turn or waits.
-	PerTenant int
-	Queue     int           // limits how many callers may wait (0 means as many as turns may run)
-	QueueTime time.Duration // limits how long a caller may wait (0 means no waiting)
-	Meter     metric.Meter  // (nil disables metrics)
+	MaxTurnsPerTenant int
+	MaxQueue          int           // limits how many callers may wait (0 means as many as turns may run)
+	MaxQueueTime      time.Duration // limits how long a caller may wait (0 means no waiting)
+	Meter             metric.Meter  // (nil disables metrics)
 }
 
 // Controller grants the permits of turns. Safe for concurrent use.
@@ -33,13 +33,13 @@ type Controller struct {
 	cfg     Config
 	metrics *metrics
 
-	mu          sync.Mutex
-	tenants     map[string]*tenant // tenants with turns or waiting callers, by name
-	turns       int                // number of running turns of all tenants
-	waiting     int
-	grants      uint64
-	typicalTime time.Duration // moving average of the duration of turns (0 until one has ended)
-	closeErr    error         // why the controller is closed (nil while it is open)
+	mu             sync.Mutex
+	tenants        map[string]*tenant // tenants with turns or waiting callers, by name
+	runningTurns   int                // number of running turns of all tenants
+	waitingCallers int
+	grantCount     uint64
+	typicalTime    time.Duration // moving average of the duration of turns (0 until one has ended)
+	closeErr       error         // why the controller is closed (nil while it is open)
 }
 
 // tenant holds the counts and the queue of one tenant.
@@ -53,11 +53,11 @@ type tenant struct {
 
 // caller is a call of Admit that waits in the queue.
 type caller struct {
-	tenant  *tenant
-	verdict chan verdict // has capacity 1
+	tenant *tenant
+	result chan admitResult // has capacity 1
 }
 
-type verdict struct {
+type admitResult struct {
 	permit *Permit
 	err    error
 }
@@ -72,26 +72,26 @@ func New(cfg Config) (*Controller, error) {
 
 // Permit lets one turn run. The caller releases it when the turn has ended.
 type Permit struct {
-	controller *Controller
-	tenant     *tenant // nil after Release
-	parent     string  // trace that waits for this turn (empty for none, and after ReleaseChild)
-	began      time.Time
+	controller  *Controller
+	tenant      *tenant // nil after Release
+	parentTrace string  // trace that waits for this turn (empty for none, and after ReleaseChild)
+	startedAt   time.Time
 }
 
 // TryAdmit returns a permit if one is free and no queued caller could take it.
 func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closeErr != nil || g.waiting > 0 && g.nextTenant() != nil {
+	if g.closeErr != nil || g.waitingCallers > 0 && g.nextTenant() != nil {
 		return nil, false
 	}
 	t := g.getTenant(of)
 	defer g.dropIdleTenant(t)
-	if g.turns >= g.limit() || t.turns >= g.tenantLimit() {
+	if g.runningTurns >= g.turnLimit() || t.turns >= g.tenantLimit() {
 		return nil, false
 	}
-	g.metrics.recordAdmitted(t.name, atOnce, 0)
-	return g.grant(t), true
+	g.metrics.recordAdmitted(t.name, admittedAtOnce, 0)
+	return g.grantPermit(t), true
 }
 
 // ForceAdmit returns a permit regardless of the limits. It is for a turn that continues work begun earlier. The
@@ -100,8 +100,8 @@ func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.getTenant(of)
-	g.metrics.recordAdmitted(t.name, forced, 0)
-	return g.grant(t)
+	g.metrics.recordAdmitted(t.name, admittedByForce, 0)
+	return g.grantPermit(t)
 }
 
 // Admit waits for a permit until the given time (the zero time means that the caller has no deadline). It rejects
@@ -118,20 +118,20 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 	}
 	patience := time.NewTimer(within)
 	defer patience.Stop()
-	var v verdict
+	var v admitResult
 	select {
-	case v = <-c.verdict:
+	case v = <-c.result:
 	case <-patience.C:
-		v = g.abandon(c, func() error { return g.reject(c.tenant, tooSlow, within) })
+		v = g.cancelWait(c, func() error { return g.newRejection(c.tenant, waitExpired, within) })
 	case <-ctx.Done():
-		v = g.abandon(c, func() error { return context.Cause(ctx) })
+		v = g.cancelWait(c, func() error { return context.Cause(ctx) })
 		if v.permit != nil { // it was admitted at the same moment
 			v.permit.Release(false)
-			v = verdict{err: context.Cause(ctx)}
+			v = admitResult{err: context.Cause(ctx)}
 		}
 	}
 	if v.permit != nil {
-		g.metrics.recordAdmitted(of, queued, time.Since(began))
+		g.metrics.recordAdmitted(of, admittedFromQueue, time.Since(began))
 	}
 	return v.permit, v.err
 }
@@ -145,19 +145,19 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	}
 	t := g.getTenant(of)
 	defer g.dropIdleTenant(t)
-	within := g.cfg.QueueTime
+	within := g.cfg.MaxQueueTime
 	if !until.IsZero() {
 		within = min(within, time.Until(until)-workFactor*g.typicalTime)
 	}
 	if g.expectedWait(t) > within || within <= 0 {
-		return nil, 0, g.reject(t, tooLong, within)
+		return nil, 0, g.newRejection(t, waitTooLong, within)
 	}
-	if g.waiting >= g.queueLimit() && !g.displace(t) {
-		return nil, 0, g.reject(t, queueFull, within)
+	if g.waitingCallers >= g.queueLimit() && !g.displaceCaller(t) {
+		return nil, 0, g.newRejection(t, queueFull, within)
 	}
-	c := &caller{tenant: t, verdict: make(chan verdict, 1)}
+	c := &caller{tenant: t, result: make(chan admitResult, 1)}
 	t.queue = append(t.queue, c)
-	g.waiting++
+	g.waitingCallers++
 	g.admitQueued() // a permit may have become free since TryAdmit
 	return c, within, nil
 }
@@ -167,17 +167,17 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 const workFactor = 2
 
 // cancelWait removes a caller from the queue, unless it was admitted or rejected in the meantime.
-func (g *Controller) abandon(c *caller, why func() error) verdict {
+func (g *Controller) cancelWait(c *caller, why func() error) admitResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case v := <-c.verdict:
+	case v := <-c.result:
 		return v
 	default:
 	}
-	g.remove(c)
+	g.removeCaller(c)
 	defer g.dropIdleTenant(c.tenant)
-	return verdict{err: why()}
+	return admitResult{err: why()}
 }
 
 // Release returns the permit to the controller. Later calls do nothing. ran reports whether a turn ran. Only then
@@ -191,9 +191,9 @@ func (p *Permit) Release(ran bool) {
 	}
 	p.releaseChild()
 	p.tenant.turns--
-	g.turns--
+	g.runningTurns--
 	if ran {
-		g.recordDuration(time.Since(p.began))
+		g.recordDuration(time.Since(p.startedAt))
 	}
 	g.dropIdleTenant(p.tenant)
 	p.tenant = nil
@@ -212,7 +212,7 @@ func (g *Controller) AdmitWaiting() {
 func (g *Controller) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.waiting
+	return g.waitingCallers
 }
 
 // Close rejects all queued and all later callers of Admit with err. ForceAdmit and AdmitChild still return
@@ -223,9 +223,9 @@ func (g *Controller) Close(why error) {
 	g.closeErr = why
 	for _, t := range g.tenants {
 		for _, c := range t.queue {
-			c.verdict <- verdict{err: g.closeErr}
+			c.result <- admitResult{err: g.closeErr}
 		}
-		g.waiting -= len(t.queue)
+		g.waitingCallers -= len(t.queue)
 		t.queue = nil
 		g.dropIdleTenant(t)
 	}

@@ -27,19 +27,19 @@ func (g *Controller) dropIdleTenant(t *tenant) {
 }
 
 // turnLimit returns how many turns may run at once.
-func (g *Controller) limit() int {
-	if g.cfg.Turns == nil {
+func (g *Controller) turnLimit() int {
+	if g.cfg.MaxTurns == nil {
 		return math.MaxInt
 	}
-	return max(1, g.cfg.Turns())
+	return max(1, g.cfg.MaxTurns())
 }
 
 // tenantLimit returns how many turns of one tenant may run at once.
 func (g *Controller) tenantLimit() int {
-	limit := g.limit()
+	limit := g.turnLimit()
 	switch {
-	case g.cfg.PerTenant > 0:
-		return min(limit, g.cfg.PerTenant)
+	case g.cfg.MaxTurnsPerTenant > 0:
+		return min(limit, g.cfg.MaxTurnsPerTenant)
 	case len(g.tenants) > 1:
 		return max(1, limit/2)
 	default:
@@ -48,11 +48,11 @@ func (g *Controller) tenantLimit() int {
 }
 
 // queueLimit returns how many callers may wait.
-func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.Queue, g.limit()) }
+func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.MaxQueue, g.turnLimit()) }
 
 // nextTenant returns the tenant whose first caller is admitted next, or nil when no caller can be admitted.
 func (g *Controller) nextTenant() (first *tenant) {
-	if g.turns >= g.limit() {
+	if g.runningTurns >= g.turnLimit() {
 		return nil
 	}
 	share := g.tenantLimit()
@@ -72,34 +72,34 @@ func (t *tenant) precedes(other *tenant) bool {
 
 // admitQueued admits queued callers while there is capacity.
 func (g *Controller) admitQueued() {
-	for g.waiting > 0 {
+	for g.waitingCallers > 0 {
 		t := g.nextTenant()
 		if t == nil {
 			return
 		}
 		c := t.queue[0]
-		g.remove(c)
-		c.verdict <- verdict{permit: g.grant(t)}
+		g.removeCaller(c)
+		c.result <- admitResult{permit: g.grantPermit(t)}
 	}
 }
 
-func (g *Controller) grant(t *tenant) *Permit {
-	g.turns++
+func (g *Controller) grantPermit(t *tenant) *Permit {
+	g.runningTurns++
 	t.turns++
-	g.grants++
-	t.lastGrant = g.grants
-	return &Permit{controller: g, tenant: t, began: time.Now()}
+	g.grantCount++
+	t.lastGrant = g.grantCount
+	return &Permit{controller: g, tenant: t, startedAt: time.Now()}
 }
 
-func (g *Controller) remove(c *caller) {
+func (g *Controller) removeCaller(c *caller) {
 	t := c.tenant
 	t.queue = slices.DeleteFunc(t.queue, func(other *caller) bool { return other == c })
-	g.waiting--
+	g.waitingCallers--
 }
 
-// displaceCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
+// displaceCallerCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
 // queue of newcomer must be shorter by at least two. It reports whether a caller was rejected.
-func (g *Controller) displace(newcomer *tenant) bool {
+func (g *Controller) displaceCaller(newcomer *tenant) bool {
 	var longest *tenant
 	for _, t := range g.tenants {
 		if longest == nil || cmp.Or(cmp.Compare(len(t.queue), len(longest.queue)), cmp.Compare(t.name, longest.name)) > 0 {
@@ -110,8 +110,8 @@ func (g *Controller) displace(newcomer *tenant) bool {
 		return false
 	}
 	last := longest.queue[len(longest.queue)-1]
-	g.remove(last)
-	last.verdict <- verdict{err: g.reject(longest, displaced, 0)}
+	g.removeCaller(last)
+	last.result <- admitResult{err: g.newRejection(longest, displaced, 0)}
 	return true
 }
 
@@ -141,5 +141,5 @@ func (g *Controller) expectedWait(t *tenant) time.Duration {
 	wait := func(callers, places int) time.Duration {
 		return time.Duration(float64(callers) / float64(places) * float64(g.typicalTime))
 	}
-	return max(wait(before, g.limit()), wait(mine, g.tenantLimit()))
+	return max(wait(before, g.turnLimit()), wait(mine, g.tenantLimit()))
 }

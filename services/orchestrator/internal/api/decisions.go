@@ -9,12 +9,12 @@ import (
 )
 
 // defaultDecisionPageSize is the page size when the request specifies none.
-const defaultDecisions = 20
+const defaultDecisionPageSize = 20
 
 // ListDecisions implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) ListDecisions(ctx context.Context, req *troupev1.ListDecisionsRequest) (*troupev1.ListDecisionsResponse, error) {
-	all, err := o.Traces.Store().Decisions(ctx, tenant(ctx), trace.DecisionQuery{
-		Trace: req.GetTraceId(), Type: req.GetType(), Limit: cmp.Or(int(req.GetPageSize()), defaultDecisions),
+	all, err := o.Traces.Store().Decisions(ctx, tenantFromContext(ctx), trace.DecisionQuery{
+		Trace: req.GetTraceId(), Type: req.GetType(), Limit: cmp.Or(int(req.GetPageSize()), defaultDecisionPageSize),
 	})
 	return &troupev1.ListDecisionsResponse{Decisions: all}, err
 }

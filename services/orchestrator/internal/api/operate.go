@@ -37,7 +37,7 @@ func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.Descr
 		return nil, err
 	}
 	return &troupev1.DescribeInstanceResponse{
-		Instance: o.instance(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
+		Instance: o.instanceToProto(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
 	}, nil
 }
 
@@ -53,8 +53,8 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 
-// quarantineToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
-func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
+// quarantineToProtoToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
+func (o *Orchestrator) quarantineToProto(agent string) *troupev1.Quarantine {
 	d, out := o.Instances.Desired().Quarantine(agent)
 	if !out {
 		return nil
@@ -62,12 +62,12 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
 }
 
-// instanceToProto returns a registered instance with its desired state, as clients see it.
-func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
+// instanceToProtoToProto returns a registered instance with its desired state, as clients see it.
+func (o *Orchestrator) instanceToProto(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desiredToProto(desire.Kind), desire.Reason
 	shown.Missing = o.Instances.IsMissing(in.Key())
-	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.IdentityError(in)
+	shown.Quarantine, shown.Unproven = o.quarantineToProto(in.Agent), o.Operator.IdentityError(in)
 	return shown
 }
 

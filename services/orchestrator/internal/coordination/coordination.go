@@ -30,7 +30,7 @@ type State struct {
 	FinalAnswer         *string // answer of the turn (nil until there is one)
 	ConfidenceScore     *float64
 
-	entry          string // the first agent of the turn
+	entryAgent     string // the first agent of the turn
 	questionCounts map[string]int
 }
 
@@ -43,7 +43,7 @@ type Context struct {
 }
 
 // observationLists maps the name of a search tool to the list in Context that collects its observations.
-var sources = map[string]func(*Context) *[]string{
+var observationLists = map[string]func(*Context) *[]string{
 	"search_documents": func(c *Context) *[]string { return &c.PDFResults },
 	"pdf_retrieval":    func(c *Context) *[]string { return &c.PDFResults },
 	"web_search":       func(c *Context) *[]string { return &c.WebResults },
@@ -62,7 +62,7 @@ type Turn struct {
 // the answers of those turns (RA-26).
 func Start(t Turn) State {
 	s := State{
-		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entry: t.Entry, MissingContext: []string{},
+		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entryAgent: t.Entry, MissingContext: []string{},
 		Context: Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}},
 	}
 	s.LastAgent, s.questionCounts = lastSpeaker(t)
@@ -93,8 +93,8 @@ func (s State) Apply(events ...*troupev1.Event) State {
 	for _, e := range events {
 		switch p := e.GetPayload().(type) {
 		case *troupev1.Event_Plan:
-			if s.entry == "" {
-				s.entry, s.NextAgent = p.Plan.GetEntry(), p.Plan.GetEntry()
+			if s.entryAgent == "" {
+				s.entryAgent, s.NextAgent = p.Plan.GetEntry(), p.Plan.GetEntry()
 			}
 		case *troupev1.Event_RoutingDecision:
 			s = s.withDecision(p.RoutingDecision)
@@ -111,7 +111,7 @@ func (s State) Apply(events ...*troupev1.Event) State {
 // agent, so it counts as an iteration of the first agent (RA-8, RA-12).
 func (s State) withDecision(d *troupev1.RoutingDecision) State {
 	if s.Iteration == 0 && d.GetStrategy() == troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE {
-		s.Iteration, s.LastAgent = 1, s.entry
+		s.Iteration, s.LastAgent = 1, s.entryAgent
 	}
 	s.NextAgent = d.GetTarget()
 	return s
@@ -128,7 +128,7 @@ func (s State) withResult(r execution.Result) State {
 	found.Observations = slices.Concat(found.Observations, r.Observations)
 	for _, o := range r.Observations {
 		tool, _, _ := strings.Cut(strings.TrimPrefix(o, "Used tool: "), "\n")
-		if list := sources[tool]; list != nil {
+		if list := observationLists[tool]; list != nil {
 			*list(&found) = append(slices.Clip(*list(&found)), o)
 		}
 	}

@@ -42,26 +42,26 @@ func (d *Dispatcher) tryInstance(
 			return nil, false, err
 		}
 		if isSilent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // the worker may be running the step
-			err = d.lostError(ctx, call, in, err)
+			err = d.newLostError(ctx, call, in, err)
 		}
 		return nil, true, err
 	}
 	silence.Stop() // not counted while the handler runs
-	if err := h.Started(in); err != nil {
+	if err := h.OnStarted(in); err != nil {
 		return nil, true, err
 	}
 	silence.Reset(d.maxSilence)
 	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) })
 	switch {
 	case failure.Is(workerErr, failure.StateViolation):
-		return nil, true, violationError(in, workerErr)
+		return nil, true, newViolationError(in, workerErr)
 	case workerErr != nil:
-		return nil, true, d.lostError(ctx, call, in, workerErr)
+		return nil, true, d.newLostError(ctx, call, in, workerErr)
 	case err != nil:
 		return nil, true, err
 	}
 	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && hasGivenUp(why) {
-		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: isMemoryOutage(why)}
+		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), IsMemoryOutage: isMemoryOutage(why)}
 	}
 	return result, true, nil
 }
@@ -88,14 +88,14 @@ func (d *Dispatcher) connect(ctx context.Context, in registry.Instance) (*grpc.C
 }
 
 // deadlineExtension is added to the deadline of the step to get the deadline that the worker sees.
-const deadlineLag = time.Second
+const deadlineExtension = time.Second
 
 // withLaterDeadline returns a context that is cancelled with ctx but whose deadline is slightly later. So the
 // orchestrator ends the step first and reports the reason, not the worker.
 func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
-		late, done = context.WithDeadline(late, deadline.Add(deadlineLag))
+		late, done = context.WithDeadline(late, deadline.Add(deadlineExtension))
 	}
 	late, cancel := context.WithCancelCause(late)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -129,7 +129,7 @@ func readStream(
 		case item.GetResult() != nil:
 			return item.GetResult(), nil, nil
 		case item.GetEvent() != nil:
-			if err := h.Event(item.GetEvent()); err != nil {
+			if err := h.OnEvent(item.GetEvent()); err != nil {
 				return nil, nil, err
 			}
 		}

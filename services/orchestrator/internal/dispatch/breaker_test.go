@@ -30,10 +30,10 @@ import (
 
 // breakerFixture is a dispatcher in a synctest bubble, which has its own clock. Each of its workers fails or
 // succeeds as its faultyWorker is set.
-type breakerRig struct {
-	*rig
-	known   []registry.Instance
-	workers map[string]*faultyWorker
+type breakerFixture struct {
+	*dispatcherFixture
+	instances []registry.Instance
+	workers   map[string]*faultyWorker
 }
 
 // faultyWorker is a worker that fails each step while an error is set.
@@ -42,9 +42,9 @@ type faultyWorker struct {
 	err atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
 }
 
-func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
+func newBreakerFixture(t *testing.T, wait time.Duration, ids ...string) *breakerFixture {
 	t.Helper()
-	h := &breakerRig{rig: &rig{}, workers: map[string]*faultyWorker{}}
+	h := &breakerFixture{dispatcherFixture: &dispatcherFixture{}, workers: map[string]*faultyWorker{}}
 	listeners := map[string]*bufconn.Listener{}
 	h.pool = connection.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
 		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -56,7 +56,7 @@ func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 			if err := p.err.Load(); err != nil {
 				return (*err)(s)
 			}
-			return answer(s)
+			return completeStep(s)
 		}
 		server := grpc.NewServer()
 		troupev1.RegisterAgentServiceServer(server, p)
@@ -65,17 +65,17 @@ func admitStep(t *testing.T, wait time.Duration, ids ...string) *breakerRig {
 		go func() { ended <- server.Serve(listener) }()
 		t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 		h.workers[id] = p
-		h.known = append(h.known, instance(id, id, 4))
+		h.instances = append(h.instances, instance(id, id, 4))
 	}
 	t.Cleanup(h.pool.Close)
 	h.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
-	h.cache.Apply(registry.Update{List: &h.known})
+	h.cache.Apply(registry.Update{List: &h.instances})
 	h.Dispatcher = New(h.cache, h.pool, wait)
 	return h
 }
 
 // setError makes a worker fail all later steps with err (nil makes it succeed).
-func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
+func (h *breakerFixture) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
 	if err == nil {
 		h.workers[id].err.Store(nil)
 		return
@@ -84,24 +84,24 @@ func (h *breakerRig) setError(id string, err func(troupev1.AgentService_ExecuteS
 }
 
 // step runs one step at the instance. It returns the routing decision and the outcome.
-func (h *breakerRig) step(t *testing.T, id string) (d selection.Decision, err error) {
+func (h *breakerFixture) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choiceHandler(t, &d)
-	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
+	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), stepRequest(), nil, handler)
 	return d, err
 }
 
-func showsFault(s troupev1.AgentService_ExecuteStepServer) error {
+func failWithNetworkError(s troupev1.AgentService_ExecuteStepServer) error {
 	return errors.Join(s.SendHeader(nil), grpcfailure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
 }
 
 // Req: OC-34
 func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admitStep(t, time.Second, "1", "2")
-		h.setError("1", showsFault)
+		h := newBreakerFixture(t, time.Second, "1", "2")
+		h.setError("1", failWithNetworkError)
 		lose := func() { _, err := h.step(t, "1"); require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err) }
-		count := h.workers["1"].count
+		count := h.workers["1"].callCount
 
 		lose()
 		lose()
@@ -110,7 +110,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		require.NoError(t, err, "which begins the count anew")
 		require.Empty(t, h.breakers.Failures("a"))
 
-		h.setError("1", showsFault)
+		h.setError("1", failWithNetworkError)
 		lose()
 		lose()
 		lose()
@@ -118,7 +118,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		var d selection.Decision
 		handler, recorder := choiceHandler(t, &d)
 		for range 4 { // by round robin
-			_, err = h.Execute(t.Context(), request(), nil, handler)
+			_, err = h.Execute(t.Context(), stepRequest(), nil, handler)
 			require.NoError(t, err)
 			require.Equal(t, "2", recorder.started[0])
 			recorder.started = nil
@@ -134,7 +134,7 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 		require.Equal(t, asked, count(), "it was not asked")
 
 		time.Sleep(time.Until(opened.Add(breaker.OpenDuration - time.Millisecond)))
-		require.Equal(t, breakers.Open, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status)
+		require.Equal(t, breakers.Open, h.breakers.Failures("a")[instances.IncarnationOf(h.instances[0])].Status)
 		time.Sleep(2 * time.Millisecond)
 		lose() // fails the trial
 		_, err = h.step(t, "1")
@@ -154,25 +154,25 @@ func TestBreaker_OpensAfterThreeFailuresAndClosesAfterATrial(t *testing.T) {
 // While one step is the breaker's trial, the instance gets no other step.
 func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admitStep(t, 20*time.Second, "1")
-		h.setError("1", showsFault)
+		h := newBreakerFixture(t, 20*time.Second, "1")
+		h.setError("1", failWithNetworkError)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		asked, release := h.workers["1"].count(), make(chan struct{})
+		asked, release := h.workers["1"].callCount(), make(chan struct{})
 		h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			<-release
-			return errors.Join(err, result(s, "done"))
+			return errors.Join(err, sendResult(s, "done"))
 		})
 		var steps sync.WaitGroup
 		errs := make([]error, 4)
 		for i := range errs { // they wait, because there is no other instance
-			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(callRecorder).handler()) })
+			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler()) })
 		}
 		time.Sleep(breaker.OpenDuration + time.Second)
-		require.Equal(t, asked+1, h.workers["1"].count())
+		require.Equal(t, asked+1, h.workers["1"].callCount())
 		close(release)
 		steps.Wait()
 		require.NoError(t, errors.Join(errs...))
@@ -182,8 +182,8 @@ func TestBreaker_AllowsOneTrialAtATime(t *testing.T) {
 // When the only instance is on trial, a step waits for the outcome of the trial, however long it takes.
 func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admitStep(t, time.Second, "1")
-		h.setError("1", showsFault)
+		h := newBreakerFixture(t, time.Second, "1")
+		h.setError("1", failWithNetworkError)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
@@ -192,14 +192,14 @@ func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 		h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			time.Sleep(5 * time.Second)
-			return errors.Join(err, result(s, "done"))
+			return errors.Join(err, sendResult(s, "done"))
 		})
 		var steps sync.WaitGroup
 		defer steps.Wait()
 		errs := make(chan error, 2)
 		for range cap(errs) {
 			steps.Go(func() {
-				_, err := h.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+				_, err := h.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 				errs <- err
 			})
 			synctest.Wait()
@@ -214,8 +214,8 @@ func TestBreaker_StepWaitsForTheTrialOfTheOnlyInstance(t *testing.T) {
 // When the handler of a trial panics, the slot is returned and another step may become the trial.
 func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := admitStep(t, time.Second, "1")
-		h.setError("1", showsFault)
+		h := newBreakerFixture(t, time.Second, "1")
+		h.setError("1", failWithNetworkError)
 		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
@@ -223,11 +223,11 @@ func TestBreaker_PanicInATrialAllowsAnotherTrial(t *testing.T) {
 		time.Sleep(breaker.OpenDuration + time.Second)
 		h.setError("1", nil)
 		handler := new(callRecorder).handler()
-		handler.Started = func(registry.Instance) error { panic("broken") }
-		require.Panics(t, func() { _, _ = h.Execute(t.Context(), request(), nil, handler) })
+		handler.OnStarted = func(registry.Instance) error { panic("broken") }
+		require.Panics(t, func() { _, _ = h.Execute(t.Context(), stepRequest(), nil, handler) })
 		list, _ := h.cache.List("a")
 		require.Zero(t, h.queue.Candidates("a", list)[0].InFlight)
-		require.False(t, h.queue.IsRunning("a", list, func(selection.Candidate) bool { return true }))
+		require.False(t, h.queue.HasRunningStep("a", list, func(selection.Candidate) bool { return true }))
 
 		_, err := h.step(t, "1")
 		require.NoError(t, err)
@@ -250,7 +250,7 @@ func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 		err    func(troupev1.AgentService_ExecuteStepServer) error
 		counts bool
 	}{
-		"lost":                       {showsFault, true},
+		"lost":                       {failWithNetworkError, true},
 		"no result":                  {func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) }, true},
 		"disk":                       {outcome(failure.SystemDisk), true},
 		"memory":                     {outcome(failure.SystemOOM), true},
@@ -265,18 +265,18 @@ func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := admitStep(t, 50*time.Millisecond, "1")
+				h := newBreakerFixture(t, 50*time.Millisecond, "1")
 				h.setError("1", c.err)
 				for range breaker.MaxFailures {
 					_, _ = h.step(t, "1")
 				}
-				require.Equal(t, c.counts, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status == breakers.Open)
+				require.Equal(t, c.counts, h.breakers.Failures("a")[instances.IncarnationOf(h.instances[0])].Status == breakers.Open)
 			})
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h := admitStep(t, time.Second, "1")
+			h := newBreakerFixture(t, time.Second, "1")
 			h.setError("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 				err := s.SendHeader(nil)
 				time.Sleep(time.Second)
@@ -288,7 +288,7 @@ func TestBreaker_CountsOnlyFailuresOfTheInstance(t *testing.T) {
 			}
 			steps.Wait()
 			require.Len(t, h.breakers.Failures("a"), 1)
-			require.Equal(t, breakers.Closed, h.breakers.Failures("a")[instances.IncarnationOf(h.known[0])].Status, "one connection broke")
+			require.Equal(t, breakers.Closed, h.breakers.Failures("a")[instances.IncarnationOf(h.instances[0])].Status, "one connection broke")
 		})
 	})
 }

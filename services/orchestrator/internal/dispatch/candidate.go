@@ -20,14 +20,14 @@ func (d *Dispatcher) AgentCandidate(agent string) choice.Candidate {
 		} else if err := backoffs[in]; err != nil && !isRejection(err) {
 			why = selection.Unresponsive
 		}
-		all = append(all, choice.FromInstance(c, why))
+		all = append(all, choice.CandidateFromInstance(c, why))
 	}
 	for i, w := range list.Withheld {
 		c := selection.Candidate{ID: w.ID, Incarnation: w.Incarnation}
 		if i == 0 {
 			c.Capabilities = list.WithheldCapabilities
 		}
-		all = append(all, choice.FromInstance(c, w.Availability))
+		all = append(all, choice.CandidateFromInstance(c, w.Availability))
 	}
-	return choice.Combine(agent, all)
+	return choice.CombineInstances(agent, all)
 }

@@ -58,8 +58,8 @@ type Dispatcher struct {
 	breakers  *breakers.Breakers
 	pool      *connection.Pool
 
-	patience   time.Duration // how long a step waits while no instance runs a step of this dispatcher
-	maxSilence time.Duration // silence after which an accepted step counts as lost
+	instanceTimeout time.Duration // how long a step waits while no instance runs a step of this dispatcher
+	maxSilence      time.Duration // silence after which an accepted step counts as lost
 
 	policy  selection.Policy
 	request selection.Request
@@ -74,9 +74,9 @@ const maxSilence = 6 * time.Second
 func New(cache *instances.Cache, pool *connection.Pool, patience time.Duration) *Dispatcher {
 	authority := routing.NewAuthority()
 	d := &Dispatcher{
-		instances: cache, authority: authority, queue: queue.New(authority.Instance), backoffs: backoff.New(),
+		instances: cache, authority: authority, queue: queue.New(authority.ChooseInstance), backoffs: backoff.New(),
 		starter: startup.NewStarter(pool.Get), breakers: breakers.New(pool.Log()), pool: pool,
-		patience: patience, maxSilence: maxSilence,
+		instanceTimeout: patience, maxSilence: maxSilence,
 	}
 	return d.WithPolicy(selection.Policy{})
 }
@@ -107,22 +107,23 @@ func (d *Dispatcher) Close() { d.starter.Close() }
 // Handler has the callbacks of a step. If a callback returns an error, the step ends with this error.
 type Handler struct {
 	// OnWaiting is called at most once, when the step has to wait for an instance.
-	Waiting func(agent string) error
+	OnWaiting func(agent string) error
 	// OnChosen receives the routing decision, right before OnStarted. It may be nil.
-	Chosen func(selection.Decision) error
+	OnChosen func(selection.Decision) error
 	// OnStarted is called once, when an instance has accepted the step.
-	Started func(instance registry.Instance) error
+	OnStarted func(instance registry.Instance) error
 	// SelectTools returns the tools that the step may use at an instance (nil means all). It is called before the
 	// instance gets the step, and again for each further instance. It may be nil.
-	Equip func(registry.Instance) (*troupev1.AllowedTools, error)
-	Event func(*troupev1.Event) error
+	SelectTools func(registry.Instance) (*troupev1.AllowedTools, error)
+	OnEvent     func(*troupev1.Event) error
 }
 
 // Execute runs a step on an instance of its agent. It returns the result, which holds the failure if the step
 // failed. When an instance rejects the step, Execute tries the next one. It never tries the instances in avoid.
-// While all instances are full, the step waits in the queue.  It fails with no_worker when no instance accepted
-// the step in time and none works on a step of this dispatcher. It fails with a *LostError when an instance
-// accepted the step but did not finish it.
+// While all instances are full, the step waits in the queue.
+//
+// It fails with no_worker when no instance accepted the step in time and none works on a step of this
+// dispatcher. It fails with a *LostError when an instance accepted the step but did not finish it.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	s := d.newSearch(req, avoid, h)
 	defer s.close()
@@ -130,27 +131,27 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	for {
 		list, changed := d.instances.List(req.GetAgent())
 		d.queue.Join(req.GetAgent(), s.waiter)
-		r := s.round(ctx, list)
+		r := s.runRound(ctx, list)
 		if r.end == taken {
 			return r.result, r.err
 		}
 		if ctx.Err() != nil {
 			return nil, cmp.Or(r.err, ctx.Err())
 		}
-		if !waiting && !r.maybeLater {
+		if !waiting && !r.maySucceedLater {
 			waiting = true
-			if err := h.Waiting(req.GetAgent()); err != nil {
+			if err := h.OnWaiting(req.GetAgent()); err != nil {
 				return nil, err
 			}
 		}
 		if r.end != expired {
 			var err error
-			if r.end, err = s.wait(ctx, changed); err != nil {
+			if r.end, err = s.awaitInstance(ctx, changed); err != nil {
 				return nil, err
 			}
 		}
 		if r.end == expired {
-			return nil, s.noWorker(r.maybeLater)
+			return nil, s.noWorkerError(r.maySucceedLater)
 		}
 	}
 }

@@ -29,19 +29,19 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout bounds every wait in these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+const testTimeout = 30 * time.Second
 
 // dispatcherFixture is a dispatcher with an instance cache and a connection pool.
-type rig struct {
+type dispatcherFixture struct {
 	*Dispatcher
 	cache     *instances.Cache
 	pool      *connection.Pool
 	telemetry *telemetry.Telemetry
 }
 
-func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
+func newDispatcherFixture(t *testing.T, wait time.Duration, known ...registry.Instance) *dispatcherFixture {
 	t.Helper()
-	r := &rig{telemetry: telemetry.Discard()}
+	r := &dispatcherFixture{telemetry: telemetry.Discard()}
 	r.pool = connection.NewPool(r.telemetry, rpc.Dial)
 	t.Cleanup(r.pool.Close)
 	r.cache = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
@@ -71,14 +71,14 @@ func (s *agentServer) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev
 	return s.script(stream)
 }
 
-func (s *agentServer) count() int {
+func (s *agentServer) callCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
 }
 
-// serveAgent runs a fake worker until the test ends, and returns it with its address.
-func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
+// serveAgentAgent runs a fake worker until the test ends, and returns it with its address.
+func serveAgent(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
 	t.Helper()
 	s := &agentServer{script: script}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
@@ -94,16 +94,16 @@ func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) er
 }
 
 // completeStep accepts the step and sends its result.
-func answer(stream troupev1.AgentService_ExecuteStepServer) error {
-	return errors.Join(stream.SendHeader(nil), result(stream, "done"))
+func completeStep(stream troupev1.AgentService_ExecuteStepServer) error {
+	return errors.Join(stream.SendHeader(nil), sendResult(stream, "done"))
 }
 
-func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
+func sendResult(stream troupev1.AgentService_ExecuteStepServer, text string) error {
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "a", Text: text}}})
 }
 
 // stepRequest returns a valid request.
-func request() *troupev1.ExecuteStepRequest {
+func stepRequest() *troupev1.ExecuteStepRequest {
 	message := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 	return &troupev1.ExecuteStepRequest{
 		TraceId: "0af7651916cd43dd8448eb211c80319c", SessionId: "s", TurnId: "t", Turn: 1, Step: 1, Attempt: 1, Epoch: 1,
@@ -121,9 +121,9 @@ type callRecorder struct {
 
 func (h *callRecorder) handler() Handler {
 	return Handler{
-		Waiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
-		Started: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
-		Event: func(*troupev1.Event) error {
+		OnWaiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
+		OnStarted: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
+		OnEvent: func(*troupev1.Event) error {
 			h.events++
 			if h.onEvent == nil {
 				return nil
@@ -135,7 +135,7 @@ func (h *callRecorder) handler() Handler {
 
 func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(testTimeout)
 	defer timer.Stop()
 	select {
 	case v = <-from:
@@ -146,27 +146,27 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 }
 
 // An instance that rejects a step has not begun it. So the dispatcher tries the next one.
-func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
+func TestDispatcher_TriesTheNextInstanceAfterARejection(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
-			rejecting, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
-			taking, second := serve(t, answer)
-			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+			rejecting, first := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
+			taking, second := serveAgent(t, completeStep)
+			r := newDispatcherFixture(t, testTimeout, instance("1", first, 4), instance("2", second, 4))
 			var h callRecorder
-			got, err := r.Execute(t.Context(), request(), nil, h.handler())
+			got, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 			require.NoError(t, err)
 			require.Equal(t, "done", got.GetText())
 			require.Equal(t, []string{"2"}, h.started)
 			require.Empty(t, h.waiting)
-			require.Equal(t, 1, rejecting.count())
-			require.Equal(t, 1, taking.count())
+			require.Equal(t, 1, rejecting.callCount())
+			require.Equal(t, 1, taking.callCount())
 		})
 	}
 	t.Run("unreachable", func(t *testing.T) {
-		_, second := serve(t, answer)
-		r := newRig(t, patience, instance("1", loopback.Address(t), 4), instance("2", second, 4))
+		_, second := serveAgent(t, completeStep)
+		r := newDispatcherFixture(t, testTimeout, instance("1", loopback.Address(t), 4), instance("2", second, 4))
 		var h callRecorder
-		_, err := r.Execute(t.Context(), request(), nil, h.handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	})
@@ -175,7 +175,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 // Req: OC-6
 func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	const wait = time.Second
-	rejecting, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+	rejecting, address := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
 	})
 	paused := instance("1", address, 4)
@@ -191,10 +191,10 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 		"away":     {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, wait, c.known...)
+			r := newDispatcherFixture(t, wait, c.known...)
 			var h callRecorder
 			began := time.Now()
-			_, err := r.Execute(t.Context(), request(), nil, h.handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 			require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no instance of agent a took the step within 1s: "+c.says)
 			require.False(t, failure.NoWorker.Retryable())
@@ -203,20 +203,20 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 			require.Empty(t, h.started)
 		})
 	}
-	require.Greater(t, rejecting.count(), 1, "it was asked again")
+	require.Greater(t, rejecting.callCount(), 1, "it was asked again")
 }
 
 func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
-	_, address := serve(t, answer)
-	r := newRig(t, patience)
+	_, address := serveAgent(t, completeStep)
+	r := newDispatcherFixture(t, testTimeout)
 	var h callRecorder
 	handler := h.handler()
-	handler.Waiting = func(string) error {
+	handler.OnWaiting = func(string) error {
 		late := instance("late", address, 1)
 		r.cache.Apply(registry.Update{Put: &late})
 		return nil
 	}
-	_, err := r.Execute(t.Context(), request(), nil, handler)
+	_, err := r.Execute(t.Context(), stepRequest(), nil, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"late"}, h.started)
 }
@@ -233,18 +233,18 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 		most = max(most, running)
 	}
 	entered, release := make(chan struct{}, steps), make(chan struct{}, steps)
-	worker, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	worker, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		add(1)
 		entered <- struct{}{}
 		<-release
 		add(-1) // before the reply frees the slot
-		return answer(stream)
+		return completeStep(stream)
 	})
-	r := newRig(t, patience, instance("1", address, capacity))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, capacity))
 	errs := make(chan error, steps)
 	for range steps {
 		go func() {
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			errs <- err
 		}()
 	}
@@ -255,7 +255,7 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	for range steps {
 		require.NoError(t, receive(t, errs))
 	}
-	require.Equal(t, steps, worker.count(), "no call was rejected")
+	require.Equal(t, steps, worker.callCount(), "no call was rejected")
 	mu.Lock()
 	defer mu.Unlock()
 	require.LessOrEqual(t, most, capacity)
@@ -274,7 +274,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 		},
 		"a result beyond its limits": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
-				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
+				return errors.Join(s.SendHeader(nil), sendResult(s, strings.Repeat("a", 256<<10+1)))
 			},
 			failure.AgentContract, "instance 1 of agent a broke the contract: result.text: must be at most 262144 bytes",
 		},
@@ -289,13 +289,13 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, first := serve(t, c.script)
-			other, second := serve(t, answer)
-			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, first := serveAgent(t, c.script)
+			other, second := serveAgent(t, completeStep)
+			r := newDispatcherFixture(t, testTimeout, instance("1", first, 4), instance("2", second, 4))
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
-			require.Zero(t, other.count())
+			require.Zero(t, other.callCount())
 		})
 	}
 }
@@ -303,7 +303,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 // A handler error means that the turn no longer needs the step. So the call to the worker is cancelled.
 func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
-	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		defer close(cancelled)
 		err := errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{
 			Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{}},
@@ -313,10 +313,10 @@ func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 		}
 		return err
 	})
-	r := newRig(t, patience, instance("1", address, 4))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, 4))
 	enough := errors.New("enough")
 	h := callRecorder{onEvent: func() error { return enough }}
-	_, err := r.Execute(t.Context(), request(), nil, h.handler())
+	_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 	require.ErrorIs(t, err, enough)
 	receive(t, cancelled)
 }
@@ -325,19 +325,19 @@ func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 func TestDispatcher_FailsWhenTheContextHasAlreadyEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := newRig(t, patience)
-	got, err := r.Execute(ctx, request(), nil, new(callRecorder).handler())
+	r := newDispatcherFixture(t, testTimeout)
+	got, err := r.Execute(ctx, stepRequest(), nil, new(callRecorder).handler())
 	require.Nil(t, got)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestDispatcher_StopsWhenItsContextEnds(t *testing.T) {
-	r := newRig(t, patience)
+func TestDispatcher_StopsWaitingWhenItsContextEnds(t *testing.T) {
+	r := newDispatcherFixture(t, testTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	var h callRecorder
 	handler := h.handler()
-	handler.Waiting = func(string) error { cancel(); return nil }
-	_, err := r.Execute(ctx, request(), nil, handler)
+	handler.OnWaiting = func(string) error { cancel(); return nil }
+	_, err := r.Execute(ctx, stepRequest(), nil, handler)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -346,21 +346,21 @@ func TestDispatcher_StopsWhenItsContextEnds(t *testing.T) {
 func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
-	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		if err := s.SendHeader(nil); err != nil {
 			return err
 		}
 		working <- struct{}{}
 		<-release
-		return result(s, "done")
+		return sendResult(s, "done")
 	})
 	busy := instance("1", address, 1)
-	r := newRig(t, patience, busy)
+	r := newDispatcherFixture(t, testTimeout, busy)
 	hasty := r.WithPolicy(selection.Policy{}) // a dispatcher with a short timeout; the first step counts as running however long ago it began
-	hasty.patience = wait
+	hasty.instanceTimeout = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {
-		_, err := d.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := d.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		ended <- err
 	}
 	go execute(r.Dispatcher)
@@ -370,7 +370,7 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
-	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(callRecorder).handler())
+	_, err := hasty.Execute(t.Context(), stepRequest(), []registry.Instance{busy}, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
@@ -378,18 +378,18 @@ func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 // registered.
 func TestPool_ClosesAConnectionAfterItsLastStep(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
-	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		close(working)
 		<-release
-		return answer(stream)
+		return completeStep(stream)
 	})
-	r := newRig(t, patience, instance("1", address, 1))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, 1))
 	conn, done, err := r.pool.Get(t.Context(), registry.Instance{Agent: "a", Address: address})
 	require.NoError(t, err)
 	done()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		ended <- err
 	}()
 	receive(t, working)

@@ -34,13 +34,13 @@ func (s *search) findExcluded() exclusions {
 		case breakers.Open:
 		}
 		s.lastErr = err
-		out.add(who, breakerRejection(failed.Status), err)
+		out.add(who, breakerAvailability(failed.Status), err)
 	}
 	for who, err := range s.backoffs.Errors(s.req.GetAgent()) {
 		s.lastErr = err
-		out.add(who, backoffRejection(err), err)
+		out.add(who, backoffAvailability(err), err)
 	}
-	for _, in := range s.avoid {
+	for _, in := range s.avoided {
 		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Availability: selection.Lost}
 	}
 	return out
@@ -48,17 +48,17 @@ func (s *search) findExcluded() exclusions {
 
 // breakerAvailability returns why an instance with this breaker status is excluded. An instance on trial counts as
 // rejecting the step, because it may accept it soon.
-func breakerRejection(s breakers.Status) selection.Availability {
+func breakerAvailability(s breakers.Status) selection.Availability {
 	if s == breakers.InTrial {
-		return selection.Refused
+		return selection.RejectedStep
 	}
 	return selection.BreakerOpen
 }
 
 // backoffAvailability returns why an instance that is in backoff because of err is excluded.
-func backoffRejection(err error) selection.Availability {
+func backoffAvailability(err error) selection.Availability {
 	if isRejection(err) {
-		return selection.Refused
+		return selection.RejectedStep
 	}
 	return selection.Unresponsive
 }

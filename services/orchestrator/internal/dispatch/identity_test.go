@@ -53,11 +53,12 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	}
 	honest, forged, plain := worker(open(identity.Worker, "a")), worker(open(identity.Worker, "b")), worker(nil)
 
-	r := newRig(t, 0, instance("1", forged, 1))
+	r := newDispatcherFixture(t, 0, instance("1", forged, 1))
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.NewLog(t)
 	r.telemetry.Audit = log
-	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, loopback.Address(t): failure.SystemNetwork} {
+	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity,
+		loopback.Address(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)
 		if want == "" {
@@ -74,7 +75,7 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is of another agent: %v", err)
 	require.ErrorContains(t, err, "the peer is spiffe://dev.troupe/worker/a, not spiffe://dev.troupe/worker/b")
 
-	_, err = r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+	_, err = r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "the worker at "+forged+" does not prove to be one of agent a, as which it is registered")
 

@@ -12,7 +12,7 @@ import (
 // request. The orchestrator owns these values (contract SO-12, OC-10). An item may omit them. The error names the
 // worker by its verified certificate.
 func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStepResponse) error {
-	got, want := placementOf(item), map[string]string{
+	got, want := placementFields(item), map[string]string{
 		"trace_id": req.GetTraceId(), "root_trace_id": req.GetRootTraceId(), "session_id": req.GetSessionId(), "agent": req.GetAgent(),
 		"turn": formatNumber(req.GetTurn()), "step": formatNumber(req.GetStep()), "attempt": formatNumber(req.GetAttempt()),
 	}
@@ -26,7 +26,7 @@ func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStep
 }
 
 // placementFields returns the trace, session, turn and step that an item names.
-func placementOf(item *troupev1.ExecuteStepResponse) map[string]string {
+func placementFields(item *troupev1.ExecuteStepResponse) map[string]string {
 	if r := item.GetResult(); r != nil {
 		return map[string]string{"step": formatNumber(r.GetStep()), "agent": r.GetAgent()}
 	}

@@ -11,12 +11,12 @@ import (
 const retryPause = 100 * time.Millisecond
 
 // awaitInstance waits until an instance may accept the step, or until the step has expired.
-func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
+func (s *search) awaitInstance(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
 	retry := time.NewTicker(retryPause)
 	defer retry.Stop()
 	for {
 		select {
-		case <-s.waiter.Woken():
+		case <-s.waiter.WakeChan():
 			return interrupted, nil
 		case <-changed:
 			return interrupted, nil
@@ -24,7 +24,7 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 			if s.queue.MustPoll(s.req.GetAgent(), s.waiter) {
 				return interrupted, nil
 			}
-		case <-s.timer.C:
+		case <-s.timeoutTimer.C:
 			if s.isExpired() {
 				return expired, nil
 			}
@@ -36,14 +36,14 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 
 // checkInterrupt returns without waiting whether a round ends early. It returns exhausted if the round should
 // continue.
-func (s *search) poll() roundEnd {
+func (s *search) checkInterrupt() roundEnd {
 	select {
-	case <-s.timer.C:
+	case <-s.timeoutTimer.C:
 		if s.isExpired() {
 			return expired
 		}
 		return exhausted
-	case <-s.waiter.Woken():
+	case <-s.waiter.WakeChan():
 		s.waiter.Wake() // keeps the wake-up for awaitInstance
 		return interrupted
 	default:
@@ -61,12 +61,12 @@ func (s *search) isExpired() bool {
 	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
 		only = s.policy.Instance
 	}
-	if s.queue.IsRunning(s.req.GetAgent(), list, func(c selection.Candidate) bool {
+	if s.queue.HasRunningStep(s.req.GetAgent(), list, func(c selection.Candidate) bool {
 		no, isOut := out[c.ID]
-		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.Refused
+		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.RejectedStep
 		return !isOut && (only == "" || c.ID == only)
 	}) {
-		s.timer.Reset(s.patience)
+		s.timeoutTimer.Reset(s.instanceTimeout)
 		return false
 	}
 	return true

@@ -1,7 +1,9 @@
 // Package erase removes sessions and users from the memory service and the store of traces (guarantee S24,
-// docs/adr/0036).  An erasure first marks its subject in the store of traces. From then on, that store accepts no
-// events of the subject. Once the memory service has deleted the subject, no commits are accepted either. Every
-// step is idempotent. So another orchestrator that finds the mark can complete an interrupted erasure.
+// docs/adr/0036).
+//
+// An erasure first marks its subject in the store of traces. From then on, that store accepts no events of the
+// subject. Once the memory service has deleted the subject, no commits are accepted either. Every step is
+// idempotent. So another orchestrator that finds the mark can complete an interrupted erasure.
 package erase
 
 import (
@@ -23,12 +25,12 @@ import (
 // Config has the dependencies of an Eraser.
 type Config struct {
 	Memory memory.Sessions
-	Traces trace.Erasures
-	// CancelTurn cancels the open turn of a session if this orchestrator runs it, so that its worker stops at
+	Traces trace.Eraser
+	// CancelTurnTurn cancels the open turn of a session if this orchestrator runs it, so that its worker stops at
 	// once. With nil, the turn is only fenced and fails at its next write. An unknown session, or one without an
 	// open turn, is not an error.
-	Cancel func(ctx context.Context, ref session.Ref) error
-	Log    *zap.Logger
+	CancelTurn func(ctx context.Context, ref session.Ref) error
+	Log        *zap.Logger
 }
 
 // Eraser erases sessions and users. It is safe for concurrent use, even by several orchestrators.
@@ -49,24 +51,24 @@ const resumeInterval = 10 * time.Second
 // EraseSession erases a session on behalf of by. It returns what was removed and what remains. If it fails after
 // the session was marked, some orchestrator completes the erasure later. It fails with not_found when the session
 // never existed.
-func (e *Eraser) Session(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
-	if err := e.cancel(ctx, ref); err != nil {
+func (e *Eraser) EraseSession(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
+	if err := e.cancelOpenTurn(ctx, ref); err != nil {
 		return memory.Erasure{}, err
 	}
 	if _, err := e.cfg.Memory.GetSession(ctx, ref); err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return memory.Erasure{}, err
 	}
-	return e.eraseSession(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
+	return e.runSessionErasure(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
 }
 
 // EraseUser erases all sessions of a user and the data that they share. If it fails after the user was marked,
 // some orchestrator completes the erasure later. An unknown user is not an error.
-func (e *Eraser) User(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
-	return e.eraseUser(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
+func (e *Eraser) EraseUser(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
+	return e.runUserErasure(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
 
 // ResumePeriodically completes interrupted erasures until ctx ends.
-func (e *Eraser) Maintain(ctx context.Context) {
+func (e *Eraser) ResumePeriodically(ctx context.Context) {
 	look := time.NewTicker(resumeInterval)
 	defer look.Stop()
 	for {
@@ -92,20 +94,20 @@ func (e *Eraser) Resume(ctx context.Context) error {
 		e.cfg.Log.Info("resuming an erasure", zap.String("tenant", subject.Tenant),
 			zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
 		if subject.User != "" {
-			_, err = e.eraseUser(ctx, subject, "", false)
+			_, err = e.runUserErasure(ctx, subject, "", false)
 		} else {
-			_, err = e.eraseSession(ctx, subject, "", true)
+			_, err = e.runSessionErasure(ctx, subject, "", true)
 		}
 		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
-func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
-	if e.cfg.Cancel == nil {
+func (e *Eraser) cancelOpenTurn(ctx context.Context, ref session.Ref) error {
+	if e.cfg.CancelTurn == nil {
 		return nil
 	}
-	if err := e.cfg.Cancel(ctx, ref); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
+	if err := e.cfg.CancelTurn(ctx, ref); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 		return err
 	}
 	return nil
@@ -113,7 +115,7 @@ func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
 
 // runSessionErasure runs all steps of a session's erasure, including steps that are already done. deep includes
 // the child sessions.
-func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
+func (e *Eraser) runSessionErasure(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
 	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
 		return memory.Erasure{}, err
 	}
@@ -132,7 +134,7 @@ func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by str
 	if err := e.cfg.Traces.EraseTraces(ctx, subject.Ref()); err != nil {
 		return memory.Erasure{}, err
 	}
-	return e.finish(ctx, subject)
+	return e.finishErasure(ctx, subject)
 }
 
 // eraseChildren erases all descendants of a session and counts each. It finds them through the traces of the
@@ -149,7 +151,7 @@ func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by str
 // runUserErasure runs all steps of a user's erasure. The last step removes the traces of sessions that have
 // expired in the memory service. It only affects sessions from before the erasure, because the user may already
 // have new ones.
-func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
 		var left memory.UserErasure
@@ -166,7 +168,7 @@ func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string
 		var expired []string
 		expired, err = e.cfg.Traces.SessionsOfUser(ctx, subject.Tenant, subject.User, begun.Began, memory.MaxPage)
 		if err == nil && len(expired) == 0 {
-			return e.finish(ctx, subject)
+			return e.finishErasure(ctx, subject)
 		}
 		if err == nil {
 			err = e.eraseBatch(ctx, subject, begun.RequestedBy, expired)
@@ -193,10 +195,10 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 		work.Go(func() (err error) {
 			defer panics.Recover("erase", &err)
 			subject := trace.Subject{Tenant: owner.Tenant, Session: id}
-			if err := e.cancel(ctx, subject.Ref()); err != nil {
+			if err := e.cancelOpenTurn(ctx, subject.Ref()); err != nil {
 				return err
 			}
-			erased, err := e.eraseSession(ctx, subject, by, deep)
+			erased, err := e.runSessionErasure(ctx, subject, by, deep)
 			if err != nil {
 				return err
 			}
@@ -211,8 +213,8 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 	return work.Wait()
 }
 
-// finishErasure ends an erasure whose steps are all done, and returns its receipt.
-func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+// finishErasureErasure ends an erasure whose steps are all done, and returns its receipt.
+func (e *Eraser) finishErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
 		return memory.Erasure{}, err

@@ -19,13 +19,13 @@ func (o *Operator) maintainRecords(ctx context.Context) {
 	ticks := time.NewTicker(maintenancePeriod)
 	defer ticks.Stop()
 	for {
-		unclaimed, changed := o.instances.Unclaimed()
+		unclaimed, changed := o.instances.UnclaimedDesiredStates()
 		for _, d := range unclaimed {
 			if err := o.registry.RemoveDesired(ctx, d.Key); err != nil {
 				o.log.Debug("the desired state of a gone instance was not forgotten", zap.Error(err))
 			}
 		}
-		o.recorder.resolveAll(ctx)
+		o.recorder.resolveAllDoubts(ctx)
 		select {
 		case <-changed:
 		case <-ticks.C:
@@ -61,9 +61,9 @@ func (o *Operator) enforceQuarantines(ctx context.Context) {
 				active = append(active, out)
 			}
 		}
-		o.workers.askAll(ctx, quarantineTime, active, pauseCall("quarantined: "+d.Reason))
+		o.workers.callAll(ctx, quarantinePauseTimeout, active, pauseCall("quarantined: "+d.Reason))
 		if _, still := o.desired.Quarantine(d.Key.Agent); !still && ctx.Err() == nil {
-			o.workers.askAll(ctx, answerTime, active, resumeCall("released"))
+			o.workers.callAll(ctx, answerTimeout, active, resumeCall("released"))
 		}
 	}
 }

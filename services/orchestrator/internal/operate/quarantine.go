@@ -12,7 +12,7 @@ import (
 
 // quarantinePauseTimeout is how long a worker may take to pause for a quarantine. Its steps have already ended by
 // then.
-const quarantineTime = 2 * time.Second
+const quarantinePauseTimeout = 2 * time.Second
 
 // Quarantine stops an agent from getting any steps (S18) and asks its workers to pause. The quarantine holds even
 // if a worker does not pause, which its outcome reports. Quarantine fails with system_network if the registry
@@ -25,7 +25,7 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 	o.desired.Put(d)
 	o.log.Warn("agent quarantined", zap.String("agent", agent), zap.String("reason", reason))
 	outcomes, _ := o.newOutcomes(agent) // fails when there are none, which is fine
-	o.workers.askAll(ctx, quarantineTime, outcomes, pauseCall("quarantined: "+d.Reason))
+	o.workers.callAll(ctx, quarantinePauseTimeout, outcomes, pauseCall("quarantined: "+d.Reason))
 	return outcomes, nil
 }
 
@@ -53,7 +53,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 			outcomes = append(outcomes, out)
 		}
 	}
-	o.workers.askAll(ctx, answerTime, outcomes, resumeCall(reason))
+	o.workers.callAll(ctx, answerTimeout, outcomes, resumeCall(reason))
 	return outcomes, nil
 }
 

@@ -34,9 +34,9 @@ func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
-// recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
+// recordDesiredDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
 // After an error, some may have been recorded nevertheless. They are replaced once they are seen.
-func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState) error {
+func (r *recorder) recordDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	if len(desires) == 0 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState)
 		return nil
 	}
 	for i, d := range desires {
-		r.rememberDoubt(d, before[i])
+		r.markInDoubt(d, before[i])
 	}
 	if ctx.Err() != nil {
 		return err
@@ -59,19 +59,19 @@ func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState)
 		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
-// replaceDesired records the right desired state in place of the wrong one, either now or when the registry can be
+// replaceDesiredDesired records the right desired state in place of the wrong one, either now or when the registry can be
 // reached again.
-func (r *recorder) replace(ctx context.Context, wrong, right registry.DesiredState) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+func (r *recorder) replaceDesired(ctx context.Context, wrong, right registry.DesiredState) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	r.rememberDoubt(wrong, right)
-	r.resolve(ctx, wrong.Key)
+	r.markInDoubt(wrong, right)
+	r.resolveDoubt(ctx, wrong.Key)
 }
 
 // markInDoubt marks a desired state as in doubt. It is replaced when it is seen in the registry.
-func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
+func (r *recorder) markInDoubt(wrong, right registry.DesiredState) {
 	if right.Kind == "" {
-		right = runDesire(wrong.Key)
+		right = runState(wrong.Key)
 	}
 	r.mu.Lock()
 	r.inDoubt[wrong.Key] = replacement{wrong, right}
@@ -83,13 +83,13 @@ func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
 }
 
 // runState returns the desired state RUN of an instance.
-func runDesire(key registry.Key) registry.DesiredState {
+func runState(key registry.Key) registry.DesiredState {
 	return registry.DesiredState{Key: key, Kind: registry.Run, Since: time.Now()}
 }
 
-// resolveDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
+// resolveDoubtDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
 // recorded, it only removes the mark.
-func (r *recorder) resolve(ctx context.Context, key registry.Key) {
+func (r *recorder) resolveDoubt(ctx context.Context, key registry.Key) {
 	r.mu.Lock()
 	d, isInDoubt := r.inDoubt[key]
 	r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	switch {
 	case !isInDoubt:
 		return
-	case isSame(recorded, d.wrong):
+	case isSameRecord(recorded, d.wrong):
 		if err := r.registry.SetDesired(ctx, d.right); err != nil {
 			r.log.Warn("a desired state that is in doubt could not be replaced yet",
 				zap.String("agent", key.Agent), zap.String("instance", key.ID), zap.Error(err))
@@ -114,17 +114,17 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	}
 }
 
-// resolveAllDoubts resolves all desired states in doubt that can be resolved now.
-func (r *recorder) resolveAll(ctx context.Context) {
+// resolveAllDoubtsDoubts resolves all desired states in doubt that can be resolved now.
+func (r *recorder) resolveAllDoubts(ctx context.Context) {
 	r.mu.Lock()
 	keys := slices.Collect(maps.Keys(r.inDoubt))
 	r.mu.Unlock()
 	for _, key := range keys {
-		r.resolve(ctx, key)
+		r.resolveDoubt(ctx, key)
 	}
 }
 
-// isSameRecord reports whether a and b are the same record of an instance's desired state.
-func isSame(a, b registry.DesiredState) bool {
+// isSameRecordRecord reports whether a and b are the same record of an instance's desired state.
+func isSameRecord(a, b registry.DesiredState) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }

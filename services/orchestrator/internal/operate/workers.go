@@ -16,16 +16,16 @@ import (
 type workers struct{ pool *connection.Pool }
 
 // workerCall is one LifecycleService call to a worker.
-type call func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
+type workerCall func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
 
-func pauseCall(reason string) call {
+func pauseCall(reason string) workerCall {
 	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
 		return resp.GetStatus(), err
 	}
 }
 
-func resumeCall(reason string) call {
+func resumeCall(reason string) workerCall {
 	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
 		return resp.GetStatus(), err
@@ -38,7 +38,7 @@ func getState(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1
 }
 
 // call calls the worker of an instance.
-func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troupev1.InstanceStatus, error) {
+func (w workers) call(ctx context.Context, in registry.Instance, do workerCall) (*troupev1.InstanceStatus, error) {
 	conn, release, err := w.pool.Get(ctx, in)
 	if err != nil {
 		return nil, err
@@ -52,28 +52,28 @@ func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troup
 }
 
 // callAll calls the workers of several instances concurrently, and sets the outcomes.
-func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Outcome, do call) {
+func (w workers) callAll(ctx context.Context, within time.Duration, outcomes []Outcome, do workerCall) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var asking sync.WaitGroup
 	for i := range outcomes {
 		out := &outcomes[i]
-		asking.Go(func() { out.Status, out.Err = w.ask(ctx, out.Instance, do) })
+		asking.Go(func() { out.Status, out.Err = w.call(ctx, out.Instance, do) })
 	}
 	asking.Wait()
 }
 
-// pauseCancelTimeout is how long a worker may take to notice that a Pause call was cancelled.
-const pauseCancelTime = time.Second
+// pauseCancelTimeoutout is how long a worker may take to notice that a Pause call was cancelled.
+const pauseCancelTimeout = time.Second
 
 // awaitPauses returns the status of an instance once no Pause is pending there, or after pauseCancelTimeout.
 func (w workers) awaitPauses(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
-	enough := time.NewTimer(pauseCancelTime)
+	enough := time.NewTimer(pauseCancelTimeout)
 	defer enough.Stop()
-	ticks := time.NewTicker(pauseCancelTime / 50)
+	ticks := time.NewTicker(pauseCancelTimeout / 50)
 	defer ticks.Stop()
 	for {
-		status, err := w.ask(ctx, in, getState)
+		status, err := w.call(ctx, in, getState)
 		if err != nil || !status.GetPausing() {
 			return status, err
 		}

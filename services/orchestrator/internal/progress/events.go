@@ -44,17 +44,17 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 	case e.GetPlan() != nil:
 		for i, name := range e.GetPlan().GetSteps() {
 			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // otherwise the step is a fork, or the trace is older than this field
-				p.create(name, at).Agent = agents[i]
+				p.addCreatedStep(name, at).Agent = agents[i]
 			}
 		}
 		for _, done := range e.GetPlan().GetInherited() {
-			p.inherit(done, at)
+			p.addInheritedStep(done, at)
 		}
 	case e.GetRoutingDecision() != nil:
 		p.applyDecision(e.GetRoutingDecision(), at)
 	case e.GetTurnResult() != nil:
 		for _, s := range p.steps {
-			p.advance(s, Cancelled, at)
+			p.advanceStep(s, Cancelled, at)
 		}
 	case e.GetStep() > 0 && e.GetStage() == troupev1.Stage_STAGE_EXECUTE:
 		p.applyExecution(e, at)
@@ -63,10 +63,10 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 
 // addInheritedStep marks the step that an earlier turn completed: the first unnumbered step of the agent. Steps
 // that a planner created are not in the plan, so the function adds such a step under the name of its agent.
-func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
+func (p *plan) addInheritedStep(done *troupev1.InheritedStep, at time.Time) {
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Agent == done.GetAgent() && s.Number == 0 })
 	if i < 0 {
-		p.create(done.GetAgent(), at).Agent = done.GetAgent()
+		p.addCreatedStep(done.GetAgent(), at).Agent = done.GetAgent()
 		i = len(p.steps) - 1
 	}
 	s := p.steps[i]
@@ -77,20 +77,20 @@ func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
 		ended = Failed
 	}
 	for _, next := range []Stage{Routed, Executing, ended} {
-		p.advance(s, next, at)
+		p.advanceStep(s, next, at)
 	}
 }
 
-func (p *plan) create(name string, at time.Time) *Step {
+func (p *plan) addCreatedStep(name string, at time.Time) *Step {
 	s := &Step{Name: name}
-	p.advance(s, Created, at)
+	p.advanceStep(s, Created, at)
 	p.steps = append(p.steps, s)
 	return s
 }
 
-// advanceStep moves a step to its next stage if the transition is allowed. A repeated event, such as one after a
+// advanceStepStep moves a step to its next stage if the transition is allowed. A repeated event, such as one after a
 // takeover, changes nothing.
-func (*plan) advance(s *Step, next Stage, at time.Time) {
+func (*plan) advanceStep(s *Step, next Stage, at time.Time) {
 	_ = s.Advance(next, at)
 }
 
@@ -103,13 +103,13 @@ func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	}
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Name == d.GetStep() && s.Number == 0 })
 	if i < 0 {
-		p.create(d.GetStep(), at)
+		p.addCreatedStep(d.GetStep(), at)
 		i = len(p.steps) - 1
 	}
 	s := p.steps[i]
 	s.Number, s.Agent, s.Task = number, d.GetTarget(), d.GetTask()
 	p.byNumber[number] = s
-	p.advance(s, Routed, at)
+	p.advanceStep(s, Routed, at)
 }
 
 // applyExecution handles an event of a routed step. The first such event moves the step to Executing.
@@ -118,21 +118,21 @@ func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	if s == nil || s.IsEnded() {
 		return
 	}
-	p.advance(s, Executing, at)
+	p.advanceStep(s, Executing, at)
 	if e.GetStepFinished() == nil {
 		return
 	}
 	result := e.GetStepFinished().GetResult()
 	switch why := grpcfailure.FromProto(result.GetFailure()); {
 	case why == nil:
-		p.advance(s, Completed, at)
+		p.advanceStep(s, Completed, at)
 	case why.Mode == failure.UserCancelled:
-		p.advance(s, Cancelled, at)
+		p.advanceStep(s, Cancelled, at)
 	default:
-		p.advance(s, Failed, at)
+		p.advanceStep(s, Failed, at)
 	}
 	for i, task := range result.GetTasks() {
-		made := p.create(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
+		made := p.addCreatedStep(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
 		made.Agent, made.Task = task.GetAgent(), conversation.Brief(task.GetText(), maxTask)
 	}
 }

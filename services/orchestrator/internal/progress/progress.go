@@ -34,19 +34,19 @@ var transitions = map[Stage]map[Stage]bool{
 
 // Step is one step of a plan. The zero Step is not in the plan yet. A Step is not safe for concurrent use.
 type Step struct {
-	Number int    // number of the step in the turn, from 1 (0 until it is routed)
-	Name   string // name of the step in the workflow
-	Agent  string
-	Task   string // task of the agent (empty means the goal of the turn)
-	stage  Stage
-	at     map[Stage]time.Time
+	Number    int    // number of the step in the turn, from 1 (0 until it is routed)
+	Name      string // name of the step in the workflow
+	Agent     string
+	Task      string // task of the agent (empty means the goal of the turn)
+	stage     Stage
+	reachedAt map[Stage]time.Time
 }
 
 // Stage returns the current stage (empty when the step is not in the plan yet).
 func (s *Step) Stage() Stage { return s.stage }
 
 // ReachedAt returns when the step reached the stage (the zero time if it did not).
-func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
+func (s *Step) ReachedAt(stage Stage) time.Time { return s.reachedAt[stage] }
 
 // IsEnded reports whether the stage of the step is final.
 func (s *Step) IsEnded() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
@@ -57,10 +57,10 @@ func (s *Step) Advance(next Stage, at time.Time) error {
 	if !transitions[s.stage][next] {
 		return failure.Newf(failure.AgentState, "progress.Advance", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)
 	}
-	if s.at == nil {
-		s.at = map[Stage]time.Time{}
+	if s.reachedAt == nil {
+		s.reachedAt = map[Stage]time.Time{}
 	}
-	s.stage, s.at[next] = next, at
+	s.stage, s.reachedAt[next] = next, at
 	return nil
 }
 
@@ -76,7 +76,7 @@ var states = map[Stage]troupev1.PlanState{
 // Proto converts the step to the message that clients receive.
 func (s *Step) Proto() *troupev1.PlanStep {
 	p := &troupev1.PlanStep{Number: int32(s.Number), Step: s.Name, Agent: s.Agent, Task: s.Task, State: states[s.stage]}
-	for stage, at := range s.at {
+	for stage, at := range s.reachedAt {
 		stamp := timestamppb.New(at)
 		switch stage {
 		case Created:

@@ -17,18 +17,18 @@ import (
 // replayDecisions makes the decisions of the turn again. Its input is the history with which the turn began, the
 // results of its steps, and the current workflow. It returns how many decisions match the recorded ones, and the
 // first difference.
-func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same int32, _ *troupev1.Difference) {
+func (r *Replayer) replayDecisions(was *recordedTurn, began []conversation.Message) (same int32, _ *troupev1.Difference) {
 	flow, ok := r.Workflows.Find(was.record.GetTarget())
 	if !ok {
 		flow = workflow.SingleAgent(was.record.GetTarget())
 	}
-	position, err := cursor.New(flow, began, was.chooser(flow))
+	position, err := cursor.New(flow, began, was.selector(flow))
 	last := 0
 	for err == nil && len(position.Round()) > 0 {
 		var results []execution.Result
 		for _, task := range position.Round() {
-			then, now := was.decision(task), task.Decision.Proto()
-			if last = task.Number; then == nil && (!was.endedNormally() || was.inherits(last)) {
+			then, now := was.decisionForStep(task), task.Decision.Proto()
+			if last = task.Number; then == nil && (!was.endedNormally() || was.inheritsStep(last)) {
 				return same, nil // the turn was cut off, or an earlier turn made the decision
 			}
 			if !isSameDecision(then, now) {
@@ -57,16 +57,16 @@ func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same
 	}
 }
 
-// decisionForStep returns the recorded decision that led to a step (nil when the trace has none).
-func (p *recordedTurn) decision(task cursor.Task) *troupev1.RoutingDecision {
-	if recorded := task.Decision.Recorded; recorded != nil {
+// decisionForStepForStep returns the recorded decision that led to a step (nil when the trace has none).
+func (p *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecision {
+	if recorded := task.Decision.Record; recorded != nil {
 		return recorded
 	}
 	return p.decisions[task.Number]
 }
 
-// inheritsStep reports whether this trace inherited the step from the earlier turn that it continues.
-func (p *recordedTurn) inherits(number int) bool {
+// inheritsStepStep reports whether this trace inherited the step from the earlier turn that it continues.
+func (p *recordedTurn) inheritsStep(number int) bool {
 	for later := range p.decisions {
 		if later > number {
 			return true
@@ -79,7 +79,7 @@ var errRoutingDiffers = errors.New("the trace did not record the choice")
 
 // selector returns a selector that repeats the recorded choices by strategy. These choices depended on the state
 // of the mesh at that time. Their recorded input leads to the same choice in every replay (package choice).
-func (p *recordedTurn) chooser(flow *workflow.Workflow) cursor.Selector {
+func (p *recordedTurn) selector(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		recorded := p.choices[number]
 		if recorded == nil {

@@ -19,36 +19,36 @@ import (
 )
 
 // stepInput is the input of a recorded step.
-type input struct {
+type stepInput struct {
 	step            *troupev1.ExecuteStepRequest
 	initialMessages []conversation.Message // the messages of its history that the session held when the turn began
 }
 
 // loadInput rebuilds the input of a step from its recording, which refers to messages of the session and to
 // results of the turn. When that is impossible, why is the reason (empty otherwise).
-func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int) (_ input, why string, _ error) {
+func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int) (_ stepInput, why string, _ error) {
 	entries, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 		return r.Memory.Recording(ctx, was.ref, was.record.GetTurnId(), number, 0)
 	})
 	switch {
 	case failure.Is(err, failure.SessionDeleted):
-		return input{}, "its session was deleted, and what was recorded with it", nil
+		return stepInput{}, "its session was deleted, and what was recorded with it", nil
 	case failure.Is(err, failure.NotFound):
-		return input{}, "its session or its turn is not kept any more", nil
+		return stepInput{}, "its session or its turn is not kept any more", nil
 	case err != nil:
-		return input{}, "", err
+		return stepInput{}, "", err
 	case len(entries) == 0 || entries[0].Number != 0:
-		return input{}, missingRecordingReason(was.results[number]), nil
+		return stepInput{}, missingRecordingReason(was.results[number]), nil
 	}
 	step := &troupev1.ExecuteStepRequest{}
 	if err := proto.Unmarshal(entries[0].StepInput, step); err != nil {
-		return input{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
+		return stepInput{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
 	}
 	step.Epoch, step.Attempt = 1, 1
 	for i, prior := range step.GetPrior() {
 		result := was.results[int(prior.GetStep())]
 		if prior.GetFailure() == nil && result == nil {
-			return input{}, fmt.Sprintf("the trace does not have the result of the earlier step %d", prior.GetStep()), nil
+			return stepInput{}, fmt.Sprintf("the trace does not have the result of the earlier step %d", prior.GetStep()), nil
 		}
 		if prior.GetFailure() == nil {
 			step.Prior[i] = result
@@ -73,9 +73,9 @@ func missingRecordingReason(result *troupev1.StepResult) string {
 
 // loadMessages loads the messages that the recorded history of a step refers to. Messages of this turn come from
 // the results of its steps, and all others from the session.
-func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (input, string, error) {
-	g := input{step: step}
-	session, err := r.session(ctx, was, step.GetHistory())
+func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (stepInput, string, error) {
+	g := stepInput{step: step}
+	session, err := r.loadSessionMessages(ctx, was, step.GetHistory())
 	if err != nil {
 		return g, "", err
 	}
@@ -114,7 +114,7 @@ func (p *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
 }
 
 // loadSessionMessages reads all messages of the session between the first and the last message of a history.
-func (r *Replayer) session(ctx context.Context, was *recordedTurn, history []*troupev1.Message) (map[int64]conversation.Message, error) {
+func (r *Replayer) loadSessionMessages(ctx context.Context, was *recordedTurn, history []*troupev1.Message) (map[int64]conversation.Message, error) {
 	var first, last int64
 	for _, m := range history {
 		if n := m.GetSequence(); n > 0 && (first == 0 || n < first) {

@@ -40,7 +40,7 @@ func (identicalWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepReq
 }
 
 // serveWorker serves a worker until the test ends and returns its address.
-func serveWorkers(t *testing.T) (address string) {
+func serveWorker(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func serveWorkers(t *testing.T) (address string) {
 func meshWithTrace(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researchTurn(t)
-	address := serveWorkers(t)
+	address := serveWorker(t)
 	r.Pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
 	r.Instances = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -100,7 +100,8 @@ func meshWithTrace(t *testing.T) *Replayer {
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
+	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session,
+		TurnId: "t1", Turn: 1}})
 	require.NoError(t, err)
 	require.NoError(t, traces.Append(t.Context(), oldTrace, epoch, 0, events, was.record.GetResult()))
 	r.Traces = traces
@@ -110,7 +111,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for named, want := range map[string][]string{"": {"r1", "s1"}, "r2": {"r2", "s1"}, "s1": {"r1", "s1"}} {
-		done, err := r.Trace(t.Context(), Request{Ref: oldTrace, Instance: named})
+		done, err := r.ReplayTrace(t.Context(), Request{Ref: oldTrace, Instance: named})
 		require.NoError(t, err)
 		var ran []string
 		for _, s := range done.GetSteps() {
@@ -144,7 +145,7 @@ func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.req.Ref = oldTrace
-			_, err := r.Trace(t.Context(), test.req)
+			_, err := r.ReplayTrace(t.Context(), test.req)
 			require.True(t, failure.Is(err, test.mode), "%v", err)
 			require.Equal(t, test.want, failure.Plain(err))
 		})

@@ -54,7 +54,7 @@ type Request struct {
 // ReplayTrace runs the steps of a trace again, up to the first one whose outcome differs. Modes: not_found when
 // the trace, step or instance does not exist, or nothing was recorded of them; session_busy while the trace runs;
 // no_worker when no instance takes a step; agent_contract when the worker cannot replay steps.
-func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
+func (r *Replayer) ReplayTrace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
 	was, err := r.loadTurn(ctx, req.Ref)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		}
 		numbers = []int{req.Step}
 	}
-	only, err := r.agentsOf(req.Instance, was, numbers)
+	only, err := r.agentsOfInstance(req.Instance, was, numbers)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		if err := r.addCredential(ctx, was, given.step); err != nil {
 			return nil, err
 		}
-		done, err := r.step(ctx, given.step, was.results[number], instance)
+		done, err := r.replayStep(ctx, given.step, was.results[number], instance)
 		if err != nil {
 			return nil, err
 		}
@@ -105,14 +105,14 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		return nil, notRecordedError(resp.GetSteps())
 	}
 	if req.Step == 0 {
-		resp.Decisions, resp.Routing = r.decide(was, began)
+		resp.Decisions, resp.Routing = r.replayDecisions(was, began)
 	}
 	return resp, nil
 }
 
-// agentsOfInstance returns the agents of the given steps that have an instance with this name. That instance
+// agentsOfInstanceInstance returns the agents of the given steps that have an instance with this name. That instance
 // replays the steps of these agents. Any instance may replay the others.
-func (r *Replayer) agentsOf(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
+func (r *Replayer) agentsOfInstance(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
 	if instance == "" || len(numbers) == 0 {
 		return nil, nil
 	}
@@ -154,7 +154,7 @@ type recordedTurn struct {
 }
 
 // eventPageSize is how many events are read at once.
-const page = 256
+const eventPageSize = 256
 
 // loadTurn reads the turn of an ended trace.
 func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, error) {
@@ -170,7 +170,7 @@ func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, 
 		results: map[int]*troupev1.StepResult{}, decisions: map[int]*troupev1.RoutingDecision{}, choices: map[int]*troupev1.RoutingDecision{},
 	}
 	for after := uint64(0); ; {
-		events, err := r.Traces.Events(ctx, ref, after, page)
+		events, err := r.Traces.Events(ctx, ref, after, eventPageSize)
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ func (r *Replayer) addCredential(ctx context.Context, was *recordedTurn, step *t
 }
 
 // replayStep replays a step at an instance of its agent. If only is set, it uses the instance with this name.
-func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
+func (r *Replayer) replayStep(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
 	list, _ := r.Instances.List(step.GetAgent())
 	instances := list.Instances
 	refusal := error(failure.Newf(failure.NoWorker, op, "no instance of agent %s is ready", step.GetAgent()))
@@ -214,7 +214,7 @@ func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, 
 		refusal = failure.Newf(failure.NoWorker, op, "instance %s of agent %s is not ready", only, step.GetAgent())
 	}
 	for _, in := range instances {
-		done, err := r.ask(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
+		done, err := r.callReplayStep(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
 		if err == nil {
 			done.InstanceId = in.ID
 			return done, nil
@@ -222,12 +222,13 @@ func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, 
 		if !failure.Is(err, failure.SystemNetwork, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState) {
 			return nil, err
 		}
-		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(), failure.Plain(err)).Because(err)
+		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(),
+			failure.Plain(err)).Because(err)
 	}
 	return nil, refusal
 }
 
-func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
+func (r *Replayer) callReplayStep(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	conn, release, err := r.Pool.Get(ctx, in)
 	if err != nil {
 		return nil, err

@@ -13,9 +13,10 @@ import (
 
 // Authority decides which agent gets a task, at which instance, and with which tools. It is the only place that
 // does (contract OC-13): agents, planners, tools and models only make requests. If a workflow leaves no choice, or
-// an agent has named a route, package cursor follows the workflow.  Packages choice and selection make the
-// decisions, as pure functions of an input that the decision carries. The authority keeps the counters that the
-// next input needs. Safe for concurrent use.
+// an agent has named a route, package cursor follows the workflow.
+//
+// Packages choice and selection make the decisions, as pure functions of an input that the decision carries. The
+// authority keeps the counters that the next input needs. Safe for concurrent use.
 type Authority struct {
 	mu       sync.Mutex
 	counters map[string]uint64
@@ -27,7 +28,7 @@ func NewAuthority() *Authority { return &Authority{counters: map[string]uint64{}
 // ChooseAgent chooses among the routes of a step that has no agent. candidate returns the current state of an
 // agent. This state can change, so the caller must store the decision before carrying it out. Concurrent decisions
 // for one step get different counters. ChooseAgent fails with no_worker when no route is available (OC-6).
-func (a *Authority) Agent(
+func (a *Authority) ChooseAgent(
 	flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate,
 ) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Agent, Strategy: step.Choose.Strategy, Names: step.Choose.Names}
@@ -47,11 +48,11 @@ func (a *Authority) Agent(
 
 // ChooseInstance decides which instance of an agent gets a step. The caller provides the counter, so that a second
 // decision after a rejection does not advance the round robin.
-func (*Authority) Instance(in selection.Input) selection.Decision { return selection.Decide(in) }
+func (*Authority) ChooseInstance(in selection.Input) selection.Decision { return selection.Decide(in) }
 
 // ChooseTools decides which tools of its agent a step may use, best match first. It fails with agent_contract if
 // no tool remains.
-func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []registry.Tool) (choice.Decision, error) {
+func (*Authority) ChooseTools(step workflow.Step, ask selection.Request, tools []registry.Tool) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Tool, Strategy: step.Tools.Strategy, Names: step.Tools.Names}
 	for _, t := range tools {
 		in.Candidates = append(in.Candidates, choice.Candidate{ID: t.Name, Name: t.Name, Type: choice.Tool, Capabilities: t.Capabilities, Available: true})

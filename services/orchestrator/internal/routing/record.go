@@ -33,7 +33,7 @@ func StrategyToProto(s selection.Strategy) troupev1.RoutingStrategy { return str
 // if it needs none). A later owner of the turn finds the choice by its number.
 func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
 	in := d.Input
-	name := func(id string) string { return in.Find(id).Name }
+	name := func(id string) string { return in.FindCandidate(id).Name }
 	r := &troupev1.RoutingDecision{
 		Target: noTarget, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: choiceType(d), Choice: int32(number),
 		Duration: durationpb.New(took),
@@ -70,7 +70,7 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 // choiceType returns the decision type of a choice.
 func choiceType(d choice.Decision) troupev1.DecisionType {
 	switch {
-	case d.StandIn:
+	case d.IsStandIn:
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
 	case d.Type == choice.Tool:
 		return troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION
@@ -90,6 +90,6 @@ func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1
 	}
 	return Decision{
 		Step: step, Reason: r.GetReason(), Strategy: r.GetStrategy(), Alternatives: r.GetAlternatives(), Confidence: r.GetConfidence(),
-		Fallback: r.GetFallback(), Duration: r.GetDuration().AsDuration(), Choice: int(r.GetChoice()), Recorded: r,
+		Fallback: r.GetFallback(), Duration: r.GetDuration().AsDuration(), ChoiceNumber: int(r.GetChoice()), Record: r,
 	}, nil
 }

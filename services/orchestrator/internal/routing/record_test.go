@@ -31,7 +31,7 @@ func storedInput(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
 	}
 	for _, c := range from.GetCandidates() {
 		read := choice.Candidate{
-			ID: c.GetId(), Name: c.GetName(), Type: choice.Type(c.GetType()), Capabilities: c.GetCapabilities(), Metadata: c.GetMetadata(),
+			ID: c.GetId(), Name: c.GetName(), Type: choice.CandidateType(c.GetType()), Capabilities: c.GetCapabilities(), Metadata: c.GetMetadata(),
 			Available: c.GetAvailable(), Load: c.GetLoad(), Priority: int(c.GetPriority()),
 		}
 		if !read.Available {
@@ -54,8 +54,9 @@ func randomInput(r *rand.Rand) choice.Input {
 		return few
 	}
 	in := choice.Input{
-		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Needs: some("law", "maps", "tax")},
-		Type:    []choice.Type{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
+		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u",
+			Needs: some("law", "maps", "tax")},
+		Type: []choice.CandidateType{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
 		Strategy: []selection.Strategy{"", selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}[r.IntN(6)],
 	}
 	for i := range 1 + r.IntN(12) {
@@ -73,7 +74,7 @@ func randomInput(r *rand.Rand) choice.Input {
 
 // Replaying a stored choice makes the same choice. Each record names the target, the reason, the alternatives and
 // the rejected candidates (contract OC-12, OC-15, OC-18, C-15).
-func TestRecordChoice_ReplaysToTheSameChoice(t *testing.T) {
+func TestRecordChoice_ReplayMakesTheSameChoice(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	storedWithTheTurn := cmpopts.IgnoreFields(selection.Request{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")
 	withoutTarget := 0
@@ -92,7 +93,7 @@ func TestRecordChoice_ReplaysToTheSameChoice(t *testing.T) {
 		require.NotEqual(t, record.GetTarget(), record.GetFallback())
 		require.LessOrEqual(t, len(d.Rejected), 8)
 		for _, id := range d.Chosen() {
-			require.True(t, in.Find(id).Available)
+			require.True(t, in.FindCandidate(id).Available)
 			require.False(t, slices.ContainsFunc(d.Rejected, func(out choice.Rejected) bool { return out.ID == id }))
 		}
 		if d.Target == "" {

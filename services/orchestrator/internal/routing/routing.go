@@ -1,8 +1,9 @@
 // Package routing decides which step comes next and who runs it. It is the only place that does (contract OC-13):
 // agents make requests, and workflows set limits. A decision is a pure function of its input, so the same input
-// always gives the same decision. Each decision has a reason.  Subpackage cursor tracks a turn in its workflow.
-// Subpackage choice decides among agents and tools, and selection among instances. Subpackage instances caches the
-// registry, and desired caches the desired states.
+// always gives the same decision. Each decision has a reason.
+//
+// Subpackage cursor tracks a turn in its workflow. Subpackage choice decides among agents and tools, and
+// selection among instances. Subpackage instances caches the registry, and desired caches the desired states.
 package routing
 
 import (
@@ -26,11 +27,11 @@ type Decision struct {
 	Confidence   float64
 	Fallback     string        // agent of the step's default (empty when there is none, or it is the target)
 	Duration     time.Duration // how long the decision took; set by the caller of the cursor, which has no clock
-	// ChoiceNumber is the number of this choice in the turn, from 1. It is 0 if no strategy chose, so that the
+	// ChoiceNumberNumber is the number of this choice in the turn, from 1. It is 0 if no strategy chose, so that the
 	// decision depends only on the workflow and the results.
-	Choice int
+	ChoiceNumber int
 	// Record is the stored record of a choice (nil if no strategy chose).
-	Recorded *troupev1.RoutingDecision
+	Record *troupev1.RoutingDecision
 }
 
 // EndsTurn reports whether no further step follows.
@@ -38,8 +39,8 @@ func (d Decision) EndsTurn() bool { return d.Step.Name == "" }
 
 // Proto returns the decision as clients see it.
 func (d Decision) Proto() *troupev1.RoutingDecision {
-	if d.Recorded != nil {
-		return d.Recorded
+	if d.Record != nil {
+		return d.Record
 	}
 	return &troupev1.RoutingDecision{
 		Target: d.Step.Agent, Step: d.Step.Name, Reason: d.Reason, Strategy: d.Strategy,

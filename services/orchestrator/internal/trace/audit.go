@@ -8,7 +8,7 @@ import (
 
 // DecisionIndex finds the routing decisions of a tenant (contract OC-32, docs/adr/0021). It needs no separate
 // write: appending an event that has a decision also indexes the decision.
-type Audit interface {
+type DecisionIndex interface {
 	// Decisions returns at most q.Limit decisions of a tenant, newest first. A query for one trace finds its
 	// decisions as long as the trace is kept. A query over all traces finds the newest 10,000 decisions of each
 	// type.

@@ -10,7 +10,7 @@ import (
 
 // Eraser removes the data of sessions and users from the ORCHESTRATOR tier (docs/adr/0036). Each erasure begins
 // with a durable mark, and any replica that finds an unfinished one may complete it.
-type Erasures interface {
+type Eraser interface {
 	// BeginErasure marks a session or a user, unless it is already marked, and returns the progress of its
 	// erasure. From then on no trace of the session can be claimed. With anew, a new mark replaces the mark of an
 	// ended erasure, which is the receipt of that erasure. The result is unfinished when no caller has worked on

@@ -19,48 +19,48 @@ const (
 // history holds the events of a log in memory, in the order in which they happened. The zero value is an empty
 // history. The lock of the log protects it.
 type history struct {
-	events       []*troupev1.Event // durable and ephemeral
-	earlierCount int               // events[:earlierEpochCount] belong to earlier epochs of the turn
-	shownCount   int               // events[:visibleCount] are stored or ephemeral, so watchers may see them
-	sequence     uint64            // of the last durable event
-	bytes        int               // of durable events
-	ephemeral    int               // bytes that ephemeral events take
+	events            []*troupev1.Event // durable and ephemeral
+	earlierEpochCount int               // events[:earlierEpochCount] belong to earlier epochs of the turn
+	visibleCount      int               // events[:visibleCount] are stored or ephemeral, so watchers may see them
+	sequence          uint64            // of the last durable event
+	durableBytes      int               // of durable events
+	ephemeralBytes    int               // bytes that ephemeral events take
 }
 
 // load adds stored events.
 func (h *history) load(page []*troupev1.Event) {
 	h.events = append(h.events, page...)
 	for _, e := range page {
-		h.bytes += proto.Size(e)
+		h.durableBytes += proto.Size(e)
 	}
 	h.sequence = page[len(page)-1].GetSequence()
-	h.shownCount = len(h.events)
+	h.visibleCount = len(h.events)
 }
 
 // add adds an event, and numbers it when it is durable. It reports whether the event was kept. Ephemeral events
 // that are empty or exceed the limit are dropped.
 func (h *history) add(e *troupev1.Event) bool {
-	if size, ephemeral := ephemeralSize(e); ephemeral {
-		h.ephemeral += size
-		if size == 0 || h.ephemeral > maxEphemeral {
+	if size, ephemeral := measureEphemeral(e); ephemeral {
+		h.ephemeralBytes += size
+		if size == 0 || h.ephemeralBytes > maxEphemeral {
 			return false
 		}
 	} else {
 		h.sequence++
 		e.Sequence = h.sequence
-		h.bytes += proto.Size(e)
+		h.durableBytes += proto.Size(e)
 	}
 	h.events = append(h.events, e)
 	return true
 }
 
 // isFull reports whether the history has reached the limit of durable events.
-func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
+func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.durableBytes >= MaxBytes }
 
 // pendingEvents returns the durable events that are not stored yet, and how many events become visible once they
 // are.
 func (h *history) pendingEvents() (batch []*troupev1.Event, upto int) {
-	for _, e := range h.events[h.shownCount:] {
+	for _, e := range h.events[h.visibleCount:] {
 		if e.GetSequence() > 0 {
 			batch = append(batch, e)
 		}
@@ -79,7 +79,7 @@ func (h *history) indexAfter(sequence uint64) (int, error) {
 
 // measureEphemeral reports whether an event is ephemeral, and how many bytes it takes in memory (0 for an empty
 // event). The size is the whole event's, because the whole event is kept and not only its text.
-func ephemeralSize(e *troupev1.Event) (size int, ephemeral bool) {
+func measureEphemeral(e *troupev1.Event) (size int, ephemeral bool) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ToolProgress:
 		size = proto.Size(p.ToolProgress)

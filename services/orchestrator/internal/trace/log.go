@@ -31,7 +31,7 @@ func newLog(t *Traces, c Claim) *Log {
 	l := &Log{
 		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Turn.TurnEpoch, changed: make(chan struct{}),
 	}
-	l.writer = writer{log: l, term: t.term(), rejected: make(chan struct{})}
+	l.writer = writer{log: l, term: t.currentTerm(), rejected: make(chan struct{})}
 	return l
 }
 
@@ -57,7 +57,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 		}
 		h.load(page)
 	}
-	h.earlierCount = len(h.events)
+	h.earlierEpochCount = len(h.events)
 	if len(h.events) > 0 { // the root in a repeated request is not trusted
 		l.root = cmp.Or(h.events[0].GetRootTraceId(), l.Ref().Trace)
 	}
@@ -101,25 +101,25 @@ func (l *Log) Stage() troupev1.Stage {
 	return l.history.events[len(l.history.events)-1].GetStage()
 }
 
-// PublishedSteps returns what the log has published about the steps so far.
-func (l *Log) Published() Published {
+// PublishedStepsSteps returns what the log has published about the steps so far.
+func (l *Log) PublishedSteps() PublishedSteps {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return publishedIn(l.history.events)
+	return readPublishedSteps(l.history.events)
 }
 
 // StepSummary returns the summary of the steps so far, as SummarizeSteps computes it.
-func (l *Log) Steps() Steps {
+func (l *Log) StepSummary() StepSummary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return StepsOf(l.history.events)
+	return SummarizeSteps(l.history.events)
 }
 
 // Metrics returns the metrics of the turn so far, as MetricsFromEvents computes them.
-func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
+func (l *Log) Metrics(total time.Duration) *troupev1.TurnMetrics {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Measure(l.history.events, total)
+	return MetricsFromEvents(l.history.events, total)
 }
 
 // SetTurnEpoch sets the epoch under which the turn is driven from now on. The next write stores the epoch together
@@ -127,7 +127,7 @@ func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
 func (l *Log) SetTurnEpoch(turnEpoch int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.turnEpoch, l.history.earlierCount = turnEpoch, len(l.history.events)
+	l.turnEpoch, l.history.earlierEpochCount = turnEpoch, len(l.history.events)
 }
 
 // Rejected returns a channel that is closed when no more events can be stored. That happens when another owner has
@@ -141,7 +141,7 @@ func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
 	defer l.mu.Unlock()
 	if h := &l.history; h.isFull() {
 		return failure.Newf(failure.ResourceQuota, "trace.Append",
-			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", h.sequence, h.bytes, MaxEvents, MaxBytes)
+			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", h.sequence, h.durableBytes, MaxEvents, MaxBytes)
 	}
 	l.add(ctx, e)
 	return nil
@@ -156,8 +156,8 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	case !h.add(e):
 	case e.GetSequence() > 0:
 		l.writer.start(ctx)
-	case h.shownCount == len(h.events)-1 && l.writer.term == l.traces.term():
-		h.shownCount++ // no earlier event is pending, and this replica still owns the trace
+	case h.visibleCount == len(h.events)-1 && l.writer.term == l.traces.currentTerm():
+		h.visibleCount++ // no earlier event is pending, and this replica still owns the trace
 		l.notify()
 	}
 }
@@ -191,7 +191,7 @@ func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 	l.add(ctx, last)
 	l.ended = true
 	l.mu.Unlock()
-	l.writer.await(ctx)
+	l.writer.awaitIdle(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writer.err
@@ -199,7 +199,7 @@ func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 
 // abandon waits for a write in progress, or until ctx ends. After that the log stores no more events.
 func (l *Log) abandon(ctx context.Context) {
-	l.writer.await(ctx)
+	l.writer.awaitIdle(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer.err == nil {
@@ -215,7 +215,7 @@ func (l *Log) notify() {
 }
 
 // rejectedError returns trace_orphaned when no more events can be stored (nil while they can).
-func (l *Log) rejection() error {
+func (l *Log) rejectedError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer.err == nil {
@@ -228,7 +228,7 @@ func (l *Log) rejection() error {
 // are. After a failed write no further events become visible. The caller holds the lock.
 func (l *Log) pendingEvents() (batch []*troupev1.Event, upto int) {
 	if l.writer.err != nil {
-		return nil, l.history.shownCount
+		return nil, l.history.visibleCount
 	}
 	return l.history.pendingEvents()
 }

@@ -26,36 +26,36 @@ type OpenTraces interface {
 	// ReleaseLease ends the lease of an open trace.
 	ReleaseLease(ctx context.Context, ref Ref) error
 	// RequestStop asks the owner of a trace to end it. A later owner receives the request too.
-	Stop(ctx context.Context, s Stop) error
+	RequestStop(ctx context.Context, s StopRequest) error
 }
 
 // Heartbeat is the request that a replica sends about every HeartbeatInterval.
 type Heartbeat struct {
 	Owned, Ended []Ref
 	LeaseTime    time.Duration // the duration of the leases
-	MaxTaken     int           // maximum number of traces to take over
+	MaxTakeovers int           // maximum number of traces to take over
 	Cursor       string        // Cursor of the last HeartbeatReply (empty means that all stops are wanted)
 }
 
 // HeartbeatReply is the reply of the store to a heartbeat.
 type HeartbeatReply struct {
 	TakenOver []Ref
-	Stops     []Stop
+	Stops     []StopRequest
 	Cursor    string
 }
 
-// StopRequest is a request to end a trace.
-type Stop struct {
+// StopRequestRequest is a request to end a trace.
+type StopRequest struct {
 	Ref    Ref
 	Reason string
 }
 
 // heartbeatStatus records whether the heartbeats of this replica reach the store.
 type heartbeatStatus struct {
-	since time.Time // when the current series of successful heartbeats began (zero after a failure)
-	last  time.Time // time of the last successful heartbeat or of the last lapse (zero when there is none)
-	terms uint64    // how many times no heartbeat succeeded for the duration of a lease
-	until string
+	succeedingSince time.Time // when the current series of successful heartbeats began (zero after a failure)
+	lastSuccess     time.Time // time of the last successful heartbeat or of the last lapse (zero when there is none)
+	lapses          uint64    // how many times no heartbeat succeeded for the duration of a lease
+	stopsCursor     string
 }
 
 // Heartbeat renews the leases of the traces that this replica drives. It returns at most take traces that the
@@ -63,26 +63,26 @@ type heartbeatStatus struct {
 //
 // Heartbeat takes over nothing until heartbeats have succeeded for the duration of a lease. While the store was
 // unavailable no owner could renew a lease, and owners that are still alive come first.
-func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
+func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []StopRequest, err error) {
 	began := time.Now()
 	t.mu.Lock()
-	if t.heartbeats.since.IsZero() || began.Sub(t.heartbeats.since) < LeaseTime {
+	if t.heartbeats.succeedingSince.IsZero() || began.Sub(t.heartbeats.succeedingSince) < LeaseTime {
 		take = 0
 	}
-	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTaken: take, Cursor: t.heartbeats.until}
+	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTakeovers: take, Cursor: t.heartbeats.stopsCursor}
 	t.mu.Unlock()
 	heard, err := t.store.Heartbeat(ctx, b)
-	t.term() // counts a lapse before the time of the last heartbeat is overwritten
+	t.currentTerm() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		t.heartbeats.since = time.Time{}
+		t.heartbeats.succeedingSince = time.Time{}
 		return nil, nil, err
 	}
-	if t.heartbeats.since.IsZero() {
-		t.heartbeats.since = time.Now()
+	if t.heartbeats.succeedingSince.IsZero() {
+		t.heartbeats.succeedingSince = time.Now()
 	}
-	t.heartbeats.last, t.heartbeats.until = began, heard.Cursor
+	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, heard.Cursor
 	t.ended = t.ended[len(b.Ended):]
 	return heard.TakenOver, heard.Stops, nil
 }
@@ -98,12 +98,12 @@ func (t *Traces) RemoveEnded(ref Ref) {
 // other replicas may own the traces of this one. Events that are not stored are therefore withheld until the store
 // has accepted a write in the new term, which it does only from the owner. A replica that sends no heartbeats has
 // only one term.
-func (t *Traces) term() uint64 {
+func (t *Traces) currentTerm() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.heartbeats.last.IsZero() && time.Since(t.heartbeats.last) > LeaseTime {
-		t.heartbeats.terms++
-		t.heartbeats.last = time.Now()
+	if !t.heartbeats.lastSuccess.IsZero() && time.Since(t.heartbeats.lastSuccess) > LeaseTime {
+		t.heartbeats.lapses++
+		t.heartbeats.lastSuccess = time.Now()
 	}
-	return t.heartbeats.terms
+	return t.heartbeats.lapses
 }

@@ -17,7 +17,7 @@ type Status struct {
 // Status returns the status of a trace and of one of its steps. If another replica drives the trace, it returns
 // the stored status, which may be one write behind. Modes: the modes of the store.
 func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) {
-	if l := t.logOf(ref); l != nil && l.rejection() == nil {
+	if l := t.findLog(ref); l != nil && l.rejectedError() == nil {
 		return l.status(step), nil
 	}
 	stored, err := t.store.Load(ctx, ref)
@@ -33,7 +33,7 @@ func (l *Log) status(step int) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Status{Ended: l.ended, TurnEpoch: l.turnEpoch}
-	for _, e := range l.history.events[l.history.earlierCount:] {
+	for _, e := range l.history.events[l.history.earlierEpochCount:] {
 		s.StepEnded = s.StepEnded || e.GetStepFinished() != nil && int(e.GetStep()) == step
 	}
 	return s

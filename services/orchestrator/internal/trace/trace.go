@@ -45,20 +45,20 @@ type Store interface {
 	// List returns the latest records, newest first, without the texts of their results.
 	List(ctx context.Context, tenant string, q Query) ([]*troupev1.Trace, error)
 	OpenTraces
-	Audit
-	Erasures
+	DecisionIndex
+	Eraser
 }
 
 // Query selects traces.
 type Query struct {
-	Root        string // only traces of the run that began with this trace (empty means all)
-	Quarantined bool   // only quarantined ones
-	Limit       int    // above 0
+	Root            string // only traces of the run that began with this trace (empty means all)
+	OnlyQuarantined bool   // only quarantined ones
+	Limit           int    // above 0
 }
 
 // IsQuarantined reports whether a trace with this result must never run again, because it crashed the workers or
 // orchestrators that ran it (guarantee F22).
-func Quarantined(result *troupev1.TurnResult) bool {
+func IsQuarantined(result *troupev1.TurnResult) bool {
 	return result.GetFailure().GetMode() == troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED
 }
 

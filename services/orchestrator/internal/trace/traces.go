@@ -60,12 +60,12 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 	} else {
 		t.RemoveEnded(l.Ref())
 	}
-	t.forget(l)
+	t.removeLog(l)
 	return err
 }
 
 // removeLog removes a log, unless this replica has since opened another log of the trace.
-func (t *Traces) forget(l *Log) {
+func (t *Traces) removeLog(l *Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.driven[l.Ref()] == l {
@@ -90,7 +90,7 @@ func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	poll := time.NewTicker(ownerTime / 50)
 	defer poll.Stop()
 	for {
-		if t.logOf(ref) != nil {
+		if t.findLog(ref) != nil {
 			return false, nil
 		}
 		stored, err := t.store.Get(ctx, ref)
@@ -113,7 +113,7 @@ func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 }
 
 // findLog returns the log of a trace that this replica drives (nil when it drives none).
-func (t *Traces) logOf(ref Ref) *Log {
+func (t *Traces) findLog(ref Ref) *Log {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.driven[ref]
@@ -123,7 +123,7 @@ func (t *Traces) logOf(ref Ref) *Log {
 // continues the trace, and watchers see its events. ctx bounds the wait for a write in progress.
 func (t *Traces) Abandon(ctx context.Context, l *Log) {
 	l.abandon(ctx)
-	t.forget(l)
+	t.removeLog(l)
 }
 
 // StoredEvents returns the events of a trace up to the given sequence that are still kept.

@@ -34,7 +34,7 @@ const endingTime = 45 * time.Second
 // trace_orphaned when no owner has ended it in time.
 func (t *Traces) Watch(ctx context.Context, ref Ref, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
-		w := &watch{traces: t, ref: ref, after: after, yield: yield, started: map[int32]bool{}}
+		w := &watch{traces: t, ref: ref, after: after, yield: yield, runningSteps: map[int32]bool{}}
 		if err := w.run(ctx); err != nil {
 			yield(nil, err)
 		}
@@ -47,16 +47,16 @@ type watch struct {
 	ref    Ref
 	yield  func(*troupev1.Event, error) bool
 
-	after   uint64         // sequence of the last event
-	wasLive bool           // the trace had not ended when the watch began
-	started map[int32]bool // steps that the watch saw start but not end; several when a fork runs
-	done    bool           // the consumer has stopped, or the trace has no more events
+	after        uint64         // sequence of the last event
+	wasLive      bool           // the trace had not ended when the watch began
+	runningSteps map[int32]bool // steps that the watch saw start but not end; several when a fork runs
+	done         bool           // the consumer has stopped, or the trace has no more events
 }
 
 // run reads from the log of this replica or from the store, and switches when the trace moves between replicas.
 func (w *watch) run(ctx context.Context) error {
 	for {
-		l := w.traces.logOf(w.ref)
+		l := w.traces.findLog(w.ref)
 		if l == nil {
 			if err := w.followStore(ctx); err != nil || w.done {
 				return err
@@ -68,9 +68,9 @@ func (w *watch) run(ctx context.Context) error {
 		if w.done || err != nil && !failure.Is(err, failure.TraceOrphaned) {
 			return err
 		}
-		clear(w.started) // their text may have been shown
-		if w.traces.logOf(w.ref) == l {
-			w.traces.forget(l) // the store rejected its events; the turn will find out
+		clear(w.runningSteps) // their text may have been shown
+		if w.traces.findLog(w.ref) == l {
+			w.traces.removeLog(l) // the store rejected its events; the turn will find out
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (w *watch) followLog(ctx context.Context, l *Log) error {
 		if err != nil {
 			return err
 		}
-		if !w.show(e) {
+		if !w.yieldEvent(e) {
 			return nil
 		}
 	}
@@ -89,7 +89,7 @@ func (w *watch) followLog(ctx context.Context, l *Log) error {
 	return nil
 }
 
-func (w *watch) show(e *troupev1.Event) bool {
+func (w *watch) yieldEvent(e *troupev1.Event) bool {
 	w.after = max(w.after, e.GetSequence())
 	w.done = !w.yield(e, nil) || e.GetTurnResult() != nil
 	return !w.done
@@ -118,7 +118,7 @@ func (w *watch) followStore(ctx context.Context) error {
 			return err
 		}
 		for _, e := range page {
-			if !w.showStored(e) {
+			if !w.yieldStoredEvent(e) {
 				return nil
 			}
 			pause = minPoll
@@ -133,7 +133,7 @@ func (w *watch) followStore(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return w.checkOverdue(ctx)
 		}
-		if err := retry.Sleep(ctx, pause); err != nil || w.traces.logOf(w.ref) != nil {
+		if err := retry.Sleep(ctx, pause); err != nil || w.traces.findLog(w.ref) != nil {
 			return err
 		}
 		pause = min(2*pause, maxPoll)
@@ -142,22 +142,22 @@ func (w *watch) followStore(ctx context.Context) error {
 
 // yieldStoredEvent yields a stored event. Before the end of a step it yields the text of the step, because deltas
 // are not stored.
-func (w *watch) showStored(e *troupev1.Event) bool {
+func (w *watch) yieldStoredEvent(e *troupev1.Event) bool {
 	switch {
 	case e.GetStepStarted() != nil, e.GetTextRetracted() != nil:
-		w.started[e.GetStep()] = true
+		w.runningSteps[e.GetStep()] = true
 	case e.GetStepFinished() != nil:
 		text := e.GetStepFinished().GetResult().GetText()
-		if w.started[e.GetStep()] && text != "" && w.wasLive && !w.show(wholeText(e, text)) {
+		if w.runningSteps[e.GetStep()] && text != "" && w.wasLive && !w.yieldEvent(wholeTextDelta(e, text)) {
 			return false
 		}
-		delete(w.started, e.GetStep())
+		delete(w.runningSteps, e.GetStep())
 	}
-	return w.show(e)
+	return w.yieldEvent(e)
 }
 
-// wholeTextDelta returns the text of a finished step as one delta.
-func wholeText(end *troupev1.Event, text string) *troupev1.Event {
+// wholeTextDeltaDelta returns the text of a finished step as one delta.
+func wholeTextDelta(end *troupev1.Event, text string) *troupev1.Event {
 	return &troupev1.Event{
 		TraceId: end.GetTraceId(), SessionId: end.GetSessionId(), Turn: end.GetTurn(), Step: end.GetStep(), Attempt: end.GetAttempt(),
 		Agent: end.GetAgent(), InstanceId: end.GetInstanceId(), Time: end.GetTime(), Stage: end.GetStage(),

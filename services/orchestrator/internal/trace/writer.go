@@ -15,7 +15,7 @@ import (
 type writer struct {
 	log        *Log
 	goroutine  sync.WaitGroup
-	active     bool
+	isRunning  bool
 	cancel     context.CancelFunc
 	ownerEpoch int64         // 0 until the trace is claimed; only the goroutine uses it
 	term       uint64        // of the replica, in which the store last took a write
@@ -33,11 +33,11 @@ var errAbandoned = errors.New("abandoned by its owner")
 
 // start starts the goroutine, unless it is running or a write has failed. The caller holds the lock of the log.
 func (w *writer) start(ctx context.Context) {
-	if w.active || w.err != nil {
+	if w.isRunning || w.err != nil {
 		return
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.active = true
+	w.isRunning = true
 	w.goroutine.Go(func() { w.run(ctx) })
 }
 
@@ -49,24 +49,24 @@ func (w *writer) run(ctx context.Context) {
 		batch, upto := l.pendingEvents()
 		if len(batch) == 0 || w.err != nil {
 			w.cancel()
-			l.history.shownCount, w.active = upto, false
+			l.history.visibleCount, w.isRunning = upto, false
 			l.notify()
 			l.mu.Unlock()
 			return
 		}
 		l.mu.Unlock()
 
-		term := l.traces.term()
+		term := l.traces.currentTerm()
 		_, err := retry.Do(ctx, func(ctx context.Context) (_ struct{}, err error) {
 			defer panics.Recover("trace.Append", &err)
-			return struct{}{}, w.put(ctx, batch)
+			return struct{}{}, w.storeBatch(ctx, batch)
 		})
 
 		l.mu.Lock()
 		if err != nil {
 			w.fail(err)
 		} else {
-			l.history.shownCount, w.term = upto, term
+			l.history.visibleCount, w.term = upto, term
 		}
 		l.notify()
 		l.mu.Unlock()
@@ -74,7 +74,7 @@ func (w *writer) run(ctx context.Context) {
 }
 
 // storeBatch stores events. The first call claims the trace.
-func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
+func (w *writer) storeBatch(ctx context.Context, batch []*troupev1.Event) error {
 	l := w.log
 	result := batch[len(batch)-1].GetTurnResult()
 	l.mu.Lock()
@@ -95,8 +95,8 @@ func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
 	return l.traces.store.Append(ctx, l.Ref(), w.ownerEpoch, turnEpoch, batch, result)
 }
 
-// awaitIdle waits until no write is in progress. When ctx ends, it cancels the write.
-func (w *writer) await(ctx context.Context) {
+// awaitIdleIdle waits until no write is in progress. When ctx ends, it cancels the write.
+func (w *writer) awaitIdle(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
 		w.log.mu.Lock()
 		defer w.log.mu.Unlock()

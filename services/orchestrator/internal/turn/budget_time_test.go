@@ -32,7 +32,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newSimulatedMesh(t, defaults)
+				b := newSimulatedMesh(t, defaultAdmissionConfig)
 				defer b.close()
 				config := b.cfg
 				config.Owner, config.Traces = "two", trace.New(b.cfg.Traces.Store(), zap.NewNop())
@@ -40,7 +40,8 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 				require.NoError(t, err)
 				defer second.Close(t.Context())
 
-				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
+				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant",
+					Timeout: c.timeout}
 				var ref trace.Ref
 				for e, err := range b.Orchestrate(t.Context(), req) {
 					require.NoError(t, err)
@@ -51,7 +52,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 					}
 				}
 				events := watchedEvents(t, second, ref, 0)
-				require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+				require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 				var told []string
 				for _, e := range events {
 					if isBudgetWarning(e) {

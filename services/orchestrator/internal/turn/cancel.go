@@ -16,7 +16,7 @@ import (
 // Cancel cancels the active turn of a session, if this orchestrator drives one. It returns when the turn has ended
 // or ctx ends. The turn is cancelled even if ctx ends first.
 func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
-	if turn := r.active.OfSession(ref); turn != nil {
+	if turn := r.active.FindBySession(ref); turn != nil {
 		return turn.Cancel(ctx, "")
 	}
 	return nil
@@ -26,14 +26,14 @@ func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
 // (OC-5). It does not change a turn that has already ended. If ctx ends before another owner has read the request,
 // the turn is cancelled nevertheless. Modes: not_found, trace_orphaned when no orchestrator drives the trace.
 func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) error {
-	if turn := r.active.OfTrace(ref); turn != nil {
+	if turn := r.active.FindByTrace(ref); turn != nil {
 		return turn.Cancel(ctx, reason)
 	}
 	record, err := r.cfg.Traces.Store().Get(ctx, ref)
 	if err != nil || record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
 		return err
 	}
-	if err := r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason}); err != nil {
+	if err := r.cfg.Traces.Store().RequestStop(ctx, trace.StopRequest{Ref: ref, Reason: reason}); err != nil {
 		return err
 	}
 	for _, watchErr := range r.cfg.Traces.Watch(ctx, ref, record.GetLastSequence()) {
@@ -71,7 +71,7 @@ func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) erro
 		for _, record := range children[next[0]] {
 			next = append(next, record.GetTraceId())
 			if record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
-				errs = append(errs, r.stop(ctx, trace.Ref{Tenant: d.Tenant, Trace: record.GetTraceId()}, d.Reason))
+				errs = append(errs, r.stopTrace(ctx, trace.Ref{Tenant: d.Tenant, Trace: record.GetTraceId()}, d.Reason))
 			}
 		}
 		delete(children, next[0]) // prevents an endless loop if traces name each other as parents
@@ -79,12 +79,12 @@ func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) erro
 	return errors.Join(errs...)
 }
 
-// stopTrace asks the turn of a trace to end, and does not wait. The request goes to the active turn here, or
+// stopTraceTrace asks the turn of a trace to end, and does not wait. The request goes to the active turn here, or
 // through the store to another orchestrator.
-func (r *Runner) stop(ctx context.Context, ref trace.Ref, reason string) error {
-	if turn := r.active.OfTrace(ref); turn != nil {
-		turn.Stop(active.CancelledError(reason))
+func (r *Runner) stopTrace(ctx context.Context, ref trace.Ref, reason string) error {
+	if turn := r.active.FindByTrace(ref); turn != nil {
+		turn.Stop(active.NewCancelledError(reason))
 		return nil
 	}
-	return r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason})
+	return r.cfg.Traces.Store().RequestStop(ctx, trace.StopRequest{Ref: ref, Reason: reason})
 }

@@ -40,7 +40,7 @@ func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines [
 // Req: RA-12, RA-17
 func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	sure := 0.8
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
@@ -56,7 +56,7 @@ func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	require.Equal(t, "It is so.", *s.FinalAnswer)
 	require.InDelta(t, sure, *s.ConfidenceScore, 0)
 	require.Len(t, s.Context.PDFResults, 1)
-	told := resultOf(events).GetCoordination()
+	told := turnResult(events).GetCoordination()
 	require.Equal(t, s.Proto().String(), told.String(), "the orchestrator tells the same")
 
 	rig.setScript("coordinator", failingStep(failure.ResourceAPI))
@@ -85,8 +85,8 @@ func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 // Req: SO-10
 func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	rig := newRig(t)
-	runner, _, logs := runScraped(t, rig)
-	rig.setScript("synthesis", func(s *scriptedStep) error { return s.answer(strings.Repeat("x", 1000)) })
+	runner, _, logs := runAndScrape(t, rig)
+	rig.setScript("synthesis", func(s *scriptedStep) error { return s.commitAnswer(strings.Repeat("x", 1000)) })
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	runner.Close(t.Context())
 	lines := logs.FilterField(zap.String("event", "orchestration.complete")).All()
@@ -108,14 +108,14 @@ func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 // messages, because it does not read them.
 func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	second := rig.runner(t, "two")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
-	told := resultOf(watchedEvents(t, second, ref, 0)).GetCoordination()
+	told := turnResult(watchedEvents(t, second, ref, 0)).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
 
 	awaitIdle(t, second)
 	rig.redis.FlushAll() // the turn record of the session is kept for longer
-	again := resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetCoordination()
+	again := turnResult(runToEnd(t, second, textRequest("s1", "r1"))).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END"}, []any{again.GetIteration(), again.GetLastAgent(), again.GetNextAgent()})
 }

@@ -16,21 +16,21 @@ import (
 // TestTurn_KeepsTheRootTraceOfItsRun.)
 func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 2)
-	first, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1")) // of which research is under way
+	rig.addInstances("research", 2)
+	first, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1")) // of which research is under way
 	require.Len(t, ref.Trace, 32)
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
 	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 	for _, e := range events {
 		require.Equal(t, ref.Trace, e.GetTraceId())
 	}
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
-	for _, s := range rig.steps() {
+	for _, s := range rig.receivedSteps() {
 		require.Equal(t, ref.Trace, s.GetTraceId())
 	}
 	kept, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})

@@ -64,7 +64,7 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	kept := miniredis.NewMiniRedis()
 	kept.ClockTTL(true)
 	store, err := redistrace.New(redisconn.Config{
-		URL: "redis://bubble", Dial: buffered(kept.Dial),
+		URL: "redis://bubble", Dial: bufferedPipe(kept.Dial),
 	}, retention)
 	require.NoError(t, err)
 	workflows, err := workflow.Load(researchassistant.FS, "")
@@ -124,9 +124,9 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	return b
 }
 
-// bufferedPipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
+// bufferedPipePipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
 // pipeline before it reads the replies.
-func buffered(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func bufferedPipe(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		far, err := dial()
 		if err != nil {
@@ -156,9 +156,9 @@ func buffered(dial func() (net.Conn, error)) func(context.Context, string, strin
 // outcomeTally counts the outcomes of the turns of one tenant.
 type outcomeTally struct {
 	offered, refused int
-	answered         int           // ended with an answer before the deadline, while load was offered
-	late             int           // ended after the caller's deadline
-	failed           []string      // reasons of failed turns
+	answeredCount    int           // ended with an answer before the deadline, while load was offered
+	lateCount        int           // ended after the caller's deadline
+	failures         []string      // reasons of failed turns
 	longestRejection time.Duration // the longest until a request was rejected
 	longestWait      time.Duration // the longest until the first event of a turn
 	calls, atOnce    int           // open calls, now and at most
@@ -177,7 +177,7 @@ type loadGenerator struct {
 
 // offerLoad starts turns at the given rate per second for each tenant, for the given time. The load is open loop:
 // callers do not wait for an answer before the next request.
-func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
+func (b *simulatedMesh) offerLoad(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
 	t.Helper()
 	c := &loadGenerator{simulatedMesh: b, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
 	for tenant := range rates {
@@ -187,7 +187,7 @@ func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates
 	for tenant, rate := range rates {
 		arriving.Go(func() {
 			for n := 0; time.Since(c.began) < during; n++ {
-				asking.Go(func() { c.ask(t, tenant, n) })
+				asking.Go(func() { c.runTurn(t, tenant, n) })
 				time.Sleep(time.Duration(float64(time.Second) / rate))
 			}
 		})
@@ -197,11 +197,11 @@ func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates
 	return c.byTenant
 }
 
-func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
+func (c *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 	defer cancel()
 	began, first := time.Now(), time.Duration(-1)
-	c.note(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
+	c.recordOutcome(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
 	var result *troupev1.TurnResult
 	var err error
 	for e, broken := range c.Orchestrate(ctx, request.Request{
@@ -212,34 +212,34 @@ func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
 		}
 		result, err = e.GetTurnResult(), broken
 	}
-	c.note(tenant, func(a *outcomeTally) {
+	c.recordOutcome(tenant, func(a *outcomeTally) {
 		a.calls--
 		switch {
 		case result.GetOutcome() == outcomeCompleted:
 			a.longestWait = max(a.longestWait, first)
 			if time.Since(c.began) <= c.offeredFor {
-				a.answered++
+				a.answeredCount++
 			}
 		case failure.Is(err, failure.Overloaded):
 			a.refused++
 			a.longestRejection = max(a.longestRejection, time.Since(began))
 		case ctx.Err() != nil:
-			a.late++
+			a.lateCount++
 		default:
-			a.failed = append(a.failed, fmt.Sprint(result.GetFailure().GetMessage(), err))
+			a.failures = append(a.failures, fmt.Sprint(result.GetFailure().GetMessage(), err))
 		}
 	})
 }
 
-func (c *loadGenerator) note(tenant string, what func(*outcomeTally)) {
+func (c *loadGenerator) recordOutcome(tenant string, what func(*outcomeTally)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what(c.byTenant[tenant])
 }
 
 // defaultAdmissionConfig returns the admission limits that the flags have by default.
-func defaults(places int) gate.Config {
-	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
+func defaultAdmissionConfig(places int) gate.Config {
+	return gate.Config{MaxTurns: func() int { return places }, MaxQueueTime: 5 * time.Second}
 }
 
 // At five times its capacity the mesh completes as many turns as at its capacity. No admitted turn fails or misses
@@ -250,15 +250,15 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	good := map[float64]int{}
 	for _, times := range []float64{1, 5, 10} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newSimulatedMesh(t, defaults)
+			b := newSimulatedMesh(t, defaultAdmissionConfig)
 			defer b.close()
-			got := b.load(t, during, deadline, map[string]float64{"default": times * turnsPerSecond})["default"]
+			got := b.offerLoad(t, during, deadline, map[string]float64{"default": times * turnsPerSecond})["default"]
 			t.Logf("%.0f times: %+v", times, *got)
-			require.Empty(t, got.failed)
-			require.Zero(t, got.late)
+			require.Empty(t, got.failures)
+			require.Zero(t, got.lateCount)
 			require.LessOrEqual(t, got.longestRejection, 5*time.Second)
 			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // plus one that is about to be rejected
-			good[times] = got.answered
+			good[times] = got.answeredCount
 		})
 	}
 	peak := float64(good[1])
@@ -272,15 +272,15 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 // requests.
 func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSimulatedMesh(t, defaults)
+		b := newSimulatedMesh(t, defaultAdmissionConfig)
 		defer b.close()
-		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * turnsPerSecond, "modest": turnsPerSecond / 2})
+		got := b.offerLoad(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * turnsPerSecond, "modest": turnsPerSecond / 2})
 		t.Logf("greedy: %+v", *got["greedy"])
 		t.Logf("modest: %+v", *got["modest"])
 		modest, greedy := got["modest"], got["greedy"]
-		require.Zero(t, modest.refused+modest.late+len(modest.failed))
+		require.Zero(t, modest.refused+modest.lateCount+len(modest.failures))
 		require.LessOrEqual(t, modest.longestWait, time.Second)
-		require.Empty(t, greedy.failed)
-		require.GreaterOrEqual(t, float64(modest.answered+greedy.answered), 0.8*turnsPerSecond*20)
+		require.Empty(t, greedy.failures)
+		require.GreaterOrEqual(t, float64(modest.answeredCount+greedy.answeredCount), 0.8*turnsPerSecond*20)
 	})
 }

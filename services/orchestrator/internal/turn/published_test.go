@@ -13,7 +13,7 @@ import (
 )
 
 // collectPayloads returns the event payloads of one kind.
-func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
+func collectPayloads[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
 	for _, e := range events {
 		if p := payload(e); p != nil {
 			all = append(all, p)
@@ -26,7 +26,7 @@ func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *
 // Req: OC-3
 func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 
 	begin := events[0].GetTurnStarted()
@@ -41,7 +41,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.EqualValues(t, 20, plan.GetBudget().GetSteps())
 	require.Equal(t, time.Minute, plan.GetBudget().GetTime().AsDuration())
 
-	routes := payloadsOf(events, (*troupev1.Event).GetRoutingDecision)
+	routes := collectPayloads(events, (*troupev1.Event).GetRoutingDecision)
 	var workers []string
 	for _, r := range routes {
 		workers = append(workers, r.GetTarget())
@@ -53,7 +53,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, workers)
 
 	var execute time.Duration
-	steps := payloadsOf(events, (*troupev1.Event).GetStepFinished)
+	steps := collectPayloads(events, (*troupev1.Event).GetStepFinished)
 	require.Len(t, steps, 3)
 	for i, s := range steps {
 		require.Equal(t, workers[i], s.GetResult().GetAgent())
@@ -62,7 +62,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	}
 	require.Equal(t, "I am research.", steps[1].GetResult().GetText())
 
-	sum := payloadsOf(events, (*troupev1.Event).GetAggregate)[0]
+	sum := collectPayloads(events, (*troupev1.Event).GetAggregate)[0]
 	last := events[len(events)-1]
 	require.EqualValues(t, last.GetSequence()-1, sum.GetTraceLength())
 	require.Equal(t, "I am synthesis.", sum.GetOutput())
@@ -81,9 +81,9 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
 
 	rig.setScript("research", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	broken := resultOf(runToEnd(t, runner, textRequest("s2", "r1")))
+	broken := turnResult(runToEnd(t, runner, textRequest("s2", "r1")))
 	require.Equal(t, outcomeFailed, broken.GetOutcome())
 	require.Contains(t, broken.GetFailure().GetMessage(), "no idea")
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
@@ -94,26 +94,26 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 // Req: OC-21
 func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
+	rig.addInstances("research", 1)
 	lost := false // steps run in sequence, so no lock is needed
 	rig.setScript("coordinator", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	rig.setScript("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
 			return s.cutConnections()
 		}
-		return s.answer("At last.")
+		return s.commitAnswer("At last.")
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	m := resultOf(events).GetMetrics()
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	m := turnResult(events).GetMetrics()
 	require.EqualValues(t, 3, m.GetTotalSteps())
 	require.EqualValues(t, 2, m.GetSuccessfulSteps())
 	require.EqualValues(t, 1, m.GetFailedSteps())
 	require.EqualValues(t, 1, m.GetRetries())
 	require.EqualValues(t, 3, m.GetRoutingDecisions())
 	require.Equal(t, m.GetExecute().AsDuration()/3, m.GetAverageStepDuration().AsDuration())
-	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, payloadsOf(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
+	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, collectPayloads(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
 }

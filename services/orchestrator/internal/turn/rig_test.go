@@ -57,26 +57,26 @@ const retention = time.Hour
 // rig is a mesh in which one server with scripted steps hosts all workers.
 type rig struct {
 	*scriptedWorker
-	redis      *miniredis.Miniredis // of the traces
-	memory     memory.Store
-	clockAhead atomic.Int64 // of the clock of the memory store
-	workflows  *workflow.Set
-	cache      *instances.Cache
-	pool       *connection.Pool
-	routeWait  time.Duration // how long a step waits for an instance
-	limits     gate.Config   // admission limits of the runners (none when zero)
+	redis        *miniredis.Miniredis // of the traces
+	memory       memory.Store
+	clockAhead   atomic.Int64 // of the clock of the memory store
+	workflows    *workflow.Set
+	cache        *instances.Cache
+	pool         *connection.Pool
+	routeTimeout time.Duration // how long a step waits for an instance
+	limits       gate.Config   // admission limits of the runners (none when zero)
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel() // each test has its own rig
-	r := &rig{redis: miniredis.RunT(t), routeWait: 5 * time.Second}
+	r := &rig{redis: miniredis.RunT(t), routeTimeout: 5 * time.Second}
 	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.clockAhead.Load())) }})
 	var err error
 	r.workflows, err = workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
 
-	r.scriptedWorker = serve(t, r.memory)
+	r.scriptedWorker = startScriptedWorker(t, r.memory)
 	r.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	var instances []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
@@ -89,7 +89,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // addInstances adds more instances of an agent, numbered from 2.
-func (r *rig) join(agent string, more int) {
+func (r *rig) addInstances(agent string, more int) {
 	for n := range more {
 		in := registry.Instance{ID: fmt.Sprintf("%s-%d", agent, n+2), Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16}
 		r.cache.Apply(registry.Update{Put: &in})
@@ -100,7 +100,7 @@ func (r *rig) join(agent string, more int) {
 func (r *rig) expireLeases() { r.clockAhead.Add(int64(time.Hour)) }
 
 // newRunner returns a replica of the orchestrator, which is closed when the test ends.
-func (r *rig) runner(t *testing.T, owner string) *Runner {
+func (r *rig) newRunner(t *testing.T, owner string) *Runner {
 	t.Helper()
 	store, err := redistrace.New(redisconn.Config{URL: "redis://" + r.redis.Addr()}, retention)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	require.NoError(t, err)
 	runner, err := New(Config{
 		Permits: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
-		Instances: r.cache, Dispatcher: dispatch.New(r.cache, r.pool, r.routeWait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+		Instances: r.cache, Dispatcher: dispatch.New(r.cache, r.pool, r.routeTimeout), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -119,7 +119,7 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 }
 
 // replaceRunner replaces a runner by one with a changed configuration. The runner must drive no turn yet.
-func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
+func replaceRunner(t *testing.T, r *Runner, change func(*Config)) {
 	t.Helper()
 	cfg := r.cfg
 	change(&cfg)
@@ -131,7 +131,7 @@ func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
 // logTo makes a runner log to a core. The runner must drive no turn yet.
 func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	t.Helper()
-	reconfigure(t, r, func(c *Config) {
+	replaceRunner(t, r, func(c *Config) {
 		logged := *c.Telemetry
 		logged.Log = zap.New(core)
 		c.Telemetry = &logged
@@ -139,10 +139,10 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 }
 
 // newBegin returns the Begin that an orchestrator sends to the memory service for a request.
-func (r *rig) begin(req request.Request) memory.Begin {
+func (r *rig) newBegin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].HistoryWindow,
 	}
 	if decide.KindOf(req) == decide.Text {
 		begin.Message = conversation.User(req.Text)
@@ -191,7 +191,7 @@ type scriptedWorker struct {
 
 // startScriptedWorker starts the worker. Without a script, the coordinator hands off to research, and the other
 // agents answer with their names.
-func serve(t *testing.T, store memory.Store) *scriptedWorker {
+func startScriptedWorker(t *testing.T, store memory.Store) *scriptedWorker {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -227,13 +227,13 @@ func (w *scriptedWorker) setScript(agent string, script func(*scriptedStep) erro
 
 // askedAgents returns the agents of all steps received so far.
 func (w *scriptedWorker) askedAgents() (agents []string) {
-	for _, req := range w.steps() {
+	for _, req := range w.receivedSteps() {
 		agents = append(agents, req.GetAgent())
 	}
 	return agents
 }
 
-func (w *scriptedWorker) steps() []*troupev1.ExecuteStepRequest {
+func (w *scriptedWorker) receivedSteps() []*troupev1.ExecuteStepRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.requests
@@ -250,7 +250,7 @@ func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream tr
 	}
 	s := &scriptedStep{worker: w, req: req, stream: stream}
 	if script == nil {
-		return s.answer("I am " + req.GetAgent() + ".")
+		return s.commitAnswer("I am " + req.GetAgent() + ".")
 	}
 	return script(s)
 }
@@ -262,18 +262,18 @@ type scriptedStep struct {
 	stream troupev1.AgentService_ExecuteStepServer
 }
 
-func (s *scriptedStep) event(e *troupev1.Event) error {
+func (s *scriptedStep) sendEvent(e *troupev1.Event) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
 }
 
-func (s *scriptedStep) result(r *troupev1.StepResult) error {
+func (s *scriptedStep) sendResult(r *troupev1.StepResult) error {
 	r.Step, r.Agent = s.req.GetStep(), s.req.GetAgent()
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
 // commitAnswer answers as a real worker does: it streams the text, commits, and returns the result.
-func (s *scriptedStep) answer(text string) error {
-	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
+func (s *scriptedStep) commitAnswer(text string) error {
+	if err := s.sendEvent(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
 	}
 	return s.commit(func(r *troupev1.StepResult) { r.Text = text })
@@ -281,15 +281,15 @@ func (s *scriptedStep) answer(text string) error {
 
 // commit commits a result and sends it to the orchestrator.
 func (s *scriptedStep) commit(fill func(*troupev1.StepResult)) error {
-	r, err := s.store(fill)
+	r, err := s.storeResult(fill)
 	if err != nil {
 		r = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
 	}
-	return s.result(r)
+	return s.sendResult(r)
 }
 
-// store commits a result.
-func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
+// storeResult commits a result.
+func (s *scriptedStep) storeResult(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
 	r := &troupev1.StepResult{Step: s.req.GetStep(), Agent: s.req.GetAgent(), Usage: &troupev1.Usage{ModelCalls: 1}}
 	fill(r)
 	c := memory.Commit{
@@ -315,7 +315,7 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 
 // cutConnections closes the connections of the worker, as happens when a worker is killed.
 func (s *scriptedStep) cutConnections() error {
-	s.worker.conns.cut()
+	s.worker.conns.closeAll()
 	<-s.stream.Context().Done()
 	return s.stream.Context().Err()
 }
@@ -337,7 +337,7 @@ func (c *closableConns) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *closableConns) cut() {
+func (c *closableConns) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {
@@ -377,7 +377,7 @@ func runToEnd(t *testing.T, r *Runner, req request.Request, first ...func()) []*
 	return all
 }
 
-func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
+func turnResult(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 

@@ -65,7 +65,7 @@ type Config struct {
 	// no identities).
 	Credentials *turncred.Authority
 
-	renewal time.Duration // between two renewals of a lease (0 means the default); tests shorten it
+	renewalInterval time.Duration // between two renewals of a lease (0 means the default); tests shorten it
 }
 
 // Runner begins and drives turns. It is safe for concurrent use.
@@ -96,11 +96,11 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	driver := run.New(run.Config{
-		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: closer, Steps: steps,
+		Memory: cfg.Memory, RenewalInterval: cfg.renewalInterval, Publisher: publisher, Closer: closer, Steps: steps,
 		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Instances.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
 	})
 	decider := &decide.Decider{
-		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubt(),
+		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubtTurns(),
 	}
 	if r.admit, err = admit.New(admit.Config{
 		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
@@ -129,7 +129,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 		first := true
 		for e, err := range r.cfg.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
 			if first && failure.Is(err, failure.NotFound) {
-				yield(nil, errNotStored(begun))
+				yield(nil, newNotStoredError(begun))
 				return
 			}
 			first = false
@@ -141,7 +141,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 }
 
 // newNotStoredError returns the error for a trace of which nothing is stored.
-func errNotStored(begun memory.BeginResult) error {
+func newNotStoredError(begun memory.BeginResult) error {
 	const op = "turn.Orchestrate"
 	if begun.Status == memory.StatusClosed {
 		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")

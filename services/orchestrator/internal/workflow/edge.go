@@ -56,8 +56,8 @@ func (r Rule) String() string {
 	if r.ReplyTo != "" {
 		parts = append(parts, "the user answers "+r.ReplyTo)
 	}
-	if r.Unanswered > 0 {
-		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.Unanswered))
+	if r.MinUnanswered > 0 {
+		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.MinUnanswered))
 	}
 	return strings.Join(parts, " and ")
 }
@@ -70,7 +70,7 @@ type OnError struct {
 }
 
 // ContinuesTurn reports whether the turn continues after a step with this OnError has failed.
-func (o OnError) Survivable() bool { return o.Continue || o.Fallback != "" }
+func (o OnError) ContinuesTurn() bool { return o.Continue || o.Fallback != "" }
 
 // successors returns the steps that can follow, in the order of declaration. The join of a fork comes after its
 // branches.
@@ -101,7 +101,7 @@ func (s Step) unboundedSuccessors() []string {
 	if !s.Chooses() { // a strategy alone would never end the cycle
 		unlimited.Routes = nil
 	}
-	if s.Limit > 0 {
+	if s.MaxEntries > 0 {
 		unlimited = Step{Rules: s.Rules, Otherwise: s.Otherwise}
 	}
 	return unlimited.successors()

@@ -14,7 +14,7 @@ import (
 )
 
 func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
-	set, err := load(t, `
+	set, err := loadWorkflow(t, `
   entry: a
   limits: {steps: 50}
   steps:
@@ -77,13 +77,13 @@ func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 		"is the workflow w, and cannot have limit":                                                    "a: {workflow: w, next: z, limit: 2, otherwise: z}" + end,
 		"step a/b: a name has no slash":                                                               "a/b: {agent: x, end: true}",
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    "+steps+"\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    "+steps+"\n")
 		require.ErrorContains(t, err, want)
 	}
-	_, err := load(t, "  entry: a\n  limits: {steps: 51}\n  steps: {a: {agent: x, end: true}}\n")
+	_, err := loadWorkflow(t, "  entry: a\n  limits: {steps: 51}\n  steps: {a: {agent: x, end: true}}\n")
 	require.ErrorContains(t, err, "w.yaml:6: limits.steps: 51 is not between 1 and 50")
 	for timeout, want := range map[string]string{"500ms": "500ms", "11m": "11m0s", "-1s": "-1s"} {
-		_, err = load(t, "  entry: a\n  timeout: "+timeout+"\n  steps: {a: {agent: x, end: true}}\n")
+		_, err = loadWorkflow(t, "  entry: a\n  timeout: "+timeout+"\n  steps: {a: {agent: x, end: true}}\n")
 		require.ErrorContains(t, err, "w.yaml:6: timeout: "+want+" is not between 1s and 10m0s")
 	}
 }
@@ -106,7 +106,7 @@ func TestLoad_ReadsRetryPolicies(t *testing.T) {
 		"{policy: exponential, attempts: 1, backoff: 1m}": {"exponential", 1, time.Minute},
 		"{policy: linear, attempts: 10, backoff: 1ms}":    {"linear", 10, time.Millisecond},
 	} {
-		set, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
+		set, err := loadWorkflow(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		p, err := retry.ParsePolicy(want.name)
@@ -124,7 +124,7 @@ func TestLoad_RejectsInvalidRetryPolicies(t *testing.T) {
 		"{attempts: -1}":                 "w.yaml:8: onError.retry.attempts: -1 is not between 1 and 10",
 		"{policy: linear, backoff: 61s}": "w.yaml:8: onError.retry.backoff: 1m1s is not between 0s and 1m0s",
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true,\n      onError: {retry: "+declared+"}}\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a: {agent: x, end: true,\n      onError: {retry: "+declared+"}}\n")
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -146,8 +146,10 @@ func TestLoad_InlinesNestedWorkflows(t *testing.T) {
 		return &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: " + name + "}\nspec:\n" + spec)}
 	}
 	set, err := Load(fstest.MapFS{
-		"outer.yaml": doc("outer", "  entry: split\n  steps:\n    split: {parallel: [look, ask], join: sum}\n    look: {workflow: search, next: sum}\n    ask: {agent: y, next: sum}\n    sum: {workflow: search, end: true}\n"),
-		"inner.yaml": doc("search", "  entry: find\n  steps:\n    find: {agent: x, next: check}\n    check: {agent: y, end: true, onError: {fallback: find2}}\n    find2: {agent: x, end: true}\n"),
+		"outer.yaml": doc("outer",
+			"  entry: split\n  steps:\n    split: {parallel: [look, ask], join: sum}\n    look: {workflow: search, next: sum}\n    ask: {agent: y, next: sum}\n    sum: {workflow: search, end: true}\n"),
+		"inner.yaml": doc("search",
+			"  entry: find\n  steps:\n    find: {agent: x, next: check}\n    check: {agent: y, end: true, onError: {fallback: find2}}\n    find2: {agent: x, end: true}\n"),
 	}, "outer")
 	require.NoError(t, err)
 	flow, _ := set.Find("outer")

@@ -30,7 +30,7 @@ const (
 )
 
 // checkLimits checks the declared limits and returns them, with defaults for those that are not set.
-func (c *checker) limits(d limitsDeclaration) budget.Limits {
+func (c *checker) checkLimits(d limitsDeclaration) budget.Limits {
 	limits := budget.Default()
 	depth := int64(limits.Depth)
 	for _, f := range []struct {

@@ -119,7 +119,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		if d.Kind != manifest.KindWorkflow {
 			continue
 		}
-		p, err := build(d, agents)
+		p, err := buildWorkflow(d, agents)
 		problems = append(problems, err)
 		built[d.Name] = p
 	}
@@ -184,8 +184,8 @@ func (s *Set) All() []*Workflow {
 	return all
 }
 
-// buildWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
-func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
+// buildWorkflowWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
+func buildWorkflow(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
 		return nil, err
@@ -193,54 +193,54 @@ func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, er
 	c := &checker{document: d, spec: spec}
 	flow := &Workflow{
 		Name: d.Name, Description: spec.Description, Entry: spec.Entry, Steps: map[string]Step{},
-		Window: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
+		HistoryWindow: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
 		Timeout: spec.Timeout,
 	}
-	c.checkRange([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
+	c.checkRange([]any{"historyWindow"}, "historyWindow", flow.HistoryWindow, maxWindow)
 	c.checkRange([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
-	flow.Budget = c.limits(spec.Limits)
+	flow.Budget = c.checkLimits(spec.Limits)
 	if spec.Timeout != 0 && (spec.Timeout < minTimeout || spec.Timeout > maxTimeout) {
 		c.addProblem([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
 	}
-	c.target([]any{"entry"}, "entry", spec.Entry)
+	c.checkTarget([]any{"entry"}, "entry", spec.Entry)
 	p := &unresolvedWorkflow{checker: c, flow: flow, nestedNames: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
-		c.step(name, s, agents)
-		flow.Steps[name] = s.step(name)
+		c.checkStep(name, s, agents)
+		flow.Steps[name] = s.toStep(name)
 		if s.Workflow != "" {
 			p.nestedNames[name] = s.Workflow
 		}
 	}
 	if len(c.problems) == 0 {
-		c.graph(flow)
+		c.checkGraph(flow)
 	}
-	return p, c.err()
+	return p, c.joinedProblems()
 }
 
 // toStep converts the declaration to a step.
-func (s stepDeclaration) step(name string) Step {
+func (s stepDeclaration) toStep(name string) Step {
 	step := Step{
-		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
-		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
+		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.toPolicy(),
+		Parallel: s.Parallel, Join: s.Join, MaxEntries: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
-		Choose:  s.Choose.policy(s), Tools: s.Tools.policy(),
-		Task: strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.plan(),
+		Choose:  s.Choose.toPolicy(s), Tools: s.Tools.toPolicy(),
+		Task: strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.toPlan(),
 	}
 	for _, r := range s.Rules {
-		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
+		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, MinUnanswered: r.When.UnansweredMessages, Next: r.Next})
 	}
 	for _, e := range s.Then {
 		step.Then = append(step.Then, Edge{When: Condition(e.When), Next: e.Next})
 	}
 	if retry := s.OnError.Retry; retry != nil {
-		step.OnError.Policy, _ = retry.policy() // the checker reports its error
+		step.OnError.Policy, _ = retry.toPolicy() // the checker reports its error
 	}
 	return step
 }
 
 // toPolicy returns the named retry policy with the declared numbers.
-func (r retryDeclaration) policy() (retry.Policy, error) {
+func (r retryDeclaration) toPolicy() (retry.Policy, error) {
 	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
 	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)
 	return p, err

@@ -36,7 +36,7 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 		{"limit", s.Limit != 0},
 		{"instances", s.Instances.Strategy != ""},
 		{"choose", !s.Choose.isZero()},
-		{"tools", !s.Tools.policy().IsZero()},
+		{"tools", !s.Tools.toPolicy().IsZero()},
 		{"task", s.Task != ""},
 		{"expects", s.Expects != ""},
 		{"constraints", len(s.Constraints) > 0},
@@ -50,10 +50,10 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 
 // flatten returns a workflow in which nested workflows are replaced by their steps, named step/inner.
 func (p unresolvedSet) flatten(name string) (*Workflow, error) {
-	return p.expand(name, nil)
+	return p.inlineNested(name, nil)
 }
 
-func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
+func (p unresolvedSet) inlineNested(name string, around []string) (*Workflow, error) {
 	own := p[name]
 	around = append(slices.Clip(around), name)
 	whole := *own.flow
@@ -71,7 +71,7 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 		case len(around) >= maxDepth:
 			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
 		default:
-			flow, err := p.expand(part, around)
+			flow, err := p.inlineNested(part, around)
 			if err != nil {
 				return nil, err
 			}
@@ -79,25 +79,25 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 		}
 	}
 	if len(c.problems) > 0 {
-		return nil, c.err()
+		return nil, c.joinedProblems()
 	}
 	for name, step := range own.flow.Steps {
 		if flow := inside[name]; flow != nil {
-			maps.Copy(whole.Steps, flow.inlineSteps(step.renameSteps(entryResolver(entries))))
+			maps.Copy(whole.Steps, flow.inlineSteps(step.withRenamedSteps(entryResolver(entries))))
 		} else {
-			whole.Steps[name] = step.renameSteps(entryResolver(entries))
+			whole.Steps[name] = step.withRenamedSteps(entryResolver(entries))
 		}
 	}
 	whole.Entry = entryResolver(entries)(whole.Entry)
-	c.choices(own, &whole)
+	c.checkChoices(own, &whole)
 	if len(whole.Steps) > maxWhole {
 		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
 	}
-	return &whole, c.err()
+	return &whole, c.joinedProblems()
 }
 
 // checkChoices checks that the agent of a step can choose each of the step's routes.
-func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
+func (c *checker) checkChoices(own *unresolvedWorkflow, whole *Workflow) {
 	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
 		for i, route := range whole.Steps[name].Routes {
 			if whole.Steps[route].Agent == "" {
@@ -112,7 +112,7 @@ func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 func (w *Workflow) inlineSteps(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
-		step = step.renameSteps(func(name string) string { return outer.Name + "/" + name })
+		step = step.withRenamedSteps(func(name string) string { return outer.Name + "/" + name })
 		step.Name = outer.Name + "/" + step.Name
 		if step.Fork == "" {
 			step.Fork = outer.Fork
@@ -136,7 +136,7 @@ func entryResolver(entries map[string]string) func(string) string {
 }
 
 // withRenamedSteps returns a copy of the step in which the names of its successors and its fork are replaced.
-func (s Step) renameSteps(to func(string) string) Step {
+func (s Step) withRenamedSteps(to func(string) string) Step {
 	each := func(names []string) []string {
 		var all []string
 		for _, name := range names {
@@ -150,7 +150,7 @@ func (s Step) renameSteps(to func(string) string) Step {
 		}
 	}
 	s.Routes, s.Parallel = each(s.Routes), each(s.Parallel)
-	s.Choose = s.Choose.Rename(to)
+	s.Choose = s.Choose.RenameCandidates(to)
 	s.Rules, s.Then = slices.Clone(s.Rules), slices.Clone(s.Then)
 	for i := range s.Rules {
 		s.Rules[i].Next = to(s.Rules[i].Next)

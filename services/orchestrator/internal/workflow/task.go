@@ -24,7 +24,7 @@ const DefaultTasks = 8
 // (ADR 0023).
 type Plan struct {
 	Agents   []string // agents that may get tasks
-	Max      int      // maximum number of tasks
+	MaxTasks int      // maximum number of tasks
 	Parallel bool     // tasks run at once (otherwise one after the other)
 	Continue bool     // the turn continues when a task fails; the task is marked as failed
 }
@@ -50,11 +50,11 @@ const (
 	onErrorContinue = "continue"
 )
 
-func (p *planDeclaration) plan() *Plan {
+func (p *planDeclaration) toPlan() *Plan {
 	if p == nil {
 		return nil
 	}
-	return &Plan{Agents: p.Agents, Max: cmp.Or(p.Max, DefaultTasks), Parallel: p.Parallel, Continue: p.OnError == onErrorContinue}
+	return &Plan{Agents: p.Agents, MaxTasks: cmp.Or(p.Max, DefaultTasks), Parallel: p.Parallel, Continue: p.OnError == onErrorContinue}
 }
 
 // checkTask checks the fields task, expects and constraints of a step.
@@ -70,7 +70,8 @@ func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaratio
 	}
 	for i, text := range s.Constraints {
 		if strings.TrimSpace(text) == "" || len(text) > maxConstraint {
-			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text), maxConstraint)
+			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text),
+				maxConstraint)
 		}
 	}
 	if s.Workflow == "" && s.Agent == "" && (s.Task != "" || s.Expects != "" || len(s.Constraints) > 0) {
@@ -79,7 +80,7 @@ func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaratio
 }
 
 // checkPlan checks the plan that a step declares.
-func (c *checker) plan(at func(...any) []any, name string, s stepDeclaration, agents map[string]bool) {
+func (c *checker) checkPlan(at func(...any) []any, name string, s stepDeclaration, agents map[string]bool) {
 	p := s.Plan
 	if p == nil || s.Workflow != "" {
 		return

@@ -24,14 +24,14 @@ const (
 
 // Workflow is a checked graph of steps. It must not be changed after Load.
 type Workflow struct {
-	Name        string // empty for the workflow of a single agent
-	Description string
-	Entry       string
-	Window      int           // how many of the latest messages agents see
-	MaxSteps    int           // how many steps a turn may take
-	Timeout     time.Duration // of a turn whose caller sets none (0 means the default of the orchestrator, RA-25)
-	Budget      budget.Limits // of the trace of a turn, remote turns included (OC-29)
-	Steps       map[string]Step
+	Name          string // empty for the workflow of a single agent
+	Description   string
+	Entry         string
+	HistoryWindow int           // how many of the latest messages agents see
+	MaxSteps      int           // how many steps a turn may take
+	Timeout       time.Duration // of a turn whose caller sets none (0 means the default of the orchestrator, RA-25)
+	Budget        budget.Limits // of the trace of a turn, remote turns included (OC-29)
+	Steps         map[string]Step
 }
 
 // Step is one node of the graph. Exactly one of Next, Routes, Parallel and End is set. Step has one field for each
@@ -45,11 +45,11 @@ type Step struct {
 	Rules   []Rule   // tried in order before the agent is asked
 	End     bool     // the turn ends after this step
 
-	Parallel []string // first steps of the branches of a fork, which run at once
-	Join     string   // where the branches of a fork meet
-	Then     []Edge   // tried in order after the step, before Next and Parallel
-	OnError  OnError  // what follows when the step fails
-	Limit    int      // how often a turn may enter it (0 means no limit of its own)
+	Parallel   []string // first steps of the branches of a fork, which run at once
+	Join       string   // where the branches of a fork meet
+	Then       []Edge   // tried in order after the step, before Next and Parallel
+	OnError    OnError  // what follows when the step fails
+	MaxEntries int      // how often a turn may enter it (0 means no limit of its own)
 	// Otherwise is the step that runs instead once the limit of this step is reached.
 	Otherwise string
 	// Fork is the innermost fork that has the step in a branch (empty outside of branches). Later steps see the
@@ -81,9 +81,9 @@ func (w *Workflow) Chooses() bool {
 
 // Rule leads to a step without asking the agent, if its conditions hold.
 type Rule struct {
-	ReplyTo    string // the user's message answers this agent (no condition when empty)
-	Unanswered int    // minimum number of consecutive user messages without an answer (no condition when 0)
-	Next       string
+	ReplyTo       string // the user's message answers this agent (no condition when empty)
+	MinUnanswered int    // minimum number of consecutive user messages without an answer (no condition when 0)
+	Next          string
 }
 
 // Matches reports whether the rule holds for a history whose last message is the user's.
@@ -94,7 +94,7 @@ func (r Rule) Matches(history []conversation.Message) bool {
 			return false
 		}
 	}
-	return countUnanswered(history) >= r.Unanswered
+	return countUnanswered(history) >= r.MinUnanswered
 }
 
 // countUnanswered counts the messages of the user since the last message of an agent.
@@ -112,7 +112,7 @@ func countUnanswered(history []conversation.Message) int {
 // SingleAgent returns the workflow for a call that names an agent directly: one step that runs this agent.
 func SingleAgent(agent string) *Workflow {
 	return &Workflow{
-		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps, Budget: budget.Default(),
+		Entry: agent, HistoryWindow: DefaultWindow, MaxSteps: DefaultSteps, Budget: budget.Default(),
 		Steps: map[string]Step{agent: {Name: agent, Agent: agent, End: true}},
 	}
 }

@@ -27,12 +27,12 @@ var skippedFolders = map[string]bool{"vendor": true, "node_modules": true, "test
 func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	c := &corpus{}
 	for _, p := range paths {
-		if err := c.add(ctx, p); err != nil {
+		if err := c.addPath(ctx, p); err != nil {
 			return nil, err
 		}
 	}
 	if len(c.passages) == 0 {
-		return nil, invalidSetting("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
+		return nil, invalidSettingError("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
 	}
 	return c.passages, nil
 }
@@ -43,14 +43,14 @@ type corpus struct {
 	bytes    int64
 }
 
-// addPath reads a file, or all files in a folder and its subfolders.
-func (c *corpus) add(ctx context.Context, name string) error {
+// addPathPath reads a file, or all files in a folder and its subfolders.
+func (c *corpus) addPath(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return invalidSetting("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
+		return invalidSettingError("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
 	}
 	if err != nil {
-		return unreadableFile(name, err)
+		return unreadableFileError(name, err)
 	}
 	folder, start := name, "."
 	if !info.IsDir() {
@@ -59,7 +59,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 	// An os.Root does not follow links that lead out of the folder.
 	root, err := os.OpenRoot(filepath.Clean(folder))
 	if err != nil {
-		return unreadableFile(name, err)
+		return unreadableFileError(name, err)
 	}
 	defer root.Close() //nolint:errcheck // it was only read from
 	fsys := root.FS()
@@ -68,7 +68,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return unreadableFile(path.Join(folder, file), err)
+			return unreadableFileError(path.Join(folder, file), err)
 		case entry.IsDir() && file != start && (skippedFolders[entry.Name()] || strings.HasPrefix(entry.Name(), ".")):
 			return fs.SkipDir
 		case entry.IsDir() || !isDocument(file):
@@ -91,22 +91,22 @@ func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
 	}
 	text, err := fs.ReadFile(fsys, file)
 	if err != nil {
-		return unreadableFile(shown, err)
+		return unreadableFileError(shown, err)
 	}
 	if !utf8.Valid(text) {
 		return nil
 	}
 	if c.bytes += int64(len(text)); c.bytes > maxTotalBytes {
-		return invalidSetting("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
+		return invalidSettingError("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
 	}
 	c.passages = append(c.passages, splitPassages(shown, string(text))...)
 	return nil
 }
 
-func invalidSetting(format string, args ...any) *failure.Error {
+func invalidSettingError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "search_documents", format, args...)
 }
 
-func unreadableFile(name string, cause error) error {
-	return invalidSetting("with.path: %s cannot be read", name).Because(cause)
+func unreadableFileError(name string, cause error) error {
+	return invalidSettingError("with.path: %s cannot be read", name).Because(cause)
 }

@@ -99,7 +99,7 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	req.Header.Set("User-Agent", "troupe")
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return "", f.explain(ctx, err)
+		return "", f.explainError(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // everything that is needed was read
 	if resp.StatusCode != http.StatusOK {
@@ -108,7 +108,7 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an invalid type is detected from the content
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return "", f.explain(ctx, err)
+		return "", f.explainError(ctx, err)
 	}
 	if kind == "" {
 		kind, _, _ = mime.ParseMediaType(http.DetectContentType(body))
@@ -116,7 +116,7 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	if !isText(kind) {
 		return "", fetchError("the page is %s, which has no text; try another address", kind)
 	}
-	text, err := decode(body, resp.Header.Get("Content-Type"))
+	text, err := decodeUTF8(body, resp.Header.Get("Content-Type"))
 	if err != nil {
 		return "", fetchError("the page has characters that cannot be read").Because(err)
 	}
@@ -130,8 +130,8 @@ func fetchError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
 }
 
-// explainError rewrites an error of the HTTP client for a model, without the prefixes of net/http.
-func (f *fetch) explain(ctx context.Context, err error) error {
+// explainErrorError rewrites an error of the HTTP client for a model, without the prefixes of net/http.
+func (f *fetch) explainError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -155,8 +155,8 @@ func isText(kind string) bool {
 	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// decodeUTF8 converts a page to UTF-8.
-func decode(body []byte, contentType string) (string, error) {
+// decodeUTF8UTF8 converts a page to UTF-8.
+func decodeUTF8(body []byte, contentType string) (string, error) {
 	r, err := charset.NewReader(bytes.NewReader(body), contentType)
 	if errors.Is(err, io.EOF) {
 		return "", nil

@@ -20,7 +20,7 @@ const (
 
 // scoreClauses are the components of a passage's score. The scores of all matching clauses are added. The sum is
 // multiplied by the share of clauses that match.
-var clauses = []struct {
+var scoreClauses = []struct {
 	field         int
 	boost         float64
 	needsAllWords bool // matches only if the field contains all words of the query
@@ -46,9 +46,9 @@ type index struct {
 
 // field is the index of one field over all passages.
 type field struct {
-	postings map[string][]posting // by word, in the order of the passages
-	lengths  []int                // words in the field, by passage
-	average  float64              // average length of the field, as newIndex computes it
+	postings      map[string][]posting // by word, in the order of the passages
+	lengths       []int                // words in the field, by passage
+	averageLength float64              // average length of the field, as newIndex computes it
 }
 
 // posting says that a word occurs count times in a passage.
@@ -57,10 +57,11 @@ type posting struct {
 	count   int
 }
 
-// newIndex indexes passages. It stops when ctx ends.  The average length of a field is not the mean. Each batch
-// counts a word only once, however many of its passages contain it. The sum over all batches is divided by the
-// number of passages. So the value is below the mean, and long passages get lower scores. The boosts of the
-// clauses compensate for that.
+// newIndex indexes passages. It stops when ctx ends.
+//
+// The average length of a field is not the mean. Each batch counts a word only once, however many of its
+// passages contain it. The sum over all batches is divided by the number of passages. So the value is below the
+// mean, and long passages get lower scores. The boosts of the clauses compensate for that.
 func newIndex(ctx context.Context, passages []passage) (*index, error) {
 	i := &index{passages: passages}
 	for f := range i.fields {
@@ -75,12 +76,12 @@ func newIndex(ctx context.Context, passages []passage) (*index, error) {
 		for n := first; n < last; n++ {
 			p := passages[n]
 			for f, text := range [fieldCount]string{fieldText: p.text, fieldHeading: p.heading, fieldPath: p.path} {
-				different[f] += i.fields[f].add(n, first, words(text))
+				different[f] += i.fields[f].add(n, first, tokenize(text))
 			}
 		}
 	}
 	for f := range i.fields {
-		i.fields[f].average = math.Ceil(float64(different[f]) / float64(len(passages)))
+		i.fields[f].averageLength = math.Ceil(float64(different[f]) / float64(len(passages)))
 	}
 	return i, nil
 }
@@ -108,7 +109,7 @@ func (f *field) score(all []posting, p posting) float64 {
 	total, with := float64(len(f.lengths)), float64(len(all))
 	rarity := math.Log(1 + (total-with+0.5)/(with+0.5))
 	frequency := math.Sqrt(float64(p.count))
-	length := 1 - lengthWeight + lengthWeight*float64(f.lengths[p.passage])/f.average
+	length := 1 - lengthWeight + lengthWeight*float64(f.lengths[p.passage])/f.averageLength
 	return rarity * rarity * frequency * saturation / (frequency + saturation*length)
 }
 
@@ -119,9 +120,9 @@ func (i *index) search(ctx context.Context, query string, limit int) ([]passage,
 		score   float64
 		matched int // words of the query, or clauses
 	}
-	asked := words(query)
+	asked := tokenize(query)
 	best := map[int]match{}
-	for _, c := range clauses {
+	for _, c := range scoreClauses {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -148,7 +149,7 @@ func (i *index) search(ctx context.Context, query string, limit int) ([]passage,
 	}
 	ranked := make([]match, 0, len(best))
 	for _, m := range best {
-		m.score *= float64(m.matched) / float64(len(clauses))
+		m.score *= float64(m.matched) / float64(len(scoreClauses))
 		ranked = append(ranked, m)
 	}
 	slices.SortFunc(ranked, func(a, b match) int {

@@ -22,12 +22,12 @@ func pageText(page string, from *url.URL) string {
 
 // textBuilder collects the text of a page.
 type textBuilder struct {
-	base        *url.URL
-	text        strings.Builder
-	spaceDue    bool // a space is due before the next word
-	breaksDue   int  // line breaks that are due before the next word
-	preDepth    int  // number of enclosing <pre>
-	afterMarker bool // a marker was written last, and the next word follows it without a space
+	base         *url.URL
+	text         strings.Builder
+	needsSpace   bool // a space is due before the next word
+	neededBreaks int  // line breaks that are due before the next word
+	preDepth     int  // number of enclosing <pre>
+	afterMarker  bool // a marker was written last, and the next word follows it without a space
 }
 
 // skippedElements are elements whose content is not visible.
@@ -50,20 +50,20 @@ var markers = map[atom.Atom]string{
 
 func (p *textBuilder) walk(n *html.Node) {
 	if n.Type == html.TextNode {
-		p.write(n.Data)
+		p.writeText(n.Data)
 		return
 	}
 	if n.Type == html.ElementNode {
 		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
+		p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
 		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
-			p.word(mark)
+			p.writeWord(mark)
 			p.afterMarker = true
 		}
 		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
-			p.spaceDue = true
+			p.needsSpace = true
 		}
 	}
 	if n.DataAtom == atom.Pre {
@@ -74,42 +74,42 @@ func (p *textBuilder) walk(n *html.Node) {
 		p.walk(c)
 	}
 	if n.DataAtom == atom.A {
-		p.link(n)
+		p.writeLinkTarget(n)
 	}
-	p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
+	p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
 }
 
-// writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.
-func (p *textBuilder) write(text string) {
+// writeTextText appends text as HTML displays it: white space becomes one space, except inside <pre>.
+func (p *textBuilder) writeText(text string) {
 	if p.preDepth > 0 {
-		p.word(text)
+		p.writeWord(text)
 		return
 	}
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		p.spaceDue = p.spaceDue || text != ""
+		p.needsSpace = p.needsSpace || text != ""
 		return
 	}
-	p.spaceDue = p.spaceDue || strings.TrimLeft(text[:1], " \t\r\n") == ""
-	p.word(strings.Join(words, " "))
-	p.spaceDue = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
+	p.needsSpace = p.needsSpace || strings.TrimLeft(text[:1], " \t\r\n") == ""
+	p.writeWord(strings.Join(words, " "))
+	p.needsSpace = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
 // writeWord appends a word, after any pending line breaks or space.
-func (p *textBuilder) word(text string) {
+func (p *textBuilder) writeWord(text string) {
 	switch {
 	case p.text.Len() == 0, p.afterMarker:
-	case p.breaksDue > 0:
-		p.text.WriteString("\n\n"[:min(p.breaksDue, 2)])
-	case p.spaceDue:
+	case p.neededBreaks > 0:
+		p.text.WriteString("\n\n"[:min(p.neededBreaks, 2)])
+	case p.needsSpace:
 		p.text.WriteByte(' ')
 	}
-	p.breaksDue, p.spaceDue, p.afterMarker = 0, false, false
+	p.neededBreaks, p.needsSpace, p.afterMarker = 0, false, false
 	p.text.WriteString(text)
 }
 
 // writeLinkTarget appends the target of a link in brackets, unless it leads to the same page.
-func (p *textBuilder) link(n *html.Node) {
+func (p *textBuilder) writeLinkTarget(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {
 		return
@@ -124,10 +124,10 @@ func (p *textBuilder) link(n *html.Node) {
 	if u.String() == here.String() {
 		return
 	}
-	space := p.spaceDue
-	p.spaceDue = true
-	p.word("(" + u.String() + ")")
-	p.spaceDue = space
+	space := p.needsSpace
+	p.needsSpace = true
+	p.writeWord("(" + u.String() + ")")
+	p.needsSpace = space
 }
 
 func attribute(n *html.Node, name string) *string {

@@ -29,10 +29,10 @@ type splitter struct {
 	headings    []string // current Markdown headings by level, or the current Go declaration
 	inCodeBlock bool     // inside a code block of Markdown
 
-	done  []passage
-	start int
-	lines []string
-	bytes int
+	passages []passage
+	start    int
+	lines    []string
+	bytes    int
 }
 
 // splitPassages returns the passages of a file.
@@ -63,12 +63,12 @@ func splitPassages(file, text string) []passage {
 		c.bytes += len(text) + 1
 	}
 	c.flush()
-	return c.done
+	return c.passages
 }
 
 func (c *splitter) flush() {
 	if c.bytes >= minPassage {
-		c.done = append(c.done, passage{
+		c.passages = append(c.passages, passage{
 			path:    c.path,
 			line:    c.start,
 			heading: strings.Join(c.headings, " "),

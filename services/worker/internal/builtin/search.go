@@ -53,7 +53,7 @@ func newSearch(settings searchSettings, override string) (tool.Tool, error) {
 	s := &search{paths: paths}
 	var err error
 	s.Tool, err = tool.Func(SearchDocuments,
-		"Searches the documents and returns the passages that fit best, each with its file and line.", s.find)
+		"Searches the documents and returns the passages that fit best, each with its file and line.", s.findPassages)
 	return s, err
 }
 
@@ -84,9 +84,9 @@ func (s *search) Close() error {
 // Effect implements tool.Effector. Searching changes nothing.
 func (s *search) Effect() execution.Effect { return execution.Read }
 
-// findPassages returns the matching passages, separated by blank lines. Each begins with a line "path:line". The
+// findPassagesPassages returns the matching passages, separated by blank lines. Each begins with a line "path:line". The
 // result is empty if nothing matches.
-func (s *search) find(ctx context.Context, in searchArguments) (string, error) {
+func (s *search) findPassages(ctx context.Context, in searchArguments) (string, error) {
 	built := s.index.Load()
 	if built == nil {
 		return "", failure.New(failure.AgentState, "search_documents", "the documents are not indexed: the agent is not started")

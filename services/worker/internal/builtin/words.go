@@ -9,13 +9,13 @@ import (
 
 // tokenize returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
 // words. Words of other languages are only converted to lower case.
-func words(text string) []string {
+func tokenize(text string) []string {
 	var all []string
 	for words := segment.NewWordSegmenterDirect([]byte(text)); words.Segment(); {
 		if words.Type() == segment.None {
 			continue // blanks and punctuation
 		}
-		word := strings.ToLower(withoutPossessive(words.Text()))
+		word := strings.ToLower(trimPossessive(words.Text()))
 		if !stopWords[word] {
 			all = append(all, string(porterstemmer.StemWithoutLowerCasing([]rune(word))))
 		}
@@ -24,7 +24,7 @@ func words(text string) []string {
 }
 
 // trimPossessive removes a possessive ending: agent's becomes agent.
-func withoutPossessive(word string) string {
+func trimPossessive(word string) string {
 	for _, end := range []string{"'s", "’s", "＇s", "'S", "’S", "＇S"} {
 		if stem, ok := strings.CutSuffix(word, end); ok {
 			return stem

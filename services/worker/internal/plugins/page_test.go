@@ -43,7 +43,7 @@ func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	}
 	for _, name := range plugins.Names() {
 		require.Contains(t, parts, name)
-		for _, setting := range settings(t, name) {
+		for _, setting := range settingNames(t, name) {
 			require.Regexp(t, `\b`+regexp.QuoteMeta(setting)+`\b`, parts[name], "plugin %s", name)
 		}
 		delete(parts, name)
@@ -63,11 +63,11 @@ func TestPages_ListEveryPlugin(t *testing.T) {
 }
 
 // settingNames returns the YAML names of a plugin's settings.
-func settings(t *testing.T, name string) (names []string) {
+func settingNames(t *testing.T, name string) (names []string) {
 	t.Helper()
 	stop := errors.New("only the type is wanted")
 	_, err := plugins.Catalog{}.Plugin(name, func(v any) error {
-		names = fields(reflect.TypeOf(v))
+		names = fieldNames(reflect.TypeOf(v))
 		return stop
 	})
 	require.ErrorIs(t, err, stop)
@@ -75,7 +75,7 @@ func settings(t *testing.T, name string) (names []string) {
 	return names
 }
 
-func fields(typ reflect.Type) (names []string) {
+func fieldNames(typ reflect.Type) (names []string) {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		typ = typ.Elem()
 	}
@@ -87,7 +87,7 @@ func fields(typ reflect.Type) (names []string) {
 		if name != "" {
 			names = append(names, name)
 		}
-		names = append(names, fields(field.Type)...)
+		names = append(names, fieldNames(field.Type)...)
 	}
 	return names
 }

@@ -64,10 +64,10 @@ func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error
 		})
 	case guardrails.Name:
 		return decodeAndBuild(decode, func(s guardrailsSettings) (hook.Plugin, error) {
-			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer, Log: c.Log})
+			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.newChecks(), Output: s.Output.newChecks(), Answer: s.Answer, Log: c.Log})
 		})
 	case trust.Name:
-		return decodeAndBuild(decode, c.trust)
+		return decodeAndBuild(decode, c.newTrustPlugin)
 	default:
 		return hook.Plugin{}, failure.Newf(failure.NotFound, "plugins.Plugin", "there is no plugin %q", name)
 	}
@@ -136,7 +136,7 @@ func decodeAndBuild[T any](decode func(any) error, build func(T) (hook.Plugin, e
 	return build(settings)
 }
 
-func (s checkSettings) checks() (all []guardrails.Check) {
+func (s checkSettings) newChecks() (all []guardrails.Check) {
 	if s.MaxLength != 0 {
 		all = append(all, guardrails.MaxLength(s.MaxLength))
 	}
@@ -149,7 +149,7 @@ func (s checkSettings) checks() (all []guardrails.Check) {
 	return all
 }
 
-func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
+func (c Catalog) newTrustPlugin(s trustSettings) (hook.Plugin, error) {
 	cfg := trust.Config{Log: c.Log, TrustActor: s.TrustActor, Gate: trust.GateConfig{
 		Agent: c.Agent, Level: s.Level, Admins: s.Admins, Allow: s.Allow, Policy: s.Policy,
 	}}
@@ -163,7 +163,8 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 	if s.InvitesFile != "" {
 		text, err := os.ReadFile(s.InvitesFile)
 		if err != nil {
-			return hook.Plugin{}, failure.New(failure.AgentValidation, "plugins.Plugin", "InvitesFile: it cannot be read; want a file with a code a line").Because(err)
+			return hook.Plugin{}, failure.New(failure.AgentValidation, "plugins.Plugin",
+				"InvitesFile: it cannot be read; want a file with a code a line").Because(err)
 		}
 		cfg.Gate.Invites = strings.Fields(string(text))
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // writeDocs writes a small corpus for the assistant and returns its folder.
-func docs(t *testing.T) string {
+func writeDocs(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "state.md"), []byte(
@@ -59,7 +59,7 @@ type assistant struct {
 }
 
 func newAssistant(t *testing.T, folder fs.FS, said ...string) *assistant {
-	a := &assistant{t: t, folder: folder, docs: docs(t)}
+	a := &assistant{t: t, folder: folder, docs: writeDocs(t)}
 	for i, text := range said {
 		if i%2 == 0 {
 			a.step.History = append(a.step.History, conversation.User(text))
@@ -75,7 +75,8 @@ func (a *assistant) run(name string, routes ...string) (execution.Result, []conv
 	if a.model == nil {
 		a.model = scripted.New()
 	}
-	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: catalog(a.t, a.model.Provider()), Tools: builtin.Catalog{Docs: a.docs}})
+	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: modelProviders(a.t, a.model.Provider()),
+		Tools: builtin.Catalog{Docs: a.docs}})
 	require.NoError(a.t, err)
 	require.NoError(a.t, built.Start(a.t.Context()))
 	defer func() { require.NoError(a.t, built.Close()) }()
@@ -98,7 +99,7 @@ func TestAssistant_DeclaresFourAgentsAndAWorkflow(t *testing.T) {
 	require.Len(t, manifest.Select(all, manifest.KindWorkflow), 1)
 
 	for _, name := range names {
-		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.Equal(t, agent.DefaultCapacity, built.Capacity())
 		require.NotEmpty(t, built.Description())

@@ -31,7 +31,7 @@ type MCP struct {
 
 // buildMCPTools returns the tools of an MCP server. The server's program runs from agent.Start to agent.Close. If
 // the declaration names no tools, the program is also started briefly here to list them.
-func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
+func (b *builder) buildMCPTools(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
 		return nil

@@ -27,14 +27,14 @@ type Hedge struct {
 
 // buildModel returns the declared model: a name, a Model, or a list of these. The models of a list are tried in
 // order until one succeeds (see llm.Failover).
-func (b *builder) model(declared yaml.Node) llm.Model {
+func (b *builder) buildModel(declared yaml.Node) llm.Model {
 	node := resolveAlias(&declared)
 	if node.Kind != yaml.SequenceNode {
-		return b.declaredModel(node, "model")
+		return b.buildDeclaredModel(node, "model")
 	}
 	var chain []llm.Model
 	for i := range node.Content {
-		if m := b.declaredModel(resolveAlias(node.Content[i]), "model", i); m != nil {
+		if m := b.buildDeclaredModel(resolveAlias(node.Content[i]), "model", i); m != nil {
 			chain = append(chain, m)
 		}
 	}
@@ -68,8 +68,8 @@ func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 
 // buildDeclaredModel returns the model declared at a node. If the node is invalid, it records the problem and
 // returns nil.
-func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
-	at := joinKeys(keys)
+func (b *builder) buildDeclaredModel(node *yaml.Node, keys ...any) llm.Model {
+	at := nodePath(keys)
 	declared := Model{Name: node.Value}
 	switch node.Kind {
 	case yaml.SequenceNode:
@@ -83,9 +83,9 @@ func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 		at += ".name"
 	default:
 	}
-	m := b.modelNamed(declared.Name, at, keys)
+	m := b.openModel(declared.Name, at, keys)
 	if declared.Timeout < 0 {
-		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", joinKeys(keys), declared.Timeout)
+		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", nodePath(keys), declared.Timeout)
 		return nil
 	}
 	if declared.Hedge != nil {
@@ -98,7 +98,7 @@ func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 }
 
 // openModel opens the model with the given name.
-func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
+func (b *builder) openModel(name, at string, keys []any) llm.Model {
 	if name == "" {
 		b.errorf(keys, "%s is missing; the prefixes there are: %s", at, strings.Join(b.Models.Prefixes(), ", "))
 		return nil
@@ -113,10 +113,10 @@ func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
 
 // withHedge returns a model that sends the declared second request.
 func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Model {
-	h, at := declared.Hedge, joinKeys(keys)
+	h, at := declared.Hedge, nodePath(keys)
 	second := first
 	if h.Model != "" {
-		second = b.modelNamed(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
+		second = b.openModel(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
 	}
 	switch after := slices.Concat(keys, []any{"hedge", "after"}); {
 	case h.After <= 0:
@@ -132,7 +132,7 @@ func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Mod
 }
 
 // nodePath returns the path of a node in its document, such as model[1].hedge, for error messages.
-func joinKeys(keys []any) string {
+func nodePath(keys []any) string {
 	var at strings.Builder
 	for _, key := range keys {
 		switch key := key.(type) {

@@ -31,9 +31,10 @@ func modelCatalog(models map[string]llm.Model) llm.Provider {
 }
 
 // askModel builds an agent with the declared model, and returns its answer and the name of the model.
-func answerOf(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
+func askModel(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, modelCatalog(models)), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{Models: modelProviders(t, modelCatalog(models)),
+		Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -81,7 +82,7 @@ func TestBuild_ModelMayBeAFailoverChain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer, name := answerOf(t, c.declared, c.models)
+			answer, name := askModel(t, c.declared, c.models)
 			require.Equal(t, "here", answer)
 			require.Equal(t, c.name, name)
 		})
@@ -113,8 +114,8 @@ func TestBuild_ReportsInvalidModels(t *testing.T) {
 			`agents.yaml:9: unknown field "hedge.afer"; did you mean "after"?`,
 		},
 	} {
-		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{
-			Models: catalog(t, modelCatalog(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
+		_, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{
+			Models: modelProviders(t, modelCatalog(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
 		})
 		require.Error(t, err)
 		require.Empty(t, cmp.Diff(want, strings.Split(err.Error(), "\n")))
@@ -133,8 +134,8 @@ func TestBuild_ModelExamplesOfTheDocsWork(t *testing.T) {
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "```")
 		declared := "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
-		_, err := spec.Build(t.Context(), folder(declared), "",
-			spec.Dependencies{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), agentFolder(declared), "",
+			spec.Dependencies{Models: modelProviders(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
 		require.NoError(t, err, text)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // buildPlugins creates the declared plugins. Each item is a name, or one name with its settings.
-func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
+func (b *builder) buildPlugins(declared []yaml.Node) []hook.Plugin {
 	var all []hook.Plugin
 	known := plugins.Names()
 	catalog := plugins.Catalog{Agent: b.doc.Name, Models: b.Models, Log: b.Log}

@@ -70,7 +70,7 @@ type Lifecycle struct {
 }
 
 // maxRetries returns how often a failed startup is retried.
-func (l Lifecycle) retries() int {
+func (l Lifecycle) maxRetries() int {
 	if !l.RetryOnFailure {
 		return 0
 	}
@@ -83,10 +83,10 @@ func Names(folder fs.FS) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return names(docs), nil
+	return agentNames(docs), nil
 }
 
-func names(docs []manifest.Document) []string {
+func agentNames(docs []manifest.Document) []string {
 	var all []string
 	for _, d := range manifest.Select(docs, manifest.KindAgent) {
 		all = append(all, d.Name)
@@ -132,11 +132,11 @@ func findAgent(docs []manifest.Document, name string) (manifest.Document, error)
 			return d, nil
 		}
 	}
-	there := "there are " + strings.Join(names(docs), ", ")
+	there := "there are " + strings.Join(agentNames(docs), ", ")
 	if len(agents) == 0 {
 		there = "the folder declares no agent"
 	}
-	if near := manifest.Nearest(name, names(docs)); near != "" {
+	if near := manifest.Nearest(name, agentNames(docs)); near != "" {
 		there = fmt.Sprintf("did you mean %q?", near)
 	}
 	if name == "" {
@@ -171,15 +171,15 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Description:   s.Description,
 		Version:       s.Version,
 		Capabilities:  s.Capabilities,
-		Instructions:  b.instructions(s.Instructions),
-		Model:         b.withTemperature(b.model(s.Model), s.Temperature),
-		Tools:         b.tools(ctx, s.Tools),
-		Plugins:       b.plugins(s.Plugins),
+		Instructions:  b.readInstructions(s.Instructions),
+		Model:         b.withTemperature(b.buildModel(s.Model), s.Temperature),
+		Tools:         b.buildTools(ctx, s.Tools),
+		Plugins:       b.buildPlugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
 		Timeout:       s.Limits.Timeout,
 		StartTimeout:  s.Lifecycle.Timeout,
-		StartRetries:  s.Lifecycle.retries(),
+		StartRetries:  s.Lifecycle.maxRetries(),
 		AsksUser:      s.AsksUser,
 		OnFailure:     s.OnFailure,
 		Guard:         s.Guard,
@@ -187,7 +187,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 
 		ToolCapabilities: b.toolCapabilities,
 	}
-	b.limits(s)
+	b.checkLimits(s)
 	if len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
 	}
@@ -199,7 +199,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 }
 
 // checkLimits checks limits that agent.New would also reject, so that error messages use the YAML names of fields.
-func (b *builder) limits(s Agent) {
+func (b *builder) checkLimits(s Agent) {
 	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
 		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations,
 			loop.DefaultMaxIterations)
@@ -230,7 +230,7 @@ func (b *builder) limits(s Agent) {
 	}
 }
 
-func (b *builder) instructions(in Instructions) string {
+func (b *builder) readInstructions(in Instructions) string {
 	if in.File == "" {
 		return in.Text
 	}

@@ -47,7 +47,7 @@ func (t Tool) kindCount() (n int) {
 	return n
 }
 
-func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
+func (b *builder) buildTools(ctx context.Context, declared []Tool) []tool.Tool {
 	var all []tool.Tool
 	for i, t := range declared {
 		before := len(all)
@@ -55,11 +55,11 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 		case t.kindCount() > 1:
 			b.errorf([]any{"tools", i}, "tools[%d]: use builtin, mcp or client, and only one of them", i)
 		case t.MCP != nil:
-			all = append(all, b.mcpTools(ctx, *t.MCP, i)...)
+			all = append(all, b.buildMCPTools(ctx, *t.MCP, i)...)
 		case t.Client != nil:
-			all = append(all, b.clientTool(*t.Client, i)...)
+			all = append(all, b.buildClientTool(*t.Client, i)...)
 		default:
-			all = append(all, b.builtinTool(t.Builtin, i)...)
+			all = append(all, b.buildBuiltinTool(t.Builtin, i)...)
 		}
 		b.setCapabilities(all[before:], t.Capabilities, i)
 		for n := before; n < len(all); n++ {
@@ -102,7 +102,7 @@ func (t Tool) withScope(made tool.Tool) tool.Tool {
 }
 
 // buildBuiltinTool creates a builtin tool. If that fails, it records the problem.
-func (b *builder) builtinTool(name string, i int) []tool.Tool {
+func (b *builder) buildBuiltinTool(name string, i int) []tool.Tool {
 	known := b.Tools.Names()
 	switch {
 	case name == "":
@@ -130,14 +130,14 @@ func (b *builder) builtinTool(name string, i int) []tool.Tool {
 }
 
 // buildClientTool creates a tool that the client runs. If that fails, it records the problem.
-func (b *builder) clientTool(c Client, i int) []tool.Tool {
+func (b *builder) buildClientTool(c Client, i int) []tool.Tool {
 	place := []any{"tools", i, "client", "parameters"}
 	var parameters any
 	if err := b.doc.Decode(&parameters, place...); err != nil {
 		b.errs = append(b.errs, err)
 		return nil
 	}
-	schema, err := schemaOf(parameters)
+	schema, err := schemaFromYAML(parameters)
 	if err != nil {
 		b.errorf(place, "tools[%d].client.parameters: %s", i, err)
 		return nil
@@ -151,7 +151,7 @@ func (b *builder) clientTool(c Client, i int) []tool.Tool {
 }
 
 // schemaFromYAML converts a JSON Schema written in YAML.
-func schemaOf(parameters any) (json.RawMessage, error) {
+func schemaFromYAML(parameters any) (json.RawMessage, error) {
 	if parameters == nil {
 		return json.RawMessage(`{"type":"object"}`), nil
 	}

@@ -43,7 +43,7 @@ type Port struct {
 	Certificate *identity.EdgeSource
 
 	cfg       Config
-	callers   *bearer.Authenticator
+	clients   *bearer.Authenticator
 	telemetry *telemetry.Telemetry
 }
 
@@ -55,11 +55,11 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	if p.Certificate, err = cfg.ClientTLS.Open(t.Log); err != nil {
 		return nil, err
 	}
-	if p.callers, err = bearer.Open(cfg.Clients, t.Log); err != nil {
+	if p.clients, err = bearer.Open(cfg.Clients, t.Log); err != nil {
 		return nil, err
 	}
 	meter := t.Metrics.Meter("troupe/identity")
-	if err := errors.Join(p.Certificate.RegisterMetrics(meter), p.callers.RegisterMetrics(meter)); err != nil {
+	if err := errors.Join(p.Certificate.RegisterMetrics(meter), p.clients.RegisterMetrics(meter)); err != nil {
 		return nil, err
 	}
 	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
@@ -72,8 +72,8 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 // Guard has what the port needs to decide which calls an authenticated worker may make.
 type Guard struct {
 	Credentials *turncred.Authority // verifies the turn credentials of workers (nil when the mesh has no identities)
-	Find        scope.FindTrace
-	Status      scope.TraceStatus
+	FindTrace   scope.FindTrace
+	TraceStatus scope.TraceStatus
 	Barred      func(caller identity.Principal, method string) error
 }
 
@@ -85,7 +85,7 @@ func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
 	}
 	return rpc.NewServer(p.telemetry, rpc.Config{
 		Reflection: p.cfg.Reflection, TLS: p.Certificate.Credentials(), Rates: rate.New(rates), PeerConnections: p.cfg.PeerConnections,
-		Authenticate: turncred.Authenticate(g.Credentials, p.callers.Authenticate),
-		Scope:        scope.New(g.Credentials, g.Find, g.Status), CheckBarred: g.Barred,
+		Authenticate: turncred.Authenticate(g.Credentials, p.clients.Authenticate),
+		Scope:        scope.New(g.Credentials, g.FindTrace, g.TraceStatus), CheckBarred: g.Barred,
 	})
 }

@@ -47,9 +47,9 @@ type Discovery struct {
 	Operator   *operate.Operator
 	Dispatcher *dispatch.Dispatcher
 
-	snapshot string
-	registry registry.Registry
-	closers  process.Closers
+	snapshotPath string
+	registry     registry.Registry
+	closers      process.Closers
 }
 
 // Open returns a Discovery, which knows no instances until its Parts run. onChange is called after each change of
@@ -70,17 +70,17 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange fu
 		pool.CloseExcept(addresses)
 		onChange(listed)
 	})
-	cache.VerifyWith(pool.CheckHealth)
-	cache.Desired().Await()
+	cache.SetProbe(pool.CheckHealth)
+	cache.Desired().WithholdUntilKnown()
 	r := etcdregistry.New(etcd, t.Log, etcdregistry.Config{})
 	d := &Discovery{
 		Instances: cache, Pool: pool, Operator: operate.New(cache, r, pool, t.Log),
-		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshot: cfg.Snapshot, registry: r,
+		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshotPath: cfg.Snapshot, registry: r,
 	}
 	d.closers.Add(etcd)
 	d.closers.Add(process.CloserFunc(pool.Close))
 	d.closers.Add(process.CloserFunc(d.Dispatcher.Close))
-	if err := measure(t, cache); err != nil {
+	if err := registerMetrics(t, cache); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -98,12 +98,12 @@ func (d *Discovery) Parts() []process.Part {
 			return d.Operator.Run(ctx)
 		}},
 	}
-	if d.snapshot == "" {
+	if d.snapshotPath == "" {
 		return parts
 	}
 	return append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return instances.SnapshotFile{Path: d.snapshot, Confirm: d.Operator.Confirm}.Keep(ctx, d.Instances)
+		return instances.SnapshotFile{Path: d.snapshotPath, Confirm: d.Operator.Confirm}.Sync(ctx, d.Instances)
 	}})
 }
 

@@ -34,7 +34,7 @@ import (
 )
 
 // startServer serves the SessionService until the test ends.
-func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
+func startServer(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
@@ -55,28 +55,30 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 }
 
 // newEraser returns an eraser for the sessions in the store. Its store of traces is empty.
-func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
+func newEraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
 	t.Helper()
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	return erase.New(erase.Config{Memory: store, Traces: traces, Cancel: cancel, Log: zap.NewNop()})
+	return erase.New(erase.Config{Memory: store, Traces: traces, CancelTurn: cancel, Log: zap.NewNop()})
 }
 
-func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
+func sessionRef(id string) session.Ref {
+	return session.Ref{Tenant: identity.DefaultTenant, Session: id}
+}
 
-// beginTurn begins a turn of user alice.
-func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
+// beginTurnTurn begins a turn of user alice.
+func beginTurn(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref(id), User: "alice", TurnID: turn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
+		Ref: sessionRef(id), User: "alice", TurnID: turn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
 		Message: conversation.User(text), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
-	return memory.Lease{Ref: ref(id), TurnID: turn, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: sessionRef(id), TurnID: turn, Epoch: begun.Turn.Epoch}
 }
 
-func finish(t *testing.T, store memory.Store, h memory.Lease, base int64, said ...string) {
+func finishTurn(t *testing.T, store memory.Store, h memory.Lease, base int64, said ...string) {
 	t.Helper()
 	c := memory.Commit{
 		Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: base, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
@@ -94,11 +96,11 @@ func failureMode(err error) failure.Mode { return failure.ModeOf(grpcfailure.Fro
 // Req: LP-9, LP-11, LP-21, AD-21
 func TestServer_ManagesASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
-	h := begin(t, store, "s1", "t1", "one fish")
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
+	h := beginTurn(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.Equal(t, failure.SessionBusy, failureMode(err))
-	finish(t, store, h, 1, "two fish", "red fish", "blue fish")
+	finishTurn(t, store, h, 1, "two fish", "red fish", "blue fish")
 
 	paused, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
@@ -135,9 +137,9 @@ func TestServer_ManagesASession(t *testing.T) {
 
 func TestServer_ListsMessagesInPages(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
 	for i := range 25 {
-		begin(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
+		beginTurn(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
 	}
 	first, err := c.ListSessions(t.Context(), &troupev1.ListSessionsRequest{UserId: "alice"})
 	require.NoError(t, err)
@@ -155,8 +157,8 @@ func TestServer_ListsMessagesInPages(t *testing.T) {
 // Req: LP-22
 func TestServer_StreamsAnArtifact(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
-	h := begin(t, store, "s1", "t1", "hello")
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
+	h := beginTurn(t, store, "s1", "t1", "hello")
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
 	require.NoError(t, err)
@@ -192,16 +194,16 @@ func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
 	var cancelled []session.Ref
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, func(_ context.Context, ref session.Ref) error {
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, func(_ context.Context, ref session.Ref) error {
 		cancelled = append(cancelled, ref)
 		return answer
 	})})
-	begin(t, store, "s1", "t1", "hello")
+	beginTurn(t, store, "s1", "t1", "hello")
 	request := &troupev1.DeleteSessionRequest{SessionId: "s1"}
 	answer = failure.New(failure.SystemNetwork, "test", "the worker is away")
 	_, err := c.DeleteSession(t.Context(), request)
 	require.Equal(t, failure.SystemNetwork, failureMode(err))
-	_, err = store.GetSession(t.Context(), ref("s1"))
+	_, err = store.GetSession(t.Context(), sessionRef("s1"))
 	require.NoError(t, err)
 	answer = nil
 	_, err = c.DeleteSession(t.Context(), request)
@@ -212,15 +214,15 @@ func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	answer = failure.New(failure.NotFound, "test", "it never was")
 	_, err = c.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: "other"})
 	require.Equal(t, failure.NotFound, failureMode(err))
-	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
+	require.Equal(t, []session.Ref{sessionRef("s1"), sessionRef("s1"), sessionRef("s1"), sessionRef("other")}, cancelled)
 }
 
 // Erasing a user removes all of the user's sessions. The receipt names the user and the caller.
 func TestServer_ErasesAUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
 	for _, id := range []string{"s1", "s2"} {
-		begin(t, store, id, "t1", "hello")
+		beginTurn(t, store, id, "t1", "hello")
 	}
 	erased, err := c.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"})
 	require.NoError(t, err)

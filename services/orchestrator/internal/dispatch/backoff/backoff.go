@@ -13,24 +13,24 @@ import (
 // Backoffs is the set of instances in backoff, which steps skip for a while. Safe for concurrent use.
 type Backoffs struct {
 	mu         sync.Mutex
-	byInstance map[instances.Incarnation]pause
+	byInstance map[instances.Incarnation]backoffEntry
 }
 
-type pause struct {
+type backoffEntry struct {
 	until time.Time
 	err   error
 }
 
 // New returns no backoffs.
-func New() *Backoffs { return &Backoffs{byInstance: map[instances.Incarnation]pause{}} }
+func New() *Backoffs { return &Backoffs{byInstance: map[instances.Incarnation]backoffEntry{}} }
 
 // Add makes all steps skip an instance for the given time, because of err.
 func (b *Backoffs) Add(in registry.Instance, d time.Duration, err error) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, p pause) bool { return now.After(p.until) })
-	b.byInstance[instances.IncarnationOf(in)] = pause{now.Add(d), err}
+	maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, p backoffEntry) bool { return now.After(p.until) })
+	b.byInstance[instances.IncarnationOf(in)] = backoffEntry{now.Add(d), err}
 }
 
 // Cancel ends the backoff of an instance if its error satisfies the predicate.

@@ -44,7 +44,7 @@ type ReportFunc func(result breaker.Result, err error)
 
 // Allow reports whether an instance may get a step: it returns the function that reports the outcome of the step.
 // It returns nil while the breaker is open or another step is the trial.
-func (b *Breakers) Begin(in registry.Instance) ReportFunc {
+func (b *Breakers) Allow(in registry.Instance) ReportFunc {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	began := time.Now()
@@ -52,7 +52,7 @@ func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	if own == nil {
 		return func(result breaker.Result, err error) {
 			if result == breaker.Failure {
-				b.recordFirst(in, began, err)
+				b.recordFirstFailure(in, began, err)
 			}
 		}
 	}
@@ -60,12 +60,12 @@ func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	if done == nil {
 		return nil
 	}
-	return func(result breaker.Result, err error) { b.record(in, own, began, done, result, err) }
+	return func(result breaker.Result, err error) { b.recordResult(in, own, began, done, result, err) }
 }
 
-// recordFirstFailure records a failure of a step that began when the instance had no breaker. Another step may
+// recordFirstFailureFailure records a failure of a step that began when the instance had no breaker. Another step may
 // have created the breaker since.
-func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error) {
+func (b *Breakers) recordFirstFailure(in registry.Instance, began time.Time, err error) {
 	who := instances.IncarnationOf(in)
 	b.mu.Lock()
 	own := b.byInstance[who]
@@ -78,13 +78,13 @@ func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error)
 	}
 	b.mu.Unlock()
 	if done, _ := own.circuit.Try(); done != nil {
-		b.record(in, own, began, done, breaker.Failure, err)
+		b.recordResult(in, own, began, done, breaker.Failure, err)
 	}
 }
 
-// recordResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
+// recordResultResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
 // loss of one connection, count as one failure.
-func (b *Breakers) record(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
+func (b *Breakers) recordResult(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -110,22 +110,22 @@ const (
 )
 
 // InstanceFailure describes the breaker and the last error of an instance whose last step failed.
-type Failure struct {
+type InstanceFailure struct {
 	Status Status
 	Err    error // the last failure
 }
 
 // Failures returns the instances of an agent whose last step failed.
-func (b *Breakers) Failures(agent string) map[instances.Incarnation]Failure {
+func (b *Breakers) Failures(agent string) map[instances.Incarnation]InstanceFailure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var failures map[instances.Incarnation]Failure
+	var failures map[instances.Incarnation]InstanceFailure
 	for who, own := range b.byInstance {
 		if who.Agent == agent {
 			if failures == nil {
-				failures = map[instances.Incarnation]Failure{}
+				failures = map[instances.Incarnation]InstanceFailure{}
 			}
-			failures[who] = Failure{own.status(), own.err}
+			failures[who] = InstanceFailure{own.status(), own.err}
 		}
 	}
 	return failures

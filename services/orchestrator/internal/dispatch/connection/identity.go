@@ -11,26 +11,26 @@ import (
 func (p *Pool) IdentityError(in registry.Instance) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unproven[endpoint{in.Address, in.Agent}]
+	return p.identityErrors[endpoint{in.Address, in.Agent}]
 }
 
 // recordIdentityError records that the process at an endpoint failed to prove that it is a worker of the agent
 // (S16). The audit log gets one entry per endpoint.
-func (p *Pool) recordUnproven(at endpoint, why error) {
+func (p *Pool) recordIdentityError(at endpoint, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, recorded := p.unproven[at]; !recorded {
+	if _, recorded := p.identityErrors[at]; !recorded {
 		p.telemetry.Audit.Record(audit.Entry{
 			Kind: audit.Denied, Actor: "worker at " + at.address, Action: "be a worker of agent " + at.agent, Object: at.agent,
 			Result: string(failure.PolicySecurity), Facts: map[string]string{"why": why.Error()},
 		})
 	}
-	p.unproven[at] = why.Error()
+	p.identityErrors[at] = why.Error()
 }
 
 // clearIdentityError removes what recordIdentityError recorded, because the process has proven its agent now.
-func (p *Pool) recordProven(at endpoint) {
+func (p *Pool) clearIdentityError(at endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.unproven, at)
+	delete(p.identityErrors, at)
 }

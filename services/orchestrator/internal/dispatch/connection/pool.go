@@ -28,11 +28,11 @@ type Pool struct {
 	telemetry *telemetry.Telemetry
 	dial      func(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error)
 
-	mu    sync.Mutex
-	self  *identity.Source
-	conns map[endpoint]*pooledConn
+	mu       sync.Mutex
+	identity *identity.Source
+	conns    map[endpoint]*pooledConn
 
-	unproven map[endpoint]string // why the process at an endpoint is not a worker of the agent
+	identityErrors map[endpoint]string // why the process at an endpoint is not a worker of the agent
 }
 
 // endpoint is the address of a worker and the agent that it registered for. A connection that was verified for one
@@ -41,14 +41,14 @@ type endpoint struct{ address, agent string }
 
 type pooledConn struct {
 	*grpc.ClientConn
-	creds        *identity.Credentials // nil in plain text
-	users        int
-	unregistered bool // the address is no longer registered, so the last user closes the connection
+	creds          *identity.Credentials // nil in plain text
+	userCount      int
+	isUnregistered bool // the address is no longer registered, so the last user closes the connection
 }
 
 // NewPool returns an empty pool. It uses dial for plain-text connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, unproven: map[endpoint]string{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, identityErrors: map[endpoint]string{}}
 }
 
 // UseIdentity makes every new connection use mutual TLS. This process presents the certificate of source. The
@@ -57,17 +57,17 @@ func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.self = self
+	p.identity = self
 }
 
 // connect opens a connection to an endpoint. The caller holds the lock.
 func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
 	c, target := &pooledConn{}, "passthrough:///"+to.address
-	if p.self == nil {
+	if p.identity == nil {
 		c.ClientConn, err = p.dial(target, p.telemetry)
 		return c, err
 	}
-	c.creds = p.self.ClientCredentials(identity.Worker, to.agent)
+	c.creds = p.identity.ClientCredentials(identity.Worker, to.agent)
 	c.ClientConn, err = rpc.DialWith(c.creds, target, p.telemetry)
 	return c, err
 }
@@ -89,7 +89,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 		}
 		p.conns[to] = c
 	}
-	c.users++
+	c.userCount++
 	p.mu.Unlock()
 	release = sync.OnceFunc(func() { p.release(c) })
 
@@ -99,7 +99,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 		state := c.GetState()
 		switch state {
 		case connectivity.Ready:
-			p.recordProven(to)
+			p.clearIdentityError(to)
 			return c.ClientConn, release, nil
 		case connectivity.Idle:
 			c.Connect()
@@ -107,21 +107,21 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 			c.ResetConnectBackoff()
 			if state == c.GetState() {
 				release()
-				return nil, nil, p.unreachable(c, to, nil)
+				return nil, nil, p.unreachableError(c, to, nil)
 			}
 		default: // the connection recovers by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()
-			return nil, nil, p.unreachable(c, to, ctx.Err())
+			return nil, nil, p.unreachableError(c, to, ctx.Err())
 		}
 	}
 }
 
-func (p *Pool) unreachable(c *pooledConn, at endpoint, cause error) error {
+func (p *Pool) unreachableError(c *pooledConn, at endpoint, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.HandshakeError(); why != nil {
-			p.recordUnproven(at, why)
+			p.recordIdentityError(at, why)
 			return failure.Newf(failure.PolicySecurity, "dispatch",
 				"the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
 		}
@@ -132,8 +132,8 @@ func (p *Pool) unreachable(c *pooledConn, at endpoint, cause error) error {
 func (p *Pool) release(c *pooledConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.users--
-	if c.unregistered && c.users == 0 {
+	c.userCount--
+	if c.isUnregistered && c.userCount == 0 {
 		_ = c.Close()
 	}
 }
@@ -143,9 +143,9 @@ func (p *Pool) release(c *pooledConn) {
 func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at := range p.unproven {
+	for at := range p.identityErrors {
 		if !addresses[at.address] {
-			delete(p.unproven, at)
+			delete(p.identityErrors, at)
 		}
 	}
 	for at, c := range p.conns {
@@ -153,8 +153,8 @@ func (p *Pool) CloseExcept(addresses map[string]bool) {
 			continue
 		}
 		delete(p.conns, at)
-		c.unregistered = true
-		if c.users == 0 {
+		c.isUnregistered = true
+		if c.userCount == 0 {
 			_ = c.Close()
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // simulation simulates instances of unequal speed. Each instance divides its speed among its turns, as a processor
 // does. A turn that finds no slot waits. The simulation has its own clock.
 type simulation struct {
-	*queueRig
+	*queueFixture
 	strategy  selection.Strategy
 	speed     map[string]float64
 	running   []*job
@@ -24,15 +24,15 @@ type simulation struct {
 }
 
 type job struct {
-	work    float64 // remaining work
-	arrived float64
-	at      registry.Instance
+	work     float64 // remaining work
+	arrived  float64
+	instance registry.Instance
 }
 
 func (s *simulation) begin(j *job) bool {
 	in, _, ok := s.takeSlot(s.strategy)
 	if ok {
-		j.at = in
+		j.instance = in
 		s.running = append(s.running, j)
 	}
 	return ok
@@ -42,7 +42,7 @@ func (s *simulation) begin(j *job) bool {
 func (s *simulation) rates() map[string]float64 {
 	n := map[string]float64{}
 	for _, j := range s.running {
-		n[j.at.ID]++
+		n[j.instance.ID]++
 	}
 	for id := range n {
 		n[id] = s.speed[id] / n[id]
@@ -60,12 +60,12 @@ func (s *simulation) run(turns []job) []float64 {
 			until = turns[next].arrived
 		}
 		for _, j := range s.running {
-			if end := now + j.work/rates[j.at.ID]; end < until {
+			if end := now + j.work/rates[j.instance.ID]; end < until {
 				until, first = end, j
 			}
 		}
 		for _, j := range s.running {
-			j.work -= (until - now) * rates[j.at.ID]
+			j.work -= (until - now) * rates[j.instance.ID]
 		}
 		now = until
 		if first == nil {
@@ -74,7 +74,7 @@ func (s *simulation) run(turns []job) []float64 {
 			}
 			continue
 		}
-		s.Release(first.at, true)
+		s.ReleaseSlot(first.instance, true)
 		s.durations = append(s.durations, now-first.arrived)
 		s.running = slices.DeleteFunc(s.running, func(j *job) bool { return j == first })
 		for len(s.waiting) > 0 && s.begin(s.waiting[0]) {
@@ -104,7 +104,7 @@ func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 			}
 			took := map[selection.Strategy][]float64{}
 			for _, strategy := range []selection.Strategy{selection.RoundRobin, selection.LoadBalanced} {
-				s := &simulation{queueRig: newQueueRig(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
+				s := &simulation{queueFixture: newQueueFixture(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
 				list, _ := s.cache.List("a")
 				for i, in := range list.Instances {
 					s.speed[in.ID] = speeds[i]

@@ -18,7 +18,7 @@ import (
 )
 
 // startTimeout bounds the start of an instance, in addition to the timeout that its agent declares.
-const timeout = 5 * time.Minute
+const startTimeout = 5 * time.Minute
 
 // Connect returns a connection to an instance. The caller calls release once.
 type Connect func(context.Context, registry.Instance) (conn *grpc.ClientConn, release func(), err error)
@@ -60,13 +60,13 @@ func (s *Starter) Begin(in registry.Instance) *Start {
 	s.running.Go(func() {
 		defer close(begun.done)
 		defer panics.Recover("dispatch.start", &begun.err)
-		begun.err = s.start(in)
+		begun.err = s.runStart(in)
 	})
 	return begun
 }
 
-// ForgetUnneeded removes the starts of all instances that no longer need to be started.
-func (s *Starter) Forget(registered []registry.Instance) {
+// ForgetUnneededUnneeded removes the starts of all instances that no longer need to be started.
+func (s *Starter) ForgetUnneeded(registered []registry.Instance) {
 	unstarted := map[registry.Key]bool{}
 	for _, in := range registered {
 		unstarted[in.Key()] = in.State == lifecycle.Uninitialized
@@ -94,8 +94,8 @@ func (s *Start) isRepeatable() bool {
 	return failure.Is(s.Err(), failure.SystemNetwork, failure.PolicySecurity)
 }
 
-func (s *Starter) start(in registry.Instance) error {
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+func (s *Starter) runStart(in registry.Instance) error {
+	ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
 	defer cancel()
 	conn, release, err := s.connect(ctx, in)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // An instance is started only once. A start is retried only if it never reached its worker.
-func TestStarter_RepeatsOnlyAStartThatNeverReachedItsWorker(t *testing.T) {
+func TestStarter_RetriesOnlyAStartThatNeverReachedItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unreachable := failure.New(failure.SystemNetwork, "test", "no answer")
 		tries, answers := 0, make(chan error)
@@ -38,9 +38,9 @@ func TestStarter_RepeatsOnlyAStartThatNeverReachedItsWorker(t *testing.T) {
 		require.Same(t, second, s.Begin(in))
 		require.Equal(t, 2, tries)
 
-		s.Forget([]registry.Instance{in})
+		s.ForgetUnneeded([]registry.Instance{in})
 		require.Same(t, second, s.Begin(in))
-		s.Forget(nil)
+		s.ForgetUnneeded(nil)
 		require.NotSame(t, second, s.Begin(in))
 		answers <- unreachable
 	})

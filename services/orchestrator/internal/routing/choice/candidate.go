@@ -9,7 +9,7 @@ import (
 
 // CandidateFromInstance returns an instance as a candidate for a task. out says why the instance cannot accept a
 // step. It is Available also for a full instance, because a step can wait for a slot.
-func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
+func CandidateFromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
 		Metadata:  map[string]string{"version": c.Version, "incarnation": strconv.FormatInt(c.Incarnation, 10)},
@@ -18,10 +18,10 @@ func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	}
 }
 
-// CombineInstances combines the instances of an agent into one candidate. The agent has the capabilities of all
+// CombineInstancesInstances combines the instances of an agent into one candidate. The agent has the capabilities of all
 // available instances and their average load. If no instance is available, the agent is unavailable for the reason
 // of the first instance, and has the capabilities of all instances.
-func Combine(agent string, instances []Candidate) Candidate {
+func CombineInstances(agent string, instances []Candidate) Candidate {
 	all := Candidate{ID: agent, Name: agent, Type: Agent, Availability: selection.Absent}
 	n := 0
 	for _, c := range instances {

@@ -10,14 +10,14 @@ import (
 )
 
 // CandidateType is the type of a candidate.
-type Type string
+type CandidateType string
 
 // The types.
 const (
-	Agent Type = "agent"
-	Tool  Type = "tool"
+	Agent CandidateType = "agent"
+	Tool  CandidateType = "tool"
 	// Worker is the type of an instance of an agent. Package selection chooses among instances.
-	Worker Type = "worker"
+	Worker CandidateType = "worker"
 )
 
 // Policy says how to choose a candidate. The zero Policy chooses by capability.
@@ -38,7 +38,7 @@ func (p Policy) IsZero() bool {
 // Input contains everything that a decision depends on.
 type Input struct {
 	selection.Request
-	Type     Type
+	Type     CandidateType
 	Strategy selection.Strategy // (capability when empty, OC-16)
 	Names    []string           // for strategy manual: ids of the candidates to choose, the best first
 	// Counter is the number of earlier decisions for the same step. As a part of the input, it makes round robin
@@ -51,7 +51,7 @@ type Input struct {
 type Candidate struct {
 	ID           string // within the input: the step that would run, or the tool
 	Name         string // of the agent, or of the tool
-	Type         Type
+	Type         CandidateType
 	Capabilities []string
 	Metadata     map[string]string
 	Available    bool
@@ -68,8 +68,8 @@ type Rejected struct {
 
 // Decision says which candidate is chosen (no candidate if Target is empty).
 type Decision struct {
-	Type       Type
-	StandIn    bool // the strategy prefers a candidate that is not available
+	Type       CandidateType
+	IsStandIn  bool // the strategy prefers a candidate that is not available
 	Strategy   selection.Strategy
 	Target     string // id of the candidate that fits best
 	Reason     string // one sentence for people; never empty
@@ -91,16 +91,16 @@ func (d Decision) Chosen() []string {
 	return append([]string{d.Target}, d.Alternatives...)
 }
 
-// FindCandidate returns the candidate with the given id (the zero Candidate if there is none).
-func (in Input) Find(id string) Candidate {
+// FindCandidateCandidate returns the candidate with the given id (the zero Candidate if there is none).
+func (in Input) FindCandidate(id string) Candidate {
 	if i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == id }); i >= 0 {
 		return in.Candidates[i]
 	}
 	return Candidate{}
 }
 
-// RenameCandidates returns the policy with each candidate id replaced by the result of to.
-func (p Policy) Rename(to func(string) string) Policy {
+// RenameCandidatesCandidates returns the policy with each candidate id replaced by the result of to.
+func (p Policy) RenameCandidates(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil
 	for _, name := range names {

@@ -21,11 +21,11 @@ func Decide(in Input) Decision {
 		free = append(free, c)
 	}
 	for _, name := range in.Names {
-		if in.Strategy == selection.Manual && in.Find(name).ID == "" {
+		if in.Strategy == selection.Manual && in.FindCandidate(name).ID == "" {
 			d.Rejected = append(d.Rejected, Rejected{name, selection.Absent})
 		}
 	}
-	in.order(free)
+	in.sortAvailable(free)
 	for i, c := range free {
 		if i == 0 {
 			d.Target = c.ID
@@ -34,10 +34,10 @@ func Decide(in Input) Decision {
 		}
 	}
 	if len(free) > 0 {
-		d.StandIn = in.isStandIn(free[0])
-		d.Confidence = in.confidence(free, d.StandIn)
+		d.IsStandIn = in.isStandIn(free[0])
+		d.Confidence = in.confidence(free, d.IsStandIn)
 	}
-	d.Reason = in.reason(free, d)
+	d.Reason = in.describeDecision(free, d)
 	d.Rejected = d.Rejected[:min(len(d.Rejected), maxRejected)]
 	return d
 }
@@ -49,15 +49,15 @@ func (in Input) availability(c Candidate) selection.Availability {
 		return c.Availability
 	case in.Strategy == selection.Manual && !slices.Contains(in.Names, c.ID):
 		return selection.NotNamed
-	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMet(c) == 0:
+	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMetNeeds(c) == 0:
 		return selection.Unfit
 	default:
 		return selection.Available
 	}
 }
 
-// countMetNeeds returns how many of the needed capabilities a candidate has.
-func (in Input) countMet(c Candidate) (n int) {
+// countMetNeedsNeeds returns how many of the needed capabilities a candidate has.
+func (in Input) countMetNeeds(c Candidate) (n int) {
 	for _, need := range in.Needs {
 		if slices.Contains(c.Capabilities, need) {
 			n++
@@ -67,7 +67,7 @@ func (in Input) countMet(c Candidate) (n int) {
 }
 
 // sortAvailable returns the available candidates in the order of the strategy's preference.
-func (in Input) order(free []Candidate) {
+func (in Input) sortAvailable(free []Candidate) {
 	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
 		turn := int(in.Counter % n) // decides also among candidates with the same load
 		copy(free, append(slices.Clone(free[turn:]), free[:turn]...))
@@ -80,7 +80,7 @@ func (in Input) order(free []Candidate) {
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
-		return cmp.Compare(in.countMet(b), in.countMet(a))
+		return cmp.Compare(in.countMetNeeds(b), in.countMetNeeds(a))
 	case selection.LoadBalanced:
 		return cmp.Compare(a.Load, b.Load)
 	case selection.Priority:
@@ -110,7 +110,7 @@ func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	case in.Strategy == selection.Capability && len(in.Needs) == 0:
 		return selection.GuessedConfidence
 	case in.Strategy == selection.Capability:
-		return float64(in.countMet(free[0])) / float64(len(in.Needs))
+		return float64(in.countMetNeeds(free[0])) / float64(len(in.Needs))
 	case standIn:
 		return selection.GuessedConfidence
 	case len(free) == 1:

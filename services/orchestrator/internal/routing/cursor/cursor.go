@@ -17,9 +17,9 @@ import (
 type Task struct {
 	Number   int // number of the step in the turn, from 1
 	Decision routing.Decision
-	// PriorSteps lists the numbers of the earlier steps whose results this step receives, in order. After a join
+	// PriorStepsSteps lists the numbers of the earlier steps whose results this step receives, in order. After a join
 	// it lists the steps of all branches.
-	Prior []int
+	PriorSteps []int
 }
 
 // IsHidden reports whether the text of the step does not become part of the conversation.
@@ -29,27 +29,29 @@ func (t Task) IsHidden() bool { return len(t.Decision.Step.Routes) > 0 || t.IsBr
 func (t Task) IsBranch() bool { return t.Decision.Step.Fork != "" }
 
 // Cursor is the position of one turn in its workflow. It advances in rounds: all steps of a round run at once. The
-// next round is computed when all of them have ended.  The cursor depends only on the workflow, the history at the
-// start of the turn, the results so far and the recorded choices. So an orchestrator that takes over the turn gets
-// the same steps, with the same numbers and reasons. Only one goroutine uses it.
+// next round is computed when all of them have ended.
+//
+// The cursor depends only on the workflow, the history at the start of the turn, the results so far and the
+// recorded choices. So an orchestrator that takes over the turn gets the same steps, with the same numbers and
+// reasons. Only one goroutine uses it.
 type Cursor struct {
 	flow        *workflow.Workflow
 	history     []conversation.Message
 	selector    Selector
 	choiceCount int // number of choices made so far
 	round       []Task
-	lastStep    int              // number of the last step
-	visits      map[string]int   // how often the turn entered each step, by name
-	joins       map[string]*join // open forks and planners, by name of their step
+	lastStep    int                  // number of the last step
+	visits      map[string]int       // how often the turn entered each step, by name
+	joins       map[string]*openJoin // open forks and planners, by name of their step
 }
 
 // openJoin tracks a fork whose branches have not all ended, or a planner whose tasks have not all ended.
-type join struct {
-	running int              // branches or tasks that have not ended
-	prior   []int            // numbers of the ended steps
-	next    routing.Decision // decision that follows when all have ended
-	fork    string           // the enclosing fork (empty when there is none)
-	queued  []workflow.Step  // sequential tasks that have not begun
+type openJoin struct {
+	runningCount int              // branches or tasks that have not ended
+	priorSteps   []int            // numbers of the ended steps
+	next         routing.Decision // decision that follows when all have ended
+	fork         string           // the enclosing fork (empty when there is none)
+	queuedTasks  []workflow.Step  // sequential tasks that have not begun
 }
 
 // Selector chooses among the routes of a step that has no agent. number is the number of this choice in the turn,
@@ -61,7 +63,7 @@ type Selector func(number, next int, step workflow.Step) (routing.Decision, erro
 // turn's own. The selector may be nil if no step of the workflow needs a choice. New fails with policy_budget if
 // the first round has more steps than the workflow allows.
 func New(flow *workflow.Workflow, history []conversation.Message, selector Selector) (*Cursor, error) {
-	c := &Cursor{flow: flow, history: history, selector: selector, visits: map[string]int{}, joins: map[string]*join{}}
+	c := &Cursor{flow: flow, history: history, selector: selector, visits: map[string]int{}, joins: map[string]*openJoin{}}
 	if err := c.enter(firstDecision(flow), "", nil); err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func (c *Cursor) Advance(results []execution.Result) error {
 	}
 	for i, r := range results {
 		task := ended[i]
-		from, prior := task.Decision.Step, task.Prior
+		from, prior := task.Decision.Step, task.PriorSteps
 		if r.Failure == nil {
 			prior = append(slices.Clip(prior), task.Number)
 		}
@@ -144,14 +146,14 @@ func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
 		return c.startBranches(d.Step, prior)
 	}
 	c.lastStep++
-	c.round = append(c.round, Task{Number: c.lastStep, Decision: d, Prior: prior})
+	c.round = append(c.round, Task{Number: c.lastStep, Decision: d, PriorSteps: prior})
 	return nil
 }
 
 // startBranches enters all branches of a fork.
 func (c *Cursor) startBranches(step workflow.Step, prior []int) error {
-	c.joins[step.Name] = &join{
-		running: len(step.Parallel), fork: step.Fork,
+	c.joins[step.Name] = &openJoin{
+		runningCount: len(step.Parallel), fork: step.Fork,
 		next: fixedDecision(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), step.Name, step.Join)),
 	}
 	for i, head := range step.Parallel {
@@ -166,15 +168,15 @@ func (c *Cursor) startBranches(step workflow.Step, prior []int) error {
 // endBranch ends one branch of a fork. After the last branch, the join is entered.
 func (c *Cursor) endBranch(fork string, prior []int) error {
 	j := c.joins[fork]
-	j.running--
-	j.prior = append(j.prior, prior...)
-	if j.running > 0 {
+	j.runningCount--
+	j.priorSteps = append(j.priorSteps, prior...)
+	if j.runningCount > 0 {
 		c.startTask(j, prior)
 		return nil
 	}
 	delete(c.joins, fork)
-	slices.Sort(j.prior)
-	return c.enter(j.next, j.fork, slices.Compact(j.prior))
+	slices.Sort(j.priorSteps)
+	return c.enter(j.next, j.fork, slices.Compact(j.priorSteps))
 }
 
 // checkLimit fails when the turn has more steps than the workflow allows.

@@ -40,14 +40,14 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 		return routing.Decision{}, checkMayEnd(from)
 	case failed == nil && len(result.Tasks) > 0:
 		return planDecision(w, from, result.Tasks)
-	case failed != nil && from.OnError.Fallback != "" && !isRejection(failed):
+	case failed != nil && from.OnError.Fallback != "" && !isPolicyRejection(failed):
 		return routing.Decision{
 			Step:     w.Steps[from.OnError.Fallback],
-			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, modeOrUnknown(failed), from.OnError.Fallback),
+			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, failureMode(failed), from.OnError.Fallback),
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessedConfidence,
 		}, nil
 	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // the turn continues as if it had not failed
-	case failed != nil && (len(from.Routes) == 0 || isRejection(failed)):
+	case failed != nil && (len(from.Routes) == 0 || isPolicyRejection(failed)):
 		return routing.Decision{}, failed
 	}
 	if len(from.Routes) > 0 {
@@ -96,12 +96,12 @@ func limitDecision(w *workflow.Workflow, step workflow.Step, times int) (routing
 		Step:     w.Steps[step.Otherwise],
 		Reason:   fmt.Sprintf("the turn came to %s %d times, which is its limit", step.Name, times),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certainConfidence,
-	}, step.Limit > 0 && times >= step.Limit
+	}, step.MaxEntries > 0 && times >= step.MaxEntries
 }
 
 // isPolicyRejection reports whether a policy or the user rejected a step. A default route or fallback applies only
 // to a step that failed, so that it cannot bypass a rejection.
-func isRejection(f *failure.Error) bool {
+func isPolicyRejection(f *failure.Error) bool {
 	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
 		failure.UserPermission, failure.UserUnauthenticated, failure.UserInvalidInput, failure.UserCancelled)
 }
@@ -125,7 +125,7 @@ func routeDecision(w *workflow.Workflow, from workflow.Step, result execution.Re
 	}
 	why := fmt.Sprintf("%s named none of its routes", from.Agent)
 	if result.Failure != nil {
-		why = fmt.Sprintf("%s failed (%s)", from.Agent, modeOrUnknown(result.Failure))
+		why = fmt.Sprintf("%s failed (%s)", from.Agent, failureMode(result.Failure))
 	}
 	if from.Default == "" {
 		if result.Failure != nil {
@@ -153,7 +153,7 @@ func matchRule(step workflow.Step, history []conversation.Message) (workflow.Rul
 	return step.Rules[i], true
 }
 
-func modeOrUnknown(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
+func failureMode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
 
 // otherAgents returns the agents of all routes except the chosen one.
 func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string {

@@ -18,11 +18,11 @@ import (
 type State struct {
 	onChange func() // called after each change, without the lock
 
-	mu              sync.Mutex
-	source          source
-	desires         map[registry.Key]registry.DesiredState
-	quarantined     map[string]registry.DesiredState // the states that quarantine an agent, by agent
-	quarantineBegun map[string]chan struct{}         // closed while the agent is quarantined, by agent
+	mu                sync.Mutex
+	source            source
+	states            map[registry.Key]registry.DesiredState
+	quarantined       map[string]registry.DesiredState // the states that quarantine an agent, by agent
+	quarantineStarted map[string]chan struct{}         // closed while the agent is quarantined, by agent
 }
 
 // source says where the known desired states come from.
@@ -38,13 +38,13 @@ const (
 // New returns an empty State. onChange is called after each change.
 func New(onChange func()) *State {
 	return &State{
-		onChange: onChange, desires: map[registry.Key]registry.DesiredState{},
-		quarantined: map[string]registry.DesiredState{}, quarantineBegun: map[string]chan struct{}{},
+		onChange: onChange, states: map[registry.Key]registry.DesiredState{},
+		quarantined: map[string]registry.DesiredState{}, quarantineStarted: map[string]chan struct{}{},
 	}
 }
 
 // update applies a change to the desired states and calls onChange.
-func (s *State) change(apply func()) {
+func (s *State) update(apply func()) {
 	s.mu.Lock()
 	apply()
 	s.updateQuarantines()
@@ -57,37 +57,37 @@ func (s *State) change(apply func()) {
 // lock.
 func (s *State) updateQuarantines() {
 	before := s.quarantined
-	s.quarantined = registry.QuarantinedAgents(s.desires)
+	s.quarantined = registry.QuarantinedAgents(s.states)
 	for agent := range s.quarantined {
 		if _, already := before[agent]; !already {
-			close(s.beginChannel(agent))
+			close(s.quarantineChannel(agent))
 		}
 	}
 	for agent := range before {
 		if _, still := s.quarantined[agent]; !still {
-			delete(s.quarantineBegun, agent)
+			delete(s.quarantineStarted, agent)
 		}
 	}
 }
 
 // quarantineChannel returns the channel that is closed while an agent is quarantined. The caller holds the lock.
-func (s *State) beginChannel(agent string) chan struct{} {
-	if s.quarantineBegun[agent] == nil {
-		s.quarantineBegun[agent] = make(chan struct{})
+func (s *State) quarantineChannel(agent string) chan struct{} {
+	if s.quarantineStarted[agent] == nil {
+		s.quarantineStarted[agent] = make(chan struct{})
 	}
-	return s.quarantineBegun[agent]
+	return s.quarantineStarted[agent]
 }
 
 // Watch updates the desired states from the registry until ctx ends.
 func (s *State) Watch(ctx context.Context, d registry.DesiredStates) error {
 	return d.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
-		s.change(func() { s.desires, s.source = all, fromRegistry })
+		s.update(func() { s.states, s.source = all, fromRegistry })
 	})
 }
 
 // WithholdUntilKnown withholds steps from all instances until the desired states are known, from the registry or
 // from a snapshot. Call it before any instance is known. It does not block.
-func (s *State) Await() {
+func (s *State) WithholdUntilKnown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.source = awaited
@@ -95,17 +95,17 @@ func (s *State) Await() {
 
 // RestoreQuarantines applies the quarantines of a snapshot if the desired states are still unknown. Otherwise it
 // does nothing.
-func (s *State) Recover(quarantines []registry.DesiredState) {
+func (s *State) RestoreQuarantines(quarantines []registry.DesiredState) {
 	if s.IsKnown() {
 		return
 	}
-	s.change(func() {
+	s.update(func() {
 		if s.source != awaited { // the registry has already delivered newer states
 			return
 		}
 		s.source = fromSnapshot
 		for _, d := range quarantines {
-			s.desires[d.Key] = d
+			s.states[d.Key] = d
 		}
 	})
 }
@@ -126,30 +126,30 @@ func (s *State) IsFromRegistry() bool {
 
 // Put applies desired states at once, before the registry watch delivers them.
 func (s *State) Put(desires ...registry.DesiredState) {
-	s.change(func() {
+	s.update(func() {
 		for _, d := range desires {
-			s.desires[d.Key] = d
+			s.states[d.Key] = d
 		}
 	})
 }
 
 // EndQuarantine lets an agent get steps again at once, before the registry watch delivers the change.
 func (s *State) EndQuarantine(agent string) {
-	s.change(func() { delete(s.desires, registry.AgentKey(agent)) })
+	s.update(func() { delete(s.states, registry.AgentKey(agent)) })
 }
 
 // Get returns the desired state of an instance (the zero value if none is recorded).
 func (s *State) Get(key registry.Key) registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.desires[key]
+	return s.states[key]
 }
 
 // All returns a copy of all recorded desired states.
 func (s *State) All() map[registry.Key]registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.desires)
+	return maps.Clone(s.states)
 }
 
 // Restriction says why no instance of an agent may get steps, whatever the state of the instance is.
@@ -166,7 +166,7 @@ const (
 func (s *State) Lookup(key registry.Key) (registry.DesiredKind, Restriction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, restriction := s.desires[key].Kind, Unrestricted
+	want, restriction := s.states[key].Kind, Unrestricted
 	if _, ok := s.quarantined[key.Agent]; ok {
 		restriction = Quarantined
 	} else if s.source == awaited {
@@ -191,10 +191,10 @@ func (s *State) Quarantines() []registry.DesiredState {
 }
 
 // QuarantineStarted returns a channel that is closed when the agent is quarantined.
-func (s *State) QuarantineBegun(agent string) <-chan struct{} {
+func (s *State) QuarantineStarted(agent string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.beginChannel(agent)
+	return s.quarantineChannel(agent)
 }
 
 // RejectQuarantined returns an error if the caller is a worker of a quarantined agent.

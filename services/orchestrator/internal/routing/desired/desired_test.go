@@ -22,20 +22,20 @@ func (r fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map
 
 // No instance may get steps until the desired states are known. A snapshot provides them first, and the registry
 // then replaces what the snapshot provided.
-func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
+func TestState_ComesFromTheSnapshotUntilTheRegistryAnswers(t *testing.T) {
 	changes := 0
 	s := New(func() { changes++ })
 	key := registry.Key{Agent: "a", ID: "1"}
 	quarantine := registry.DesiredState{Key: registry.AgentKey("a"), Kind: registry.Quarantine}
-	s.Recover([]registry.DesiredState{quarantine})
+	s.RestoreQuarantines([]registry.DesiredState{quarantine})
 	require.Zero(t, changes, "it is not awaited")
 
-	s.Await()
+	s.WithholdUntilKnown()
 	_, restriction := s.Lookup(key)
 	require.Equal(t, StateUnknown, restriction)
 	require.False(t, s.IsKnown())
 
-	s.Recover([]registry.DesiredState{quarantine})
+	s.RestoreQuarantines([]registry.DesiredState{quarantine})
 	_, restriction = s.Lookup(key)
 	require.Equal(t, Quarantined, restriction)
 	require.True(t, s.IsKnown())

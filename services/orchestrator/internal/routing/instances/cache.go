@@ -26,17 +26,17 @@ type Cache struct {
 	log      *zap.Logger
 	onChange func(filled bool, addresses map[string]bool)
 	desired  *desired.State
-	verifier verifier
+	prober   missingProber
 	capacity atomic.Int64 // capacity of the instances that may take steps
 
-	mu        sync.Mutex
-	source    cacheSource
-	awaySince time.Time // when the registry became unreachable (zero while it is reachable)
-	instances map[registry.Key]registry.Instance
-	missing   missingInstances
-	lists     map[string]*List           // lists built since the last change, by agent
-	changed   chan struct{}              // closed and replaced at each change
-	unclaimed map[registry.Key]time.Time // when the instance of a desired state was found missing, by its key
+	mu                sync.Mutex
+	source            cacheSource
+	registryAwaySince time.Time // when the registry became unreachable (zero while it is reachable)
+	instances         map[registry.Key]registry.Instance
+	missing           missingInstances
+	lists             map[string]*List           // lists built since the last change, by agent
+	changed           chan struct{}              // closed and replaced at each change
+	unclaimedSince    map[registry.Key]time.Time // when the instance of a desired state was found missing, by its key
 }
 
 // cacheSource says where the instances of the cache come from.
@@ -52,14 +52,14 @@ const (
 // arguments are whether the cache was ever filled, and the addresses of its instances.
 func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool)) *Cache {
 	r := &Cache{
-		log: log, onChange: onChange, verifier: verifier{wake: make(chan struct{}, 1)},
+		log: log, onChange: onChange, prober: missingProber{wake: make(chan struct{}, 1)},
 		instances: map[registry.Key]registry.Instance{}, missing: missingInstances{absences: map[registry.Key]*absence{}},
-		lists: map[string]*List{}, changed: make(chan struct{}), unclaimed: map[registry.Key]time.Time{},
+		lists: map[string]*List{}, changed: make(chan struct{}), unclaimedSince: map[registry.Key]time.Time{},
 	}
 	r.desired = desired.New(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.announce()
+		r.notifyChange()
 	})
 	return r
 }
@@ -71,8 +71,8 @@ func (r *Cache) Desired() *desired.State { return r.desired }
 func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 	var verifying sync.WaitGroup
 	defer verifying.Wait()
-	if r.verifier.ask != nil {
-		verifying.Go(func() { r.verifier.run(ctx, r) })
+	if r.prober.probe != nil {
+		verifying.Go(func() { r.prober.run(ctx, r) })
 	}
 	return w.Watch(ctx, r.Apply)
 }
@@ -82,12 +82,12 @@ func (r *Cache) Apply(u registry.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u.Unreachable != nil {
-		r.awaySince = time.Now()
-		defer r.announce()
+		r.registryAwaySince = time.Now()
+		defer r.notifyChange()
 		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Unreachable), zap.Int("instances", len(r.instances)))
 		return
 	}
-	r.awaySince = time.Time{}
+	r.registryAwaySince = time.Time{}
 	switch {
 	case u.List != nil:
 		r.source = listed
@@ -99,7 +99,7 @@ func (r *Cache) Apply(u registry.Update) {
 		r.remove(*u.Delete)
 	}
 	r.missing.review(r.instances, time.Now())
-	r.announce()
+	r.notifyChange()
 }
 
 // replace replaces all registered instances by a list. Instances that are not on the list have vanished. The
@@ -123,19 +123,19 @@ func (r *Cache) replace(list []registry.Instance) {
 func (r *Cache) remove(key registry.Key) {
 	in, ok := r.instances[key]
 	delete(r.instances, key)
-	if !ok || r.verifier.ask == nil || r.desired.Get(key).Kind == registry.Drain {
+	if !ok || r.prober.probe == nil || r.desired.Get(key).Kind == registry.Drain {
 		return
 	}
 	r.missing.add(in, time.Now())
-	r.verifier.notify()
+	r.prober.notify()
 }
 
 // notifyChange wakes all goroutines that wait for a change. The caller holds the lock.
-func (r *Cache) announce() {
+func (r *Cache) notifyChange() {
 	addresses, places := map[string]bool{}, 0
-	for _, in := range r.all() {
+	for _, in := range r.shownInstances() {
 		addresses[in.Address] = true
-		if _, why := r.fitness(in); why == selection.Available {
+		if _, why := r.classify(in); why == selection.Available {
 			places += in.Capacity
 		}
 	}
@@ -148,7 +148,7 @@ func (r *Cache) announce() {
 
 // shownInstances returns the registered instances and the missing ones that still count as known. The caller holds
 // the lock.
-func (r *Cache) all() []registry.Instance {
+func (r *Cache) shownInstances() []registry.Instance {
 	all := slices.Collect(maps.Values(r.instances))
 	for _, a := range r.missing.absences {
 		if r.missing.isShown(a) {
@@ -162,7 +162,7 @@ func (r *Cache) all() []registry.Instance {
 func (r *Cache) Instances() []registry.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.all()
+	all := r.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return all
 }
@@ -171,11 +171,11 @@ func compareKeys(a, b registry.Instance) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
 }
 
-// KnowsAgent reports whether any instance of the agent is known, in any state.
-func (r *Cache) Knows(agent string) bool {
+// KnowsAgentAgent reports whether any instance of the agent is known, in any state.
+func (r *Cache) KnowsAgent(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.all(), func(in registry.Instance) bool { return in.Agent == agent })
+	return slices.ContainsFunc(r.shownInstances(), func(in registry.Instance) bool { return in.Agent == agent })
 }
 
 // IsFilled reports whether the cache was ever filled, from the registry or from a snapshot.
@@ -194,7 +194,7 @@ func (r *Cache) IsMissing(key registry.Key) bool {
 }
 
 // HasFrozenRemovals reports whether removals are frozen, because too many registrations vanished at once.
-func (r *Cache) IsFrozen() bool {
+func (r *Cache) HasFrozenRemovals() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.missing.frozen
@@ -204,10 +204,10 @@ func (r *Cache) IsFrozen() bool {
 func (r *Cache) Staleness() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.awaySince.IsZero() {
+	if r.registryAwaySince.IsZero() {
 		return 0
 	}
-	return time.Since(r.awaySince)
+	return time.Since(r.registryAwaySince)
 }
 
 // Capacity returns how many steps the available instances can run at once. It takes no lock, so onChange may call

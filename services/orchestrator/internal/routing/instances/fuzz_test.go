@@ -27,7 +27,7 @@ func FuzzSnapshot(f *testing.F) {
 			require.ErrorContains(t, err, path)
 			return
 		}
-		_, err = marshal(known, nil)
+		_, err = marshalSnapshot(known, nil)
 		require.NoError(t, err)
 	})
 }

@@ -17,7 +17,7 @@ type List struct {
 	// instances that must be started first (contract C-7). Each group is ordered by id.
 	Instances  []registry.Instance
 	Candidates []selection.Candidate // the same instances, as selection sees them, without steps in flight
-	Sizes      selection.Sizes
+	Sizes      selection.ClassSizes
 	// Withheld instances may not get steps, because of their desired state, their own state, or a missing
 	// registration. They are ordered by id.
 	Withheld []selection.Rejected
@@ -57,13 +57,13 @@ func newList(r *Cache, agent string) *List {
 	}
 	for _, in := range r.instances {
 		if in.Agent == agent {
-			class, why := r.fitness(in)
+			class, why := r.classify(in)
 			add(in, class, why)
 		}
 	}
 	for key, a := range r.missing.absences {
 		if _, back := r.instances[key]; key.Agent == agent && !back && r.missing.isShown(a) {
-			class, why := r.fitness(a.instance)
+			class, why := r.classify(a.instance)
 			if why == selection.Available && (!r.missing.frozen || class != selection.Ready) {
 				why = selection.Missing
 			}
@@ -83,13 +83,13 @@ func newList(r *Cache, agent string) *List {
 	slices.SortFunc(l.Withheld, func(a, b selection.Rejected) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(l.WithheldCapabilities)
 	l.WithheldCapabilities = slices.Compact(l.WithheldCapabilities)
-	l.Sizes = selection.Arrange(l.Candidates)
+	l.Sizes = selection.PrepareCandidates(l.Candidates)
 	return l
 }
 
 // classify returns the class of an instance and whether it may get steps. This depends on the restriction of its
 // agent, its desired state and its registered state. The caller holds the lock.
-func (r *Cache) fitness(in registry.Instance) (selection.Class, selection.Availability) {
+func (r *Cache) classify(in registry.Instance) (selection.Class, selection.Availability) {
 	want, restriction := r.desired.Lookup(in.Key())
 	switch {
 	case restriction == desired.Quarantined:

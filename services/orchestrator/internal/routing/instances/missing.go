@@ -38,7 +38,7 @@ func (m *missingInstances) add(in registry.Instance, now time.Time) {
 // isDecided reports whether all missing workers were probed and removals are not frozen.
 func (m *missingInstances) isDecided() bool {
 	for _, a := range m.absences {
-		if a.health == Unasked {
+		if a.health == Unprobed {
 			return false
 		}
 	}
@@ -57,9 +57,9 @@ func (m *missingInstances) review(registered map[registry.Key]registry.Instance,
 		switch _, back := registered[key]; {
 		case back, taken[a.instance.Address], a.health == NotServing:
 			delete(m.absences, key)
-		case old && a.health == Unreachable, old && !m.frozen && a.health != Unasked:
+		case old && a.health == Unreachable, old && !m.frozen && a.health != Unprobed:
 			delete(m.absences, key)
-		case a.health == Unasked:
+		case a.health == Unprobed:
 			waiting = true
 		case !old:
 			vanished++

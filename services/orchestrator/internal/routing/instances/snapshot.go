@@ -36,13 +36,13 @@ const (
 )
 
 // snapshotDocument is the JSON content of the file.
-type document struct {
+type snapshotDocument struct {
 	Saved time.Time `json:"saved"`
-	content
+	snapshotContent
 }
 
 // snapshotContent is the part of the document that changes with the registry.
-type content struct {
+type snapshotContent struct {
 	Instances []json.RawMessage `json:"instances"`
 	// Quarantined lists the quarantined agents. An orchestrator that starts from the file must give them no steps.
 	Quarantined []quarantinedAgent `json:"quarantined,omitempty"`
@@ -57,7 +57,7 @@ type quarantinedAgent struct {
 // Sync keeps the file and the cache in step until ctx ends. It writes the file at each change while the cache
 // agrees with the registry. While the registry has never answered, it restores the instances that confirm
 // themselves from the file, and retries the others. It returns nil.
-func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
+func (s SnapshotFile) Sync(ctx context.Context, r *Cache) error {
 	log := r.log.With(zap.String("snapshot", s.Path))
 	var saved []byte
 	var written time.Time
@@ -66,7 +66,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 		pause := snapshotRefresh
 		switch {
 		case now.isReliable():
-			text, err := marshal(now.instances, now.quarantines)
+			text, err := marshalSnapshot(now.instances, now.quarantines)
 			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
 				if err = s.write(text); err == nil {
 					saved, written = text, time.Now()
@@ -75,7 +75,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 			if err != nil {
 				log.Warn("the snapshot was not written", zap.Error(err))
 			}
-			if !wait(ctx, snapshotPause, nil) {
+			if !sleepUntilChange(ctx, snapshotPause, nil) {
 				return nil
 			}
 		case now.registryAway && now.source != listed:
@@ -83,17 +83,17 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 			if stored, quarantines, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
 			} else {
-				r.desired.Recover(quarantines)
-				r.recover(s.confirmAll(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
+				r.desired.RestoreQuarantines(quarantines)
+				r.restore(s.confirmAll(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
 			}
 		}
-		wait(ctx, pause, now.changed)
+		sleepUntilChange(ctx, pause, now.changed)
 	}
 	return nil
 }
 
 // sleepUntilChange waits for d or until changed is closed. It returns false if ctx has ended.
-func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+func sleepUntilChange(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -118,10 +118,10 @@ type cacheView struct {
 func (r *Cache) view() cacheView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.all()
+	all := r.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return cacheView{
-		source: r.source, registryAway: !r.awaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
+		source: r.source, registryAway: !r.registryAwaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
 		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
 	}
 }
@@ -140,7 +140,7 @@ func (v cacheView) isReady(in registry.Instance) bool {
 
 // restore adds confirmed instances to a cache that the registry has not filled yet. stored is the number of
 // instances in the snapshot.
-func (r *Cache) recover(confirmed []registry.Instance, stored int) {
+func (r *Cache) restore(confirmed []registry.Instance, stored int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.source == listed {
@@ -159,11 +159,11 @@ func (r *Cache) recover(confirmed []registry.Instance, stored int) {
 	}
 	r.source = snapshotted
 	r.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(r.instances)), zap.Int("of", stored))
-	r.announce()
+	r.notifyChange()
 }
 
-// marshalSnapshot returns the content of the file, without the time of saving.
-func marshal(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
+// marshalSnapshotSnapshot returns the content of the file, without the time of saving.
+func marshalSnapshot(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
 		text, err := instancewire.MarshalInstance(in)
@@ -176,7 +176,7 @@ func marshal(instances []registry.Instance, quarantined []registry.DesiredState)
 		}
 		texts = append(texts, same.Bytes())
 	}
-	out := content{Instances: texts}
+	out := snapshotContent{Instances: texts}
 	for _, d := range quarantined {
 		out.Quarantined = append(out.Quarantined, quarantinedAgent{d.Key.Agent, d.Reason, d.Since})
 	}
@@ -209,7 +209,7 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.DesiredState, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	var d document
+	var d snapshotDocument
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
 	}

@@ -13,7 +13,7 @@ const (
 	Available    Availability = iota // it can get the step
 	Full                             // this orchestrator has filled all of its slots
 	Lost                             // it lost this step before
-	Refused                          // it rejected the step
+	RejectedStep                     // it rejected the step
 	Unresponsive                     // it recently did not answer
 	BreakerOpen                      // its circuit breaker is open (OC-34)
 	Starting                         // it is being started, or its start failed
@@ -38,7 +38,7 @@ func (w Availability) texts() (name, one, many string) {
 		return "full", "is full", "are full"
 	case Lost:
 		return "lost", "lost it before", "lost it before"
-	case Refused:
+	case RejectedStep:
 		return "refused", "refused it", "refused it"
 	case Unresponsive:
 		return "unresponsive", "does not answer", "do not answer"

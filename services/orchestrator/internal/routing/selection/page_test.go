@@ -15,7 +15,7 @@ import (
 const page = "../../../../../docs/routing.md"
 
 // The decision shown in the documentation is what Decide returns for the input shown there.
-func TestPage_DecisionIsReal(t *testing.T) {
+func TestPage_ShowsADecisionThatDecideMakes(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("(?s)\n```json\n(.*?)```\n").FindSubmatch(text)
@@ -24,7 +24,7 @@ func TestPage_DecisionIsReal(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	var d Decision
 	require.NoError(t, decoder.Decode(&d))
-	require.JSONEq(t, encode(t, Decide(d.Input)), string(quoted[1]))
+	require.JSONEq(t, encodeJSON(t, Decide(d.Input)), string(quoted[1]))
 }
 
 // The documentation lists every reason why an instance is excluded.

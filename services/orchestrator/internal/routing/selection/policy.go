@@ -36,15 +36,15 @@ type Policy struct {
 	Fallback Strategy `json:"fallback,omitempty"`
 	// Needs lists capabilities, for strategy capability. An instance must have at least one of them. The instance
 	// with the most is tried first. Without needs, the first available instance gets the step.
-	Needs []string `json:"needs,omitempty"`
-	By    string   `json:"by,omitempty"` // what named the instance, for the reason text (empty means the workflow)
+	Needs   []string `json:"needs,omitempty"`
+	NamedBy string   `json:"by,omitempty"` // what named the instance, for the reason text (empty means the workflow)
 }
 
 // strategy returns the configured strategy, or the default.
 func (p Policy) strategy() Strategy { return cmp.Or(p.Strategy, RoundRobin) }
 
 // nameSource returns what named the instance, for the reason text.
-func (p Policy) nameSource() string { return cmp.Or(p.By, "the workflow") }
+func (p Policy) nameSource() string { return cmp.Or(p.NamedBy, "the workflow") }
 
 // rankingStrategy returns the strategy that orders the instances other than the named one.
 func (p Policy) rankingStrategy() Strategy {

@@ -28,7 +28,7 @@ type Input struct {
 	Counter uint64 `json:"counter"`
 
 	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
-	Sizes      Sizes       `json:"of"`
+	Sizes      ClassSizes  `json:"of"`
 	// Excluded holds the candidates that must not get this step, by id. Full candidates need not be listed.
 	Excluded map[string]Rejected `json:"out,omitempty"`
 	// Withheld lists instances that are not candidates. They only appear in the reason.
@@ -49,9 +49,9 @@ type Candidate struct {
 	// Capabilities are used by strategy capability only.
 	Capabilities []string `json:"capabilities,omitempty"`
 
-	hash  uint64 // hash of the id (0 before PrepareCandidates)
-	kind  uint8  // number of its version (0 when it has none)
-	skill uint8  // number of its set of capabilities (0 when it has none)
+	hash          uint64 // hash of the id (0 before PrepareCandidates)
+	versionNumber uint8  // number of its version (0 when it has none)
+	capabilitySet uint8  // number of its set of capabilities (0 when it has none)
 }
 
 // Class groups candidates. A candidate is tried only if no candidate of an earlier class has a free slot.
@@ -65,23 +65,23 @@ const (
 )
 
 // ClassSizes holds the number of candidates of each class.
-type Sizes [3]int
+type ClassSizes [3]int
 
 // PrepareCandidates precomputes what every decision needs about candidates that are sorted by class and id. Call
 // it again whenever a candidate changes in anything but InFlight.
-func Arrange(candidates []Candidate) (of Sizes) {
+func PrepareCandidates(candidates []Candidate) (of ClassSizes) {
 	kinds := map[string]uint8{}
 	var skills [][]string
 	for i := range candidates {
 		c := &candidates[i]
-		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxKinds-1 {
+		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxNumbered-1 {
 			kinds[c.Version] = uint8(len(kinds) + 1)
 		}
 		skill := slices.IndexFunc(skills, func(s []string) bool { return slices.Equal(s, c.Capabilities) })
-		if skill < 0 && len(skills) < maxKinds-1 {
+		if skill < 0 && len(skills) < maxNumbered-1 {
 			skill, skills = len(skills), append(skills, c.Capabilities)
 		}
-		c.Position, c.hash, c.kind, c.skill = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
+		c.Position, c.hash, c.versionNumber, c.capabilitySet = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
 		of[c.Class]++
 	}
 	return of
@@ -89,7 +89,7 @@ func Arrange(candidates []Candidate) (of Sizes) {
 
 // maxNumbered limits how many versions, and how many capability sets, get a number. Further ones are compared by
 // name.
-const maxKinds = 32
+const maxNumbered = 32
 
 // Rejected is an instance that does not get the step, with the reason.
 type Rejected struct {
@@ -106,13 +106,13 @@ const (
 )
 
 // DecisionType is the type of a decision (OC-15).
-type Type string
+type DecisionType string
 
 // The types.
 const (
-	Selection Type = "worker_selection"
+	Selection DecisionType = "worker_selection"
 	// StandIn is a decision for an instance that replaces a rejected one, which the strategy would have preferred.
-	StandIn Type = "fallback"
+	StandIn DecisionType = "fallback"
 )
 
 // How sure a decision is.
@@ -124,17 +124,17 @@ const (
 
 // Decision says which instance gets the step. If Target is empty, no instance can accept it now.
 type Decision struct {
-	Type         Type       `json:"type"`
-	Strategy     Strategy   `json:"strategy"`
-	Target       string     `json:"target,omitempty"` // instance id
-	Reason       string     `json:"reason"`           // one sentence for people; never empty
-	Confidence   float64    `json:"confidence"`       // 0 to 1; 0 without a target
-	Fallback     string     `json:"fallback,omitempty"`
-	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are tried if the target rejects the step; 3 at most
-	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
+	Type         DecisionType `json:"type"`
+	Strategy     Strategy     `json:"strategy"`
+	Target       string       `json:"target,omitempty"` // instance id
+	Reason       string       `json:"reason"`           // one sentence for people; never empty
+	Confidence   float64      `json:"confidence"`       // 0 to 1; 0 without a target
+	Fallback     string       `json:"fallback,omitempty"`
+	Alternatives []string     `json:"alternatives,omitempty"` // in the order in which they are tried if the target rejects the step; 3 at most
+	Rejected     []Rejected   `json:"rejected,omitempty"`     // most preferred first; 8 at most
 	// MaySucceedLater is set when there is no target now but an instance may accept the step soon. That instance
 	// is full, rejected the step, did not answer, or has an open breaker.
-	MaybeLater bool `json:"later,omitempty"`
+	MaySucceedLater bool `json:"later,omitempty"`
 	// Input leads to the same decision again. If there were many candidates, it holds only the at most 28 that
 	// mattered.
 	Input Input `json:"input"`

@@ -38,7 +38,7 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 		}
 	}
 	retention := w.conn.retention
-	if len(result.GetPending()) > 0 || trace.Quarantined(result) {
+	if len(result.GetPending()) > 0 || trace.IsQuarantined(result) {
 		retention = max(retention, pendingTTL)
 	}
 	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds(), turnEpoch}, events)
@@ -66,11 +66,11 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 // appendWithPointers runs append.lua, and writes the pointers to decisions in the same round trip. It fails when
 // either fails. Repeating the call writes the missing part.
 func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events []*troupev1.Event, result *troupev1.TurnResult, args []any) ([]string, error) {
-	pointers, quarantined := decisionPointers(ref, events), trace.Quarantined(result)
+	pointers, quarantined := decisionPointers(ref, events), trace.IsQuarantined(result)
 	if len(pointers) == 0 && !quarantined {
 		return appendScript.Run(ctx, w.conn, traceKeys(ref), args...).StringSlice()
 	}
-	send := func(run eval) ([]string, error) {
+	send := func(run evalFunc) ([]string, error) {
 		var reply *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			reply = run(ctx, p, traceKeys(ref), args...)

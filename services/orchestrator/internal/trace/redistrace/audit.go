@@ -33,13 +33,14 @@ func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQ
 		all = append(all, found...)
 	}
 	slices.SortFunc(all, func(a, b *troupev1.Decision) int {
-		return cmp.Or(b.GetTime().AsTime().Compare(a.GetTime().AsTime()), cmp.Compare(a.GetTraceId(), b.GetTraceId()), cmp.Compare(sequenceOf(b), sequenceOf(a)))
+		return cmp.Or(b.GetTime().AsTime().Compare(a.GetTime().AsTime()), cmp.Compare(a.GetTraceId(), b.GetTraceId()), cmp.Compare(sequenceOfDecision(b),
+			sequenceOfDecision(a)))
 	})
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// sequenceOfDecision returns the sequence of the event that contains a decision.
-func sequenceOf(d *troupev1.Decision) int {
+// sequenceOfDecisionDecision returns the sequence of the event that contains a decision.
+func sequenceOfDecision(d *troupev1.Decision) int {
 	_, text, _ := strings.Cut(d.GetRecordId(), "-")
 	n, _ := strconv.Atoi(text) // the record id is made here
 	return n

@@ -32,7 +32,7 @@ var (
 )
 
 // maxListLength is how many traces a list holds.
-const maxIndex = 10_000
+const maxListLength = 10_000
 
 // writer implements the writing methods of trace.Store.
 type writer struct {
@@ -85,8 +85,8 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	return epoch, last, nil
 }
 
-// evalFunc is the type of EvalSha and Eval for a script.
-type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+// evalFuncFunc is the type of EvalSha and Eval for a script.
+type evalFunc func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 
 // claimAndList sends the claim, the entry in the tenant's list and the entry in the list of open traces in one
 // round trip. The tenant's list holds the newest maxListLength traces. If the entry in the list of open traces
@@ -98,7 +98,7 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 	pointers := decisionPointers(c.Ref(), c.Events)
 	lease := heartbeatArgs(trace.Heartbeat{Owned: []trace.Ref{c.Ref()}, LeaseTime: trace.LeaseTime})
 	traces, mark := sessionKeys(sessionSubject(c.Tenant, c.Record.GetSessionId()))
-	send := func(enter, enterChild, claim, beat eval) ([]string, bool, error) {
+	send := func(enter, enterChild, claim, beat evalFunc) ([]string, bool, error) {
 		var entered, child, claimed, leased *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longestRetention().Milliseconds())
@@ -138,23 +138,23 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 func (w *writer) addToLists(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 	id, started := c.Record.GetTraceId(), c.Record.GetStarted().AsTime()
 	p.ZAddNX(ctx, indexKey(c.Tenant), redis.Z{Score: float64(started.UnixMilli()), Member: id})
-	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxIndex-1)
+	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxListLength-1)
 	if root := c.Record.GetRootTraceId(); root != "" && root != id {
 		w.addExpiring(ctx, p, runKey(c.Tenant, root), id, started)
 	}
-	w.addUserSession(ctx, p, c)
+	w.addSessionOfUser(ctx, p, c)
 }
 
 // addExpiring adds a trace to a list that expires, unless the list already contains it.
 func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
 	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
-	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)
+	p.ZRemRangeByRank(ctx, key, 0, -maxListLength-1)
 	p.PExpire(ctx, key, w.conn.longestRetention())
 }
 
 // addSessionOfUser adds the session of a trace to the list of its user. An erasure of the user finds the traces
 // through this list, even when the memory service no longer has the session.
-func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+func (w *writer) addSessionOfUser(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 	if c.Turn.User == "" {
 		return
 	}

@@ -66,7 +66,7 @@ func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
 // a repeated call finds the trace.
 func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trace.Ref) error {
 	const op = "trace.EraseTraces"
-	had, err := e.fence(ctx, op, ref)
+	had, err := e.fenceTrace(ctx, op, ref)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ type fencedTrace struct {
 	children []string // child sessions
 }
 
-// fenceTrace fences the owner of a trace, so that it can write nothing more.
-func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
+// fenceTraceTrace fences the owner of a trace, so that it can write nothing more.
+func (e *eraser) fenceTrace(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
 	reply, err := fenceScript.Run(ctx, e.conn, []string{recordKey(ref), childrenKey(ref)}, markRetention.Milliseconds()).Slice()
 	if err != nil {
 		return fencedTrace{}, e.conn.Failure(op, err)
@@ -189,7 +189,7 @@ func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, 
 	}
 	for _, id := range ids {
 		parent := trace.Ref{Tenant: ref.Tenant, Trace: id}
-		had, err := e.fence(ctx, op, parent)
+		had, err := e.fenceTrace(ctx, op, parent)
 		if err != nil {
 			return nil, err
 		}

@@ -65,7 +65,7 @@ func markKey(s trace.Subject) string {
 func openMember(ref trace.Ref) string { return ref.Tenant + "/" + ref.Trace }
 
 // parseOpenMember is the inverse of openMember.
-func refFromMember(member string) trace.Ref {
+func parseOpenMember(member string) trace.Ref {
 	tenant, id, _ := strings.Cut(member, "/")
 	return trace.Ref{Tenant: tenant, Trace: id}
 }
@@ -83,7 +83,7 @@ func erasingMember(s trace.Subject) string {
 }
 
 // parseErasingMember is the inverse of erasingMember.
-func subjectFromMember(member string) trace.Subject {
+func parseErasingMember(member string) trace.Subject {
 	tenant, rest, _ := strings.Cut(member, "/")
 	kind, id, _ := strings.Cut(rest, "/")
 	if kind == "u" {

@@ -17,7 +17,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 	switch {
 	case q.Root != "":
 		key = runKey(tenant, q.Root)
-	case q.Quarantined:
+	case q.OnlyQuarantined:
 		key = quarantineKey(tenant)
 	}
 	var all []*troupev1.Trace
@@ -30,12 +30,12 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 		if last && q.Root != "" {
 			ids = append(ids, q.Root) // the root trace is the oldest, and the list of the run does not contain it
 		}
-		page, err := r.records(ctx, tenant, ids)
+		page, err := r.loadRecords(ctx, tenant, ids)
 		if err != nil {
 			return nil, err
 		}
 		for _, record := range page {
-			if q.Quarantined && !record.GetQuarantined() || q.Root != "" && record.GetRootTraceId() != q.Root {
+			if q.OnlyQuarantined && !record.GetQuarantined() || q.Root != "" && record.GetRootTraceId() != q.Root {
 				continue
 			}
 			all = append(all, record)
@@ -45,7 +45,7 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 }
 
 // loadRecords returns the records of the traces that are still kept, without the texts of their results.
-func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*troupev1.Trace, error) {
+func (r *reader) loadRecords(ctx context.Context, tenant string, ids []string) ([]*troupev1.Trace, error) {
 	replies := make([]*redis.MapStringStringCmd, len(ids))
 	if _, err := r.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {

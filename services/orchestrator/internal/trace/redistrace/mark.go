@@ -40,13 +40,13 @@ const (
 )
 
 // erasureTimeout is how long other callers leave an erasure to the caller that works on it.
-const staleAfter = 30 * time.Second
+const erasureTimeout = 30 * time.Second
 
 // BeginErasure implements trace.Eraser. The subject is added to the list before it is marked, so that every marked
 // subject is erased eventually.
 func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	const op = "trace.BeginErasure"
-	again := -time.Now().Add(staleAfter).UnixMilli()
+	again := -time.Now().Add(erasureTimeout).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
 		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
@@ -102,12 +102,12 @@ func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.
 
 // UnfinishedErasures implements trace.Eraser.
 func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
-	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
+	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, erasureTimeout.Milliseconds()).StringSlice()
 	if err != nil {
 		return nil, e.conn.Failure("trace.UnfinishedErasures", err)
 	}
 	for _, member := range found {
-		all = append(all, subjectFromMember(member))
+		all = append(all, parseErasingMember(member))
 	}
 	return all, nil
 }

@@ -34,7 +34,7 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 			}
 		}
 	}
-	for _, command := range append([]string{"ping", "info", "cluster|info", "cluster|nodes", "cluster|shards", "cluster|slots"}, needs.Commands...) {
+	for _, command := range append([]string{"ping", "info", "cluster|info", "cluster|nodes", "cluster|shards", "cluster|slots"}, requiredCommands.Commands...) {
 		require.True(t, may[command], command)
 		delete(may, command)
 	}

@@ -62,8 +62,8 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 		return trace.RunningTrace{}, err
 	}
 	elapsed, err1 := strconv.ParseInt(reply[0], 10, 64)
-	timeout, err2 := numberField(fields["timeout"])
-	epoch, err3 := numberField(fields["turn_epoch"])
+	timeout, err2 := parseNumberField(fields["timeout"])
+	epoch, err3 := parseNumberField(fields["turn_epoch"])
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return trace.RunningTrace{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
 	}
@@ -78,7 +78,7 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 }
 
 // parseNumberField parses a field as a number (0 when the field is missing).
-func numberField(field string) (int64, error) {
+func parseNumberField(field string) (int64, error) {
 	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 
@@ -102,7 +102,7 @@ func decodeRecord(fields map[string]string) (*troupev1.Trace, error) {
 		if err := proto.Unmarshal([]byte(fields["result"]), record.Result); err != nil {
 			return nil, fmt.Errorf("trace result %s: %w", record.GetTraceId(), err)
 		}
-		record.Quarantined = trace.Quarantined(record.GetResult())
+		record.Quarantined = trace.IsQuarantined(record.GetResult())
 	}
 	return record, nil
 }

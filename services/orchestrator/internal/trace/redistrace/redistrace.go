@@ -73,14 +73,14 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 
 // requiredCommands are the Redis commands that the scripts and the other calls use. The user of the service in
 // deploy/redis/users.acl may use these, and the commands for connections.
-var needs = redisconn.Permissions{Prefix: "o:", Commands: []string{
+var requiredCommands = redisconn.Permissions{Prefix: "o:", Commands: []string{
 	"eval", "evalsha", "exists", "time", "unlink", "pexpire", "hexists", "hgetall", "hincrby", "hmget", "hset", "hsetnx",
 	"xadd", "xdel", "xrange", "zadd", "zrem", "zrevrange", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }}
 
 // Ping returns nil when Redis accepts writes and permits every command that the service uses. If Redis itself
 // replies with an error, Ping returns a *probe.NotServingError.
-func (s *Store) Ping(ctx context.Context) error { return s.conn.CheckServing(ctx, needs) }
+func (s *Store) Ping(ctx context.Context) error { return s.conn.CheckServing(ctx, requiredCommands) }
 
 // Addr returns the address of Redis, without credentials.
 func (s *Store) Addr() string { return s.conn.Addr() }

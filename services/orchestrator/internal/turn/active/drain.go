@@ -16,16 +16,16 @@ type Drain struct {
 	running  sync.WaitGroup
 	handOver func()
 
-	mu          sync.Mutex
-	closed      bool
-	closing     chan struct{} // closed when isClosing is set
-	handingOver chan struct{} // closed when the ctx of Close has ended
+	mu              sync.Mutex
+	isClosing       bool
+	closeStarted    chan struct{} // closed when isClosing is set
+	handoverStarted chan struct{} // closed when the ctx of Close has ended
 }
 
 // NewDrain returns a Drain that admits turns and calls.
 func NewDrain() *Drain {
-	d := &Drain{closing: make(chan struct{}), handingOver: make(chan struct{})}
-	d.handOver = sync.OnceFunc(func() { close(d.handingOver) })
+	d := &Drain{closeStarted: make(chan struct{}), handoverStarted: make(chan struct{})}
+	d.handOver = sync.OnceFunc(func() { close(d.handoverStarted) })
 	return d
 }
 
@@ -34,7 +34,7 @@ func NewDrain() *Drain {
 func (d *Drain) Enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.isClosing {
 		return false
 	}
 	d.running.Add(1)
@@ -49,18 +49,18 @@ func (d *Drain) Go(turn func()) { d.running.Go(turn) }
 
 // CloseStarted returns a channel that is closed when the orchestrator begins to stop. Waiting requests then give
 // up.
-func (d *Drain) Closing() <-chan struct{} { return d.closing }
+func (d *Drain) CloseStarted() <-chan struct{} { return d.closeStarted }
 
 // HandoverStarted returns a channel that is closed when the turns that still run must be handed over.
-func (d *Drain) HandingOver() <-chan struct{} { return d.handingOver }
+func (d *Drain) HandoverStarted() <-chan struct{} { return d.handoverStarted }
 
 // Close makes Enter return false from now on, and calls rejecting once. It then waits until no turn or call runs.
 // If ctx ends first, the remaining turns are handed over. Close may be called again.
 func (d *Drain) Close(ctx context.Context, rejecting func()) {
 	d.mu.Lock()
-	if !d.closed {
-		d.closed = true
-		close(d.closing)
+	if !d.isClosing {
+		d.isClosing = true
+		close(d.closeStarted)
 		rejecting()
 	}
 	d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *Drain) Close(ctx context.Context, rejecting func()) {
 // IsClosing reports whether Close has been called.
 func (d *Drain) IsClosing() bool {
 	select {
-	case <-d.closing:
+	case <-d.closeStarted:
 		return true
 	default:
 		return false

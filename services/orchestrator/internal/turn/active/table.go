@@ -22,19 +22,19 @@ type Table struct {
 
 // sessionEntry is a session that has an active turn or waiting requests.
 type sessionEntry struct {
-	turn    *Turn       // active turn (nil when this orchestrator drives none)
-	queue   []*Position // only the first position may ask the memory service for its turn
-	busy    error       // the memory service's last error for the first position
+	turn    *Turn            // active turn (nil when this orchestrator drives none)
+	queue   []*QueuePosition // only the first position may ask the memory service for its turn
+	busyErr error            // the memory service's last error for the first position
 	changed chan struct{}
-	asking  sync.Mutex // held while the first position asks the memory service, so that no other request becomes the first meanwhile
+	askMu   sync.Mutex // held while the first position asks the memory service, so that no other request becomes the first meanwhile
 }
 
 // QueuePosition is the position of a request in the queue of its session. Calls for the same turn share one
 // position.
-type Position struct {
-	turnID   string
-	isUrgent bool // precedes all positions that are not urgent
-	callers  int
+type QueuePosition struct {
+	turnID      string
+	isUrgent    bool // precedes all positions that are not urgent
+	callerCount int
 }
 
 // NewTable returns an empty table.
@@ -78,7 +78,7 @@ func (t *Table) Remove(turn *Turn) {
 }
 
 // FindBySession returns the active turn of a session (nil when there is none).
-func (t *Table) OfSession(ref session.Ref) *Turn {
+func (t *Table) FindBySession(ref session.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
@@ -88,7 +88,7 @@ func (t *Table) OfSession(ref session.Ref) *Turn {
 }
 
 // FindByTrace returns the active turn of a trace (nil when there is none).
-func (t *Table) OfTrace(ref trace.Ref) *Turn {
+func (t *Table) FindByTrace(ref trace.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for of, e := range t.sessions {
@@ -100,13 +100,13 @@ func (t *Table) OfTrace(ref trace.Ref) *Turn {
 }
 
 // Enqueue gives a request a position in the queue of its session. It returns false when the queue is full.
-func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position, bool) {
+func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*QueuePosition, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.getEntry(ref)
-	if i := slices.IndexFunc(e.queue, func(p *Position) bool { return p.turnID == turnID }); i >= 0 {
+	if i := slices.IndexFunc(e.queue, func(p *QueuePosition) bool { return p.turnID == turnID }); i >= 0 {
 		p := e.queue[i]
-		p.callers++
+		p.callerCount++
 		if urgent && !p.isUrgent {
 			p.isUrgent = true
 			e.queue = slices.Delete(e.queue, i, i+1)
@@ -118,53 +118,53 @@ func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position,
 	if len(e.queue) >= MaxWaiting {
 		return nil, false
 	}
-	p := &Position{turnID: turnID, isUrgent: urgent, callers: 1}
+	p := &QueuePosition{turnID: turnID, isUrgent: urgent, callerCount: 1}
 	e.insert(p)
 	return p, true
 }
 
 // insert inserts an urgent position after the other urgent ones, and any other position at the end.
-func (e *sessionEntry) insert(p *Position) {
+func (e *sessionEntry) insert(p *QueuePosition) {
 	at := len(e.queue)
 	if p.isUrgent {
-		if i := slices.IndexFunc(e.queue, func(other *Position) bool { return !other.isUrgent }); i >= 0 {
+		if i := slices.IndexFunc(e.queue, func(other *QueuePosition) bool { return !other.isUrgent }); i >= 0 {
 			at = i
 		}
 	}
 	e.queue = slices.Insert(e.queue, at, p)
 }
 
-// LeaveQueue gives up a position. The position is removed when the last call that shares it has left.
-func (t *Table) Leave(ref session.Ref, p *Position) {
+// LeaveQueueQueue gives up a position. The position is removed when the last call that shares it has left.
+func (t *Table) LeaveQueue(ref session.Ref, p *QueuePosition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.callers--; p.callers > 0 {
+	if p.callerCount--; p.callerCount > 0 {
 		return
 	}
 	e := t.sessions[ref]
-	e.queue = slices.DeleteFunc(e.queue, func(other *Position) bool { return other == p })
+	e.queue = slices.DeleteFunc(e.queue, func(other *QueuePosition) bool { return other == p })
 	t.notify(ref)
 }
 
 // CheckFirst reports whether a position is the first of its queue. The channel changed is closed when that
 // changes, or when the active turn ends. A request that is first must call asked after the memory service has
 // answered it.
-func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
+func (t *Table) CheckFirst(ref session.Ref, p *QueuePosition) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()
 	e := t.sessions[ref] // the entry exists as long as it has a position
 	t.mu.Unlock()
-	e.asking.Lock()
+	e.askMu.Lock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.queue[0] != p {
-		e.asking.Unlock()
+		e.askMu.Unlock()
 		return false, nil, e.changed
 	}
-	return true, e.asking.Unlock, e.changed
+	return true, e.askMu.Unlock, e.changed
 }
 
 // QueueLength returns how many requests wait for a session.
-func (t *Table) Waiting(ref session.Ref) int {
+func (t *Table) QueueLength(ref session.Ref) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
@@ -174,24 +174,24 @@ func (t *Table) Waiting(ref session.Ref) int {
 }
 
 // SessionCount returns how many sessions have an active turn or waiting requests at this orchestrator.
-func (t *Table) Sessions() int {
+func (t *Table) SessionCount() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.sessions)
 }
 
 // RecordBusy stores the error that the memory service returned to the first request of a queue.
-func (t *Table) NoteBusy(ref session.Ref, busy error) {
+func (t *Table) RecordBusy(ref session.Ref, busy error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
-		e.busy = busy
+		e.busyErr = busy
 	}
 }
 
 // NewBusyError returns a session_busy failure with the ids of the open turn and its trace, as far as they are
 // known.
-func (t *Table) Busy(ref session.Ref, message string) error {
+func (t *Table) NewBusyError(ref session.Ref, message string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := failure.New(failure.SessionBusy, "turn.Orchestrate", message)
@@ -203,7 +203,7 @@ func (t *Table) Busy(ref session.Ref, message string) error {
 		return err.With("turn_id", e.turn.ID).With("trace_id", e.turn.Trace)
 	}
 	for _, key := range []string{"turn_id", "trace_id"} {
-		if value := Fact(e.busy, key); value != "" {
+		if value := FailureFact(e.busyErr, key); value != "" {
 			err = err.With(key, value)
 		}
 	}
@@ -211,7 +211,7 @@ func (t *Table) Busy(ref session.Ref, message string) error {
 }
 
 // FailureFact returns the fact with the given key from a failure (empty when there is none).
-func Fact(err error, key string) string {
+func FailureFact(err error, key string) string {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok {
 		return ""

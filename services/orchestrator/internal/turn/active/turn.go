@@ -41,7 +41,7 @@ func (t *Turn) Done() <-chan struct{} { return t.done }
 
 // Cancel ends the turn as cancelled. It returns when the turn has ended, or when ctx ends.
 func (t *Turn) Cancel(ctx context.Context, reason string) error {
-	t.Stop(CancelledError(reason))
+	t.Stop(NewCancelledError(reason))
 	select {
 	case <-t.done:
 		return nil
@@ -51,7 +51,7 @@ func (t *Turn) Cancel(ctx context.Context, reason string) error {
 }
 
 // NewCancelledError returns the error with which a cancelled turn ends. The caller's reason may be empty.
-func CancelledError(reason string) error {
+func NewCancelledError(reason string) error {
 	why := "the turn was cancelled"
 	if reason != "" {
 		why += ": " + reason

@@ -53,11 +53,11 @@ type Config struct {
 // Admitter begins the turns of requests. It is safe for concurrent use.
 type Admitter struct {
 	Config
-	log     *zap.Logger
-	waited  metric.Float64Histogram
-	flights singleflight.Group // concurrent calls for one request
-	callers *callers
-	lookups chan struct{} // semaphore: one slot for each request that looks up its turn before it waits
+	log         *zap.Logger
+	answerWait  metric.Float64Histogram
+	flights     singleflight.Group // concurrent calls for one request
+	callers     *callerGroups
+	lookupSlots chan struct{} // semaphore: one slot for each request that looks up its turn before it waits
 }
 
 // waitBuckets are the bucket boundaries, in seconds, of the histogram of the time that pending calls wait for
@@ -69,8 +69,8 @@ func New(cfg Config) (*Admitter, error) {
 	waited, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waitBuckets,
 		metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
 	return &Admitter{
-		Config: cfg, log: cfg.Telemetry.Log, waited: waited,
-		callers: newCallers(), lookups: make(chan struct{}, maxLookups),
+		Config: cfg, log: cfg.Telemetry.Log, answerWait: waited,
+		callers: newCallerGroups(), lookupSlots: make(chan struct{}, maxLookups),
 	}, err
 }
 
@@ -82,7 +82,7 @@ func New(cfg Config) (*Admitter, error) {
 // never interrupt a turn. An error means that no turn was begun, except system_network and system_timeout, after
 // which the turn may have begun.
 func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.BeginResult, error) {
-	req, err := a.Decider.Locate(ctx, req)
+	req, err := a.Decider.LocateSession(ctx, req)
 	if err != nil {
 		return memory.BeginResult{}, err
 	}
@@ -98,7 +98,7 @@ func (a *Admitter) Admit(ctx context.Context, req request.Request) (memory.Begin
 
 // admit begins the turn at once, or waits for the session if the request may wait.
 func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.BeginResult, error) {
-	queued := a.Active.Waiting(req.Ref) > 0
+	queued := a.Active.QueueLength(req.Ref) > 0
 	switch {
 	case !queued && req.OnBusy == request.Reject:
 		return a.beginOnce(ctx, req, false)
@@ -107,15 +107,16 @@ func (a *Admitter) admit(ctx context.Context, req request.Request) (memory.Begin
 			return begun, err
 		}
 		if req.OnBusy == request.Reject {
-			return memory.BeginResult{}, a.Active.Busy(req.Ref, "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
+			return memory.BeginResult{}, a.Active.NewBusyError(req.Ref,
+				"other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
 		}
 	}
 	position, ok := a.Active.Enqueue(req.Ref, req.TurnID(), req.OnBusy == request.Interrupt)
 	if !ok {
-		return memory.BeginResult{}, a.Active.Busy(req.Ref,
+		return memory.BeginResult{}, a.Active.NewBusyError(req.Ref,
 			fmt.Sprintf("%d requests wait for the session already, and no more may; try again later", active.MaxWaiting))
 	}
-	defer a.Active.Leave(req.Ref, position)
+	defer a.Active.LeaveQueue(req.Ref, position)
 	return a.waitForSession(ctx, req, position)
 }
 

@@ -35,7 +35,7 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if err != nil {
 		return memory.BeginResult{}, err
 	}
-	if req, err = withLabels(req, decided); err != nil {
+	if req, err = withInheritedLabels(req, decided); err != nil {
 		return memory.BeginResult{}, err
 	}
 	ctx = rpc.WithRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
@@ -46,8 +46,8 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if req.IsAnswer() {
 		a.logAnswers(ctx, req, decided)
 	}
-	if err := a.Driver.Start(ctx, a.toBegun(req, decided, begun, permit)); err != nil {
-		a.Decider.InDoubt.Note(decided, err)
+	if err := a.Driver.Start(ctx, a.toBegunTurn(req, decided, begun, permit)); err != nil {
+		a.Decider.InDoubt.Record(decided, err)
 		return begun, err
 	}
 	started = true
@@ -56,13 +56,13 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 
 // withInheritedLabels returns the request with the labels of the turn that it continues, and with the budget of
 // its own turn.
-func withLabels(req request.Request, decided decide.Admission) (request.Request, error) {
+func withInheritedLabels(req request.Request, decided decide.Admission) (request.Request, error) {
 	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
 	if err != nil {
 		return req, err
 	}
-	req.Labels = req.OrElse(decided.Labels)
-	req.Labels.Budget = allowed.ToStore(decided.Flow.Budget)
+	req.Labels = req.WithDefaultsFrom(decided.Labels)
+	req.Labels.Budget = allowed.NilIfDefault(decided.Flow.Budget)
 	return req, nil
 }
 
@@ -74,7 +74,7 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 		decided.Begin.TraceID = tried.Trace
 	}
 	begun, err := a.Decider.BeginTurn(ctx, decided.Begin)
-	a.Decider.InDoubt.Note(*decided, err)
+	a.Decider.InDoubt.Record(*decided, err)
 	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
@@ -82,32 +82,32 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	case decided.Begin.Predecessor.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
 	case decided.Begin.Predecessor.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
-		return begun, decide.SessionMovedError(req.From.Trace)
+		return begun, decide.NewSessionMovedError(req.Source.Trace)
 	}
 	return begun, err
 }
 
-// toBegunTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
+// toBegunTurnTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
 // because the memory service has already stored them and must not receive them again.
-func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
+func (a *Admitter) toBegunTurn(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
-	} else if req.From != (request.From{}) {
-		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
+	} else if req.Source != (request.Source{}) {
+		req.Text = cmp.Or(decided.ForkText, lastUserText(begun.History))
 		decided.Begin.Predecessor.Resumes, decided.Begin.Predecessor.Inherited, decided.Begin.Predecessor.Copy = "", nil, nil
 	}
-	req.Files = Attachments(begun)
+	req.Files = StoredAttachments(begun)
 	decided.Begin.Message.Attachments = req.Files
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
+		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence},
+		Rerun:        decided.Rerun, KeepsJournals: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
 	}
 }
 
 // StoredAttachments returns the files of the turn's message, as the session has stored them.
-func Attachments(begun memory.BeginResult) []conversation.Attachment {
+func StoredAttachments(begun memory.BeginResult) []conversation.Attachment {
 	for _, m := range begun.History {
 		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {
 			return m.Attachments
@@ -129,7 +129,7 @@ func lastUserText(history []conversation.Message) string {
 
 // logAnswers logs and counts the answers with which a turn continues, without their texts.
 func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided decide.Admission) {
-	waited := max(0, time.Since(decided.Since))
+	waited := max(0, time.Since(decided.PendingSince))
 	tools := map[string]string{}
 	for _, p := range decided.Pending {
 		tools[p.ID] = p.Tool
@@ -139,7 +139,7 @@ func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided 
 			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
 			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),
 			zap.String("by", answer.By), zap.Bool("late", answer.Late), zap.Duration("waited", waited))
-		a.waited.Record(ctx, waited.Seconds(), metric.WithAttributes(
+		a.answerWait.Record(ctx, waited.Seconds(), metric.WithAttributes(
 			attribute.String("verdict", string(answer.Verdict)), attribute.Bool("late", answer.Late)))
 	}
 }

@@ -58,47 +58,47 @@ func runOnce[T any](ctx context.Context, a *Admitter, key string, do func(contex
 var errCallersLeft = errors.New("all callers have left")
 
 // callerGroups counts the calls that wait for each request. It is safe for concurrent use.
-type callers struct {
+type callerGroups struct {
 	mu    sync.Mutex
-	byKey map[string]*waiters
+	byKey map[string]*callerGroup
 }
 
 // callerGroup is the group of calls that wait for one request.
-type waiters struct {
-	calls int
-	ctx   context.Context //nolint:containedctx // ends with the last of the calls
-	end   context.CancelCauseFunc
+type callerGroup struct {
+	count  int
+	ctx    context.Context //nolint:containedctx // ends with the last of the calls
+	cancel context.CancelCauseFunc
 }
 
-func newCallers() *callers { return &callers{byKey: map[string]*waiters{}} }
+func newCallerGroups() *callerGroups { return &callerGroups{byKey: map[string]*callerGroup{}} }
 
 // join adds a call to the group of its key. It returns a context that ends when all calls of the group have left.
-func (c *callers) join(ctx context.Context, key string) (_ context.Context, leave func()) {
+func (c *callerGroups) join(ctx context.Context, key string) (_ context.Context, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w, ok := c.byKey[key]
 	if !ok {
-		w = &waiters{}
-		w.ctx, w.end = context.WithCancelCause(context.WithoutCancel(ctx))
+		w = &callerGroup{}
+		w.ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		c.byKey[key] = w
 	}
-	w.calls++
+	w.count++
 	return w.ctx, sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if w.calls--; w.calls == 0 {
-			w.end(errCallersLeft)
+		if w.count--; w.count == 0 {
+			w.cancel(errCallersLeft)
 			delete(c.byKey, key)
 		}
 	})
 }
 
 // CallerCount returns how many calls wait for the turn of a request to begin.
-func (a *Admitter) Waiting(req request.Request) int {
+func (a *Admitter) CallerCount(req request.Request) int {
 	a.callers.mu.Lock()
 	defer a.callers.mu.Unlock()
 	if w := a.callers.byKey[req.TurnID()+req.Fingerprint()]; w != nil {
-		return w.calls
+		return w.count
 	}
 	return 0
 }

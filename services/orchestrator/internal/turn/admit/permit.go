@@ -32,7 +32,7 @@ func (a *Admitter) acquirePermit(
 		}
 	}
 	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
-	if inDoubt || foundBusy || a.Active.OfSession(req.Ref) != nil { // it is that turn, or the session is busy
+	if inDoubt || foundBusy || a.Active.FindBySession(req.Ref) != nil { // it is that turn, or the session is busy
 		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	if !isChild {
@@ -49,9 +49,9 @@ func (a *Admitter) acquirePermit(
 		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	select {
-	case a.lookups <- struct{}{}:
+	case a.lookupSlots <- struct{}{}:
 		begun, abandoned, err := a.findTurn(ctx, req)
-		<-a.lookups
+		<-a.lookupSlots
 		switch {
 		case err != nil || begun.Status != "":
 			return nil, begun, err
@@ -103,7 +103,7 @@ func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
-	turn := a.Active.OfTrace(parent)
+	turn := a.Active.FindByTrace(parent)
 	if turn == nil {
 		return 0, false
 	}
@@ -123,5 +123,5 @@ func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (
 		return 0, false
 	}
 	flow, _, _ := a.Decider.Resolve(found.Record.GetTarget())
-	return request.LabelsOf(found).AllowanceOr(flow.Budget).Limits.FanOut, true
+	return request.LabelsFromTrace(found).AllowanceOrDefault(flow.Budget).Limits.FanOut, true
 }

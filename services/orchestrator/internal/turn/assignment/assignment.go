@@ -29,31 +29,31 @@ type Services struct {
 // Turn holds the data that all assignments of one turn share.
 type Turn struct {
 	Services
-	Request      request.Request
-	Turn         session.Turn
-	Flow         *workflow.Workflow
-	Lease        *lease.Lease
-	Events       *publish.Writer
-	JournalsKept bool // whether the memory service keeps the journals of the steps, for a replay
+	Request       request.Request
+	Turn          session.Turn
+	Flow          *workflow.Workflow
+	Lease         *lease.Lease
+	Events        *publish.Writer
+	KeepsJournals bool // whether the memory service keeps the journals of the steps, for a replay
 
 	credential sync.Once // makes sure that the audit log gets one entry about the credentials of the turn
 }
 
 // Conversation is the part of the session and of the turn that the next step sees.
 type Conversation struct {
-	History []conversation.Message // the window of the session, followed by the messages of earlier steps
-	Base    int64                  // sequence of the last message of the session
-	Results []execution.Result     // of the steps so far, in order
+	History      []conversation.Message // the window of the session, followed by the messages of earlier steps
+	LastSequence int64                  // sequence of the last message of the session
+	Results      []execution.Result     // of the steps so far, in order
 }
 
-// AddResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session
+// AddResultResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session
 // now contains the messages of the agent.
-func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
+func (c *Conversation) AddResult(task cursor.Task, r execution.Result, turn int) {
 	c.Results = append(c.Results, r)
 	if r.Failure != nil {
 		return
 	}
-	c.Base = max(c.Base, r.Sequence) // an inherited step has a lower sequence
+	c.LastSequence = max(c.LastSequence, r.Sequence) // an inherited step has a lower sequence
 	if !task.IsHidden() && r.Text != "" {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Untrusted = r.Untrusted
@@ -66,6 +66,6 @@ func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 type Attempt struct {
 	Task         cursor.Task
 	Conversation Conversation
-	Position     publish.Position
+	Origin       publish.EventOrigin
 	Share        Share
 }

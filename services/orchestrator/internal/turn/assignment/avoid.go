@@ -22,7 +22,7 @@ func (t *Turn) InstancesToAvoid(a Attempt, lost []registry.Instance) []registry.
 		slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}
-	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.Position.Agent })
+	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.Origin.Agent })
 	if !slices.ContainsFunc(known, func(in registry.Instance) bool { return in.ID != lost[0].ID && in.State == lifecycle.Ready }) {
 		return lost
 	}

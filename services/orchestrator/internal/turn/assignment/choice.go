@@ -31,7 +31,7 @@ func (t *Turn) ChooseTools(
 	authority *routing.Authority, step workflow.Step, in registry.Instance,
 ) (*troupev1.RoutingDecision, *troupev1.AllowedTools, error) {
 	began := time.Now()
-	d, err := authority.Tool(step, t.RoutingRequest(step), in.Tools)
+	d, err := authority.ChooseTools(step, t.RoutingRequest(step), in.Tools)
 	decision := routing.RecordChoice(d, 0, time.Since(began))
 	if err != nil {
 		return decision, nil, err

@@ -35,7 +35,7 @@ func (t *Turn) DivideBudget(steps []int) []Share {
 
 // attemptBudget returns the budget of an attempt: the share of its step minus the usage of earlier attempts.
 func (t *Turn) attemptBudget(a Attempt) *troupev1.Budget {
-	left := a.Share.amounts.Subtract(t.Events.StepUsage(a.Position.Number).Subtract(a.Share.usedBefore))
+	left := a.Share.amounts.Subtract(t.Events.StepUsage(a.Origin.Number).Subtract(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut
 	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowance().Limits.Depth, Policy: t.Events.Allowance().Limits.Policy}
 	return request.Allowance{Limits: limits, Depth: t.Events.Allowance().Depth}.Proto()

@@ -89,17 +89,17 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.Failure(t.Events, t.Turn.Trace, o.Err))
+	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.NewTurnFailure(t.Events, t.Turn.Trace, o.Err))
 	if failure.Is(err, failure.SessionDeleted) { // the turn was deleted with its session
 		closed = t.Turn
-		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.Failure(t.Events, t.Turn.Trace, err)
+		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.NewTurnFailure(t.Events, t.Turn.Trace, err)
 		c.endTrace(ctx, t, o, closed)
 		return nil
 	}
 	if err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().CatchUp(ctx, closed.Steps)); err != nil {
+	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().WriteMissingSteps(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.NeedsInput() {
@@ -108,8 +108,8 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 		return nil
 	}
 	c.telemetry.Panics.Record(ctx, o.Err)
-	t.Events.Log().Warn("turn without an answer",
-		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.Stage(t.Events, o.Err)), zap.Error(o.Err))
+	t.Events.Logger().Warn("turn without an answer",
+		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.FailureStage(t.Events, o.Err)), zap.Error(o.Err))
 	c.endTrace(ctx, t, o, closed)
 	return nil
 }
@@ -122,8 +122,8 @@ func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	if n := len(o.Results); n > 0 && o.Results[n-1].InputRequired {
 		closed.Outcome = session.InputOutcome(o.Results[n-1])
 	}
-	if err := aggregate(ctx, t.Events, o.Results); err != nil {
-		t.Events.Log().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
+	if err := publishTotals(ctx, t.Events, o.Results); err != nil {
+		t.Events.Logger().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
 	}
 	c.endTrace(ctx, t, o, closed)
 }
@@ -139,9 +139,9 @@ func (c *Closer) endTrace(ctx context.Context, t Turn, o Outcome, closed session
 	}
 	c.countTurn(ctx, closed, duration)
 	t.Events.Observe(ctx, last)
-	logState(ctx, t, state)
-	c.noteQuarantined(ctx, t, last.GetTurnResult())
-	t.Events.Log().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
+	logFinalState(ctx, t, state)
+	c.recordQuarantine(ctx, t, last.GetTurnResult())
+	t.Events.Logger().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(o.Results)), zap.Duration("duration", duration))
 }
 
@@ -157,13 +157,13 @@ func (c *Closer) countTurn(ctx context.Context, closed session.Turn, d time.Dura
 // recordQuarantine logs and counts a turn that crashed every worker or orchestrator that ran it (guarantee F22).
 // The turn is closed and never runs again, even when the same request is repeated. An operator has to find the
 // cause.
-func (c *Closer) noteQuarantined(ctx context.Context, t Turn, result *troupev1.TurnResult) {
-	if !trace.Quarantined(result) {
+func (c *Closer) recordQuarantine(ctx context.Context, t Turn, result *troupev1.TurnResult) {
+	if !trace.IsQuarantined(result) {
 		return
 	}
 	c.quarantined.Add(ctx, 1)
 	why := grpcfailure.FromProto(result.GetFailure())
-	t.Events.Log().Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
+	t.Events.Logger().Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
 		zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
 		zap.String("target", t.Target), zap.String("instances", why.Facts["instances"]), zap.Error(why))
 }

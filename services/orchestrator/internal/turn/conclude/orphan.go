@@ -41,7 +41,7 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 		return err
 	}
 	t := Turn{Request: req, Turn: closed, Target: req.Target, Began: began, Events: events}
-	if err := c.complete(ctx, t); err != nil {
+	if err := c.publishMissing(ctx, t); err != nil {
 		c.publisher.Abandon(ctx, events)
 		return err
 	}
@@ -49,24 +49,24 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 }
 
 // publishMissing publishes the missing events of a closed turn, and its last event.
-func (c *Closer) complete(ctx context.Context, t Turn) error {
-	if t.Events.Events().IsEmpty() {
+func (c *Closer) publishMissing(ctx context.Context, t Turn) error {
+	if t.Events.EventLog().IsEmpty() {
 		if err := t.Events.WriteStart(ctx, 0); err != nil {
 			return err
 		}
 	}
-	rest := errors.Join(t.Events.PriorEvents().RetractOpen(ctx), t.Events.PriorEvents().CatchUp(ctx, t.Turn.Steps))
+	rest := errors.Join(t.Events.PriorEvents().RetractUnfinished(ctx), t.Events.PriorEvents().WriteMissingSteps(ctx, t.Turn.Steps))
 	if err := t.Events.IgnoreFullTrace(rest); err != nil {
 		return err
 	}
 	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.NeedsInput() {
-		if err := t.Events.IgnoreFullTrace(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
+		if err := t.Events.IgnoreFullTrace(publishTotals(ctx, t.Events, t.Turn.Steps)); err != nil {
 			return err
 		}
 	}
 	closed := t.Turn
 	if why := closed.Failure; why != nil && why.Facts[failure.FactStage] == "" {
-		closed.Failure = publish.Failure(t.Events, closed.Trace, why)
+		closed.Failure = publish.NewTurnFailure(t.Events, closed.Trace, why)
 	}
 	c.endTrace(ctx, t, Outcome{Results: closed.Steps}, closed)
 	return nil

@@ -35,13 +35,13 @@ var finalStage = map[session.Outcome]troupev1.Stage{
 }
 
 // publishTotals publishes the totals of all steps, before the last event.
-func aggregate(ctx context.Context, w *publish.Writer, results []execution.Result) error {
+func publishTotals(ctx context.Context, w *publish.Writer, results []execution.Result) error {
 	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
 		sum.Agents = append(sum.Agents, r.Agent)
 		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last step, as the answer of the turn is
 	}
-	sum.TraceLength = int32(w.Events().Length()) + 1
+	sum.TraceLength = int32(w.EventLog().Length()) + 1
 	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
@@ -49,9 +49,9 @@ func aggregate(ctx context.Context, w *publish.Writer, results []execution.Resul
 func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *troupev1.Event {
 	result := turnResult(closed)
 	result.Duration = durationpb.New(duration)
-	result.Metrics = w.Events().Measure(duration)
+	result.Metrics = w.EventLog().Metrics(duration)
 	result.Used = wire.UsedToProto(w.Usage())
-	result.Partial = partialResult(closed, w.Events().Steps())
+	result.Partial = partialResult(closed, w.EventLog().StepSummary())
 	return &troupev1.Event{
 		Stage: finalStage[closed.Outcome], Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnResult{TurnResult: result},
@@ -97,17 +97,17 @@ func totalUsage(steps []execution.Result) execution.Usage {
 
 // partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The record of the
 // turn has the committed steps. Only the trace has the failed ones.
-func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
+func partialResult(closed session.Turn, account trace.StepSummary) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}
-	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, EndTimes: account.Ended}
+	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, EndTimes: account.EndedAt}
 	for step, r := range account.Finished {
 		if r.GetFailure() != nil {
 			p.Results[step] = wire.ResultFromProto(r)
 		}
 	}
-	for step, agent := range account.Open {
+	for step, agent := range account.Running {
 		p.Results[step] = execution.Result{Step: step, Agent: agent, Failure: closed.Failure}
 	}
 	for _, r := range closed.Steps {
@@ -127,6 +127,6 @@ func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialRe
 	if len(p.CompletedSteps) == 0 {
 		return nil
 	}
-	p.PlannedSteps = max(account.Planned, len(p.Results))
+	p.PlannedSteps = max(account.PlannedCount, len(p.Results))
 	return wire.PartialToProto(p)
 }

@@ -17,7 +17,7 @@ import (
 
 // admitInDoubt returns the admission of a turn whose begin is in doubt. Its trace may not be stored, so the target
 // and the labels come from the first attempt.
-func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin memory.Begin, tried Try) Admission {
+func (d *Decider) admitInDoubt(ctx context.Context, req request.Request, begin memory.Begin, tried BeginAttempt) Admission {
 	decided := d.withTarget(RetryBegin, begin, tried.Target)
 	decided.Labels, decided.Rerun = tried.Labels, d.FailedSteps(ctx, req)
 	return decided
@@ -25,7 +25,7 @@ func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin mem
 
 // admitRepeated returns the admission of a request whose turn already exists. The trace of the turn determines the
 // target and the labels.
-func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
+func (d *Decider) admitRepeated(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	decided, err := d.admitLikeTrace(ctx, req, begin, traceID)
 	decided.Case, decided.Rerun = Repeated, d.FailedSteps(ctx, req)
 	return decided, err
@@ -33,7 +33,7 @@ func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.
 
 // admitAnswers returns the admission of answers. They begin a new turn that continues the turn with the pending
 // calls.
-func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
+func (d *Decider) admitAnswers(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
 	begin.Predecessor.Continues = seen.WaitingTurn
 	if begin.Predecessor.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
@@ -67,23 +67,23 @@ func (d *Decider) admitLikeTrace(ctx context.Context, req request.Request, begin
 	}
 	record := found.Record
 	decided := d.WithTarget(begin, record.GetTarget())
-	decided.Labels = request.LabelsOf(found).WithUsage(record.GetResult(), decided.Flow.Budget)
+	decided.Labels = request.LabelsFromTrace(found).WithUsage(record.GetResult(), decided.Flow.Budget)
 	if decided.Flow.Chooses() {
-		decided.Labels, err = d.withChoicesOf(ctx, ref, decided.Labels)
+		decided.Labels, err = d.withChoicesOfTrace(ctx, ref, decided.Labels)
 	}
-	decided.Since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
+	decided.PendingSince = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return decided, err
 }
 
-// withChoicesOfTrace returns the labels of a turn that continues the turn of a trace. They contain the choices of
+// withChoicesOfTraceTrace returns the labels of a turn that continues the turn of a trace. They contain the choices of
 // that turn, including those that it had inherited.
-func (d *Decider) withChoicesOf(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
+func (d *Decider) withChoicesOfTrace(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
 	for after := uint64(0); ; {
-		page, err := d.eventPage(ctx, ref, after)
+		page, err := d.loadEventPage(ctx, ref, after)
 		if err != nil {
 			return labels, err
 		}
-		if labels, err = labels.WithChoices(trace.Choices(page)); err != nil || len(page) < eventPage {
+		if labels, err = labels.WithChoices(trace.ChoicesByNumber(page)); err != nil || len(page) < eventPageSize {
 			return labels, err
 		}
 		after = page[len(page)-1].GetSequence()

@@ -36,7 +36,7 @@ type Decider struct {
 	Traces    *trace.Traces
 	Instances *instances.Cache
 	Workflows *workflow.Set
-	InDoubt   *InDoubt
+	InDoubt   *InDoubtTurns
 }
 
 // Decide looks up the stored data about a request, and decides how the request is handled.
@@ -44,32 +44,32 @@ func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, e
 	kind := KindOf(req)
 	begin := newBegin(req, kind)
 	if kind == Text {
-		return d.withTarget(CaseOf(kind, NotAsked, false), begin, req.Target), nil
+		return d.withTarget(FindCase(kind, NotAsked, false), begin, req.Target), nil
 	}
 	if req.Target != "" {
-		return Admission{}, errTarget(kind)
+		return Admission{}, newTargetError(kind)
 	}
 	stored, err := d.lookup(ctx, req, kind, begin)
 	if err != nil {
 		return Admission{}, err
 	}
-	switch c := CaseOf(kind, stored.found, len(stored.session.Pending) > 0); c {
+	switch c := FindCase(kind, stored.found, len(stored.session.Pending) > 0); c {
 	case RetryBegin:
-		return d.retryBegin(ctx, req, begin, stored.firstTry), nil
+		return d.admitInDoubt(ctx, req, begin, stored.firstTry), nil
 	case Repeated:
-		return d.repeat(ctx, req, begin, stored.turn.Trace)
+		return d.admitRepeated(ctx, req, begin, stored.turn.Trace)
 	case ContinueTurn:
-		return d.continueTurn(ctx, req, begin, stored.session)
+		return d.admitAnswers(ctx, req, begin, stored.session)
 	case ResumeTurn:
-		return d.resume(ctx, req, begin)
+		return d.admitResume(ctx, req, begin)
 	case ForkSession:
-		return d.fork(ctx, req, begin)
+		return d.admitFork(ctx, req, begin)
 	default: // NothingPending: ask the memory service nevertheless, because another turn may be open by now
 		return Admission{Case: c, Begin: begin, Flow: workflow.SingleAgent("")}, nil
 	}
 }
 
-func errTarget(kind Kind) error {
+func newTargetError(kind Kind) error {
 	if kind == Answers {
 		return failure.New(failure.UserInvalidInput, op, "target: answers go to the agents that wait for them; leave it empty")
 	}
@@ -81,7 +81,7 @@ func errTarget(kind Kind) error {
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").HistoryWindow,
 	}
 	switch kind {
 	case Text:
@@ -118,9 +118,9 @@ func KindOf(req request.Request) Kind {
 	switch {
 	case req.IsAnswer():
 		return Answers
-	case req.From.IsResume():
+	case req.Source.IsResume():
 		return Resume
-	case req.From != (request.From{}):
+	case req.Source != (request.Source{}):
 		return Fork
 	default:
 		return Text
@@ -128,16 +128,16 @@ func KindOf(req request.Request) Kind {
 }
 
 // LookupResult is what the memory service contains for the id of a turn.
-type Found string
+type LookupResult string
 
 // The possible results. NotAsked applies to a text, which begins its turn without a lookup.
 const (
-	NotAsked     Found = "not asked"
-	Absent       Found = "absent"    // no such turn
-	MaybeBegun   Found = "doubtful"  // this orchestrator may have begun the turn, but got no answer
-	LeaseHeld    Found = "held"      // an open turn, under the lease of an orchestrator
-	LeaseExpired Found = "abandoned" // an open turn whose lease has run out
-	Closed       Found = "closed"    // a turn that has ended
+	NotAsked     LookupResult = "not asked"
+	Absent       LookupResult = "absent"    // no such turn
+	MaybeBegun   LookupResult = "doubtful"  // this orchestrator may have begun the turn, but got no answer
+	LeaseHeld    LookupResult = "held"      // an open turn, under the lease of an orchestrator
+	LeaseExpired LookupResult = "abandoned" // an open turn whose lease has run out
+	Closed       LookupResult = "closed"    // a turn that has ended
 )
 
 // Case is how a request is handled.
@@ -159,39 +159,39 @@ const (
 
 // decision is one row of the table.
 type decision struct {
-	kind    Kind
-	found   []Found
-	pending bool // whether the session has pending calls (only for Answers)
-	result  Case
+	kind            Kind
+	found           []LookupResult
+	hasPendingCalls bool // whether the session has pending calls (only for Answers)
+	result          Case
 }
 
 // decisions is the table that FindCase searches.
 var decisions = []decision{
-	{kind: Text, found: []Found{NotAsked}, result: NewTurn},
+	{kind: Text, found: []LookupResult{NotAsked}, result: NewTurn},
 
-	{kind: Answers, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Answers, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Answers, found: []Found{Absent}, pending: true, result: ContinueTurn},
-	{kind: Answers, found: []Found{Absent}, pending: false, result: NothingPending},
+	{kind: Answers, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Answers, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Answers, found: []LookupResult{Absent}, hasPendingCalls: true, result: ContinueTurn},
+	{kind: Answers, found: []LookupResult{Absent}, hasPendingCalls: false, result: NothingPending},
 
-	{kind: Resume, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Resume, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Resume, found: []Found{Absent}, result: ResumeTurn},
+	{kind: Resume, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Resume, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Resume, found: []LookupResult{Absent}, result: ResumeTurn},
 
-	{kind: Fork, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Fork, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Fork, found: []Found{Absent}, result: ForkSession},
+	{kind: Fork, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Fork, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Fork, found: []LookupResult{Absent}, result: ForkSession},
 
-	{kind: Orphan, found: []Found{Absent}, result: EndVanishedTurn},
-	{kind: Orphan, found: []Found{Closed}, result: EndClosedTurn},
-	{kind: Orphan, found: []Found{LeaseHeld, LeaseExpired}, result: TakeOver},
+	{kind: Orphan, found: []LookupResult{Absent}, result: EndVanishedTurn},
+	{kind: Orphan, found: []LookupResult{Closed}, result: EndClosedTurn},
+	{kind: Orphan, found: []LookupResult{LeaseHeld, LeaseExpired}, result: TakeOver},
 }
 
 // FindCase returns the case for a kind of request and a lookup result. pending matters only for answers that have
 // no turn yet. The case is empty for an impossible combination.
-func CaseOf(kind Kind, found Found, pending bool) Case {
+func FindCase(kind Kind, found LookupResult, pending bool) Case {
 	for _, row := range decisions {
-		if row.kind != kind || kind == Answers && found == Absent && row.pending != pending {
+		if row.kind != kind || kind == Answers && found == Absent && row.hasPendingCalls != pending {
 			continue
 		}
 		if slices.Contains(row.found, found) {
@@ -210,10 +210,10 @@ type Admission struct {
 	TargetErr error          // why nothing can handle the turn (nil when Target can)
 	Labels    request.Labels // labels of the continued turn or of the earlier trace
 
-	Pending []execution.Pending // calls that the request answers
-	Since   time.Time           // when the pending calls began to wait
-	Text    string              // text with which a fork begins
-	Rerun   map[int]string      // agents of the steps that failed and run again, by number
+	Pending      []execution.Pending // calls that the request answers
+	PendingSince time.Time           // when the pending calls began to wait
+	ForkText     string              // text with which a fork begins
+	Rerun        map[int]string      // agents of the steps that failed and run again, by number
 }
 
 // WithTarget returns the admission of a turn for a target. The caller sets the case.
@@ -224,7 +224,7 @@ func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
 func (d *Decider) withTarget(c Case, begin memory.Begin, target string) Admission {
 	decided := Admission{Case: c, Begin: begin}
 	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
-	decided.Begin.Window = decided.Flow.Window
+	decided.Begin.Window = decided.Flow.HistoryWindow
 	return decided
 }
 
@@ -237,7 +237,7 @@ func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 		return flow, flow.Name, nil
 	case target == "":
 		return workflow.SingleAgent(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case d.Instances.Knows(target) || d.Workflows.UsesAgent(target):
+	case d.Instances.KnowsAgent(target) || d.Workflows.UsesAgent(target):
 		return workflow.SingleAgent(target), target, nil
 	case !d.Instances.IsFilled():
 		return workflow.SingleAgent(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")

@@ -19,26 +19,26 @@ import (
 
 // admitFork returns the admission of a turn that begins a new session. The session is a copy of the earlier
 // trace's session, as it was when that turn began. It also has the results of the steps before the named step.
-func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+func (d *Decider) admitFork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
 		return Admission{}, err
 	}
-	p, err := d.loadPast(ctx, req, found)
+	p, err := d.loadEarlierTurn(ctx, req, found)
 	if err != nil {
 		return Admission{}, err
 	}
 	decided := d.withTarget(ForkSession, begin, found.Record.GetTarget())
-	if decided.Labels, err = forkedLabels(found, p, req.From.Step); err != nil {
+	if decided.Labels, err = forkedLabels(found, p, req.Source.Step); err != nil {
 		return Admission{}, err
 	}
-	inherited, err := p.stepsBelow(req.From.Step)
+	inherited, err := p.resultsBefore(req.Source.Step)
 	if err != nil {
 		return Admission{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	messages, err := d.messagesUpTo(ctx, p.ref, p.turn.Sequence)
+	messages, err := d.loadMessagesUpTo(ctx, p.ref, p.turn.Sequence)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -50,14 +50,14 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	if req.Text != "" {
 		said.Text = req.Text
 	}
-	state, untrusted, err := d.sessionState(ctx, p.ref)
+	state, untrusted, err := d.loadSessionState(ctx, p.ref)
 	if err != nil {
 		return Admission{}, err
 	}
 	copied := &memory.Copy{StepMessages: messagesAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
 	decided.Begin.Predecessor.Inherited = renumberResults(inherited, copied)
-	decided.Text, decided.Begin.Predecessor.Copy = said.Text, copied
+	decided.ForkText, decided.Begin.Predecessor.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
 	if req.Text == "" {
 		decided.Begin.Message.Untrusted = said.Untrusted
@@ -80,13 +80,13 @@ func firstMessage(messages []conversation.Message, turn int, req request.Request
 		}
 		return i, nil
 	}
-	return 0, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
+	return 0, notContinuedError("the message with which its turn began is no longer in the session", req.Source.Trace)
 }
 
 // forkedLabels returns the labels of a fork. A fork begins a new run. It makes the choices about the steps that it
 // runs again anew.
 func forkedLabels(found trace.RunningTrace, p earlierTurn, step int) (request.Labels, error) {
-	labels := request.LabelsOf(found).WithoutChoicesFrom(step)
+	labels := request.LabelsFromTrace(found).WithoutChoicesFrom(step)
 	labels.Root, labels.Budget = "", nil
 	return labels.WithChoices(p.choices)
 }
@@ -152,7 +152,7 @@ func renumberResults(results []execution.Result, copied *memory.Copy) []executio
 
 // loadMessagesUpTo loads the latest messages of a session up to a sequence, at most as many as a forked session
 // may have.
-func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+func (d *Decider) loadMessagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for from := max(0, last-memory.MaxWindow); from < last; {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
@@ -171,7 +171,7 @@ func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64)
 
 // loadSessionState loads the current state of a session, without the state of its user and tenant, and the
 // session's source of untrusted text. Older states are not kept.
-func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+func (d *Decider) loadSessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
 	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
 	if err != nil {
 		return nil, "", err

@@ -20,11 +20,11 @@ type Memory interface {
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 
-// LocateSession returns a request with its run and its session. A request that resumes a trace belongs to the
+// LocateSessionSession returns a request with its run and its session. A request that resumes a trace belongs to the
 // session of that trace.
-func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Request, error) {
-	req.Root = request.RootOf(req.Parent)
-	if !req.From.IsResume() {
+func (d *Decider) LocateSession(ctx context.Context, req request.Request) (request.Request, error) {
+	req.Root = request.RootFromParent(req.Parent)
+	if !req.Source.IsResume() {
 		return req, nil
 	}
 	found, err := d.earlierTrace(ctx, req)
@@ -43,9 +43,9 @@ func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Requ
 // storedTurn is the result of the lookup for a request of any kind but Text.
 type storedTurn struct {
 	session  session.Session // only for answers
-	found    Found
+	found    LookupResult
 	turn     session.Turn // that the request stands for, unless it is Absent
-	firstTry Try          // the first try to begin the turn, if it is MaybeBegun
+	firstTry BeginAttempt // the first try to begin the turn, if it is MaybeBegun
 }
 
 // lookup reads from the memory service what the decision about a request depends on. It changes nothing.
@@ -74,7 +74,7 @@ func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session
 
 // LookUpTurn asks the memory service for the state of a turn and changes nothing. The error is not_found when the
 // turn is Absent. After any other error the state is unknown.
-func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, Found, error) {
+func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, LookupResult, error) {
 	begin.LookupOnly = true
 	begun, err := d.BeginTurn(ctx, begin)
 	switch {

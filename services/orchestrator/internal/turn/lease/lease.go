@@ -44,8 +44,8 @@ type Lease struct {
 	begin    memory.Begin // the request with which the turn was begun
 	interval time.Duration
 
-	calling sync.Mutex // serializes calls that depend on the epoch
-	epoch   int64
+	callMu sync.Mutex // serializes calls that depend on the epoch
+	epoch  int64
 }
 
 // New returns the lease of a turn that was begun under an epoch. Interval is the time between two
@@ -63,7 +63,7 @@ func (l *Lease) Epoch() int64 { return l.epoch }
 // Fingerprint returns the fingerprint of the request for which the turn was begun.
 func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
 
-func (l *Lease) memoryLease() memory.Lease {
+func (l *Lease) toMemoryLease() memory.Lease {
 	return memory.Lease{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
 }
 
@@ -93,12 +93,12 @@ func (l *Lease) KeepAlive(work context.Context, end context.CancelCauseFunc, log
 }
 
 func (l *Lease) renew(ctx context.Context) error {
-	l.calling.Lock()
-	defer l.calling.Unlock()
+	l.callMu.Lock()
+	defer l.callMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.interval)
 	defer cancel()
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.RenewTurn(ctx, l.memoryLease(), Duration)
+		return struct{}{}, l.memory.RenewTurn(ctx, l.toMemoryLease(), Duration)
 	})
 	return err
 }
@@ -107,7 +107,7 @@ func (l *Lease) renew(ctx context.Context) error {
 // when another one has already taken it, turn_not_open when it is closed.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.ReleaseTurn(ctx, l.memoryLease())
+		return struct{}{}, l.memory.ReleaseTurn(ctx, l.toMemoryLease())
 	})
 	return err
 }
@@ -127,8 +127,8 @@ func (l *Lease) Fail(ctx context.Context, outcome session.Outcome, why *failure.
 // results that the lost workers had committed before. If work ends meanwhile, Reclaim still waits for the answer,
 // because the turn can only be closed under its latest epoch. Modes: fenced, turn_not_open.
 func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troupev1.StepResult, error) {
-	l.calling.Lock()
-	defer l.calling.Unlock()
+	l.callMu.Lock()
+	defer l.callMu.Unlock()
 	again := l.begin
 	again.LostEpoch = l.epoch
 	ctx, cancel := withGracePeriod(work, BeginTimeout)

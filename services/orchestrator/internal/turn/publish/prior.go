@@ -30,7 +30,7 @@ var (
 type PriorEvents struct {
 	writer    *Writer
 	turn      session.Turn
-	published trace.Published // read by Open and again by WriteMissingSteps
+	published trace.PublishedSteps // read by Open and again by WriteMissingSteps
 }
 
 // LastAttempt returns the number of the last attempt at a step that an earlier owner published (0 when there is
@@ -49,7 +49,7 @@ func (p *PriorEvents) PublishedFailures() (failed []execution.Result) {
 }
 
 // RetractUnfinished retracts the text of all steps that were unfinished when the earlier owner was lost.
-func (p *PriorEvents) RetractOpen(ctx context.Context) error {
+func (p *PriorEvents) RetractUnfinished(ctx context.Context) error {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Started)) {
 		if err := p.retractOnce(ctx, number, errOwnerLost); err != nil {
 			return err
@@ -65,29 +65,29 @@ func (p *PriorEvents) retractOnce(ctx context.Context, number int, why error) er
 		return nil
 	}
 	p.published.Retracted[number] = true
-	return p.writer.Retract(ctx, p.position(number, begun.GetAgent()), why, nil)
+	return p.writer.Retract(ctx, p.originOfStep(number, begun.GetAgent()), why, nil)
 }
 
 // Retract publishes that the text of an attempt is void. The event includes the usage of the attempt, if the
 // worker reported it.
-func (w *Writer) Retract(ctx context.Context, at Position, why error, used *troupev1.BudgetUse) error {
+func (w *Writer) Retract(ctx context.Context, at EventOrigin, why error, used *troupev1.BudgetUse) error {
 	return w.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 		Failure: grpcfailure.ToProto(why), Used: used,
 	}}})
 }
 
 // originOfStep returns the origin of a step of an earlier owner, as far as that owner published it.
-func (p *PriorEvents) position(number int, agent string) Position {
-	at := Position{Number: number, Attempt: 1, Agent: agent}
+func (p *PriorEvents) originOfStep(number int, agent string) EventOrigin {
+	at := EventOrigin{Number: number, Attempt: 1, Agent: agent}
 	if started := p.published.Started[number]; started != nil {
 		at.Attempt, at.Instance = int(started.GetAttempt()), started.GetInstanceId()
 	}
 	return at
 }
 
-// NeedsEndEvent reports whether the end of a finished step must still be published. It is false for inherited
+// NeedsEndEventEvent reports whether the end of a finished step must still be published. It is false for inherited
 // steps, and for the steps before the one whose calls were answered.
-func (p *PriorEvents) NeedsEnd(number int) bool {
+func (p *PriorEvents) NeedsEndEvent(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
 	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
@@ -101,9 +101,9 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// WriteRecoveredStep publishes the text and the end of a finished step that its owner had not published.
-func (p *PriorEvents) WriteRecovered(ctx context.Context, r execution.Result) error {
-	at := p.position(r.Step, r.Agent)
+// WriteRecoveredStepStep publishes the text and the end of a finished step that its owner had not published.
+func (p *PriorEvents) WriteRecoveredStep(ctx context.Context, r execution.Result) error {
+	at := p.originOfStep(r.Step, r.Agent)
 	if r.Text != "" {
 		if err := p.writer.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (p *PriorEvents) WriteRecovered(ctx context.Context, r execution.Result) er
 
 // ReplaceText retracts the text of a step whose worker was lost after the commit, and publishes the whole text. It
 // is unknown how much of the text clients received before.
-func (w *Writer) Republish(ctx context.Context, at Position, why error, text string) error {
+func (w *Writer) ReplaceText(ctx context.Context, at EventOrigin, why error, text string) error {
 	if err := w.Retract(ctx, at, why, nil); err != nil || text == "" {
 		return err
 	}
@@ -130,13 +130,13 @@ func textDelta(text string) *troupev1.Event {
 }
 
 // WriteMissingSteps publishes the committed steps whose end is missing on the trace.
-func (p *PriorEvents) CatchUp(ctx context.Context, committed []execution.Result) error {
-	p.published = p.writer.events.Published()
+func (p *PriorEvents) WriteMissingSteps(ctx context.Context, committed []execution.Result) error {
+	p.published = p.writer.events.PublishedSteps()
 	for _, step := range committed {
-		if !p.NeedsEnd(step.Step) {
+		if !p.NeedsEndEvent(step.Step) {
 			continue
 		}
-		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.WriteRecovered(ctx, step)); err != nil {
+		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.WriteRecoveredStep(ctx, step)); err != nil {
 			return err
 		}
 	}

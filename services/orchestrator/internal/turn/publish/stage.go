@@ -28,7 +28,7 @@ func (s *stages) resumeAt(last troupev1.Stage) {
 func (s *stages) advance(next troupev1.Stage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !mayFollow(s.current, next) {
+	if !canFollow(s.current, next) {
 		return failure.Newf(failure.AgentLogic, "turn", "%s cannot follow %s; this is a fault of the orchestrator", next, s.current)
 	}
 	s.current = next
@@ -36,7 +36,7 @@ func (s *stages) advance(next troupev1.Stage) error {
 }
 
 // canFollow reports whether one stage may come after another.
-func mayFollow(at, next troupev1.Stage) bool {
+func canFollow(at, next troupev1.Stage) bool {
 	began := at >= troupev1.Stage_STAGE_INITIALIZE && at <= troupev1.Stage_STAGE_AGGREGATE
 	switch next {
 	case troupev1.Stage_STAGE_INITIALIZE:

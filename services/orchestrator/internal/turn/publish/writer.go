@@ -32,16 +32,16 @@ type Publisher struct {
 	Owner     string // name of this orchestrator in trace records
 	Traces    *trace.Traces
 	Telemetry *telemetry.Telemetry
-	signals   *signals
+	metrics   *turnMetrics
 }
 
 // New returns a publisher.
 func New(owner string, traces *trace.Traces, t *telemetry.Telemetry) (*Publisher, error) {
-	s, err := newSignals(t.Metrics.Meter("troupe/orchestrator"))
+	s, err := newTurnMetrics(t.Metrics.Meter("troupe/orchestrator"))
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, signals: s}, nil
+	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, metrics: s}, nil
 }
 
 // Turn holds the properties of a turn that its events and its trace need.
@@ -62,7 +62,7 @@ type Writer struct {
 	log           *zap.Logger // its lines contain the run
 	events        *trace.Log
 	stages        stages
-	signals       *signals
+	metrics       *turnMetrics
 	translation   tracelog.Translator // translates events for the log and adds up their usage
 	prior         *PriorEvents
 	choicePending bool // whether a published choice may not be stored yet
@@ -84,9 +84,9 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	}()
 	w := &Writer{
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
-		events: events, signals: p.signals,
+		events: events, metrics: p.metrics,
 	}
-	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.Published()}
+	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.PublishedSteps()}
 	if !events.IsEmpty() {
 		w.stages.resumeAt(events.Stage())
 		p.auditTakeover(t)
@@ -134,7 +134,7 @@ func (p *Publisher) traceRecord(t Turn) *troupev1.Trace {
 	return &troupev1.Trace{
 		TraceId: t.Turn.Trace, SessionId: req.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number), RequestId: req.RequestID,
 		Target: t.Target, Text: conversation.Brief(req.Text, MaxText), Started: timestamppb.Now(), Owner: p.Owner,
-		Parent: req.Parent, ForkedFrom: req.From.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
+		Parent: req.Parent, ForkedFrom: req.Source.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
 	}
 }
 
@@ -151,17 +151,17 @@ func (p *Publisher) auditTakeover(t Turn) {
 // PriorEvents returns what earlier owners of the turn published.
 func (w *Writer) PriorEvents() *PriorEvents { return w.prior }
 
-// Logger returns the logger of the turn. Its lines contain the run.
-func (w *Writer) Log() *zap.Logger { return w.log }
+// Loggerger returns the logger of the turn. Its lines contain the run.
+func (w *Writer) Logger() *zap.Logger { return w.log }
 
 // TraceID names the trace.
 func (w *Writer) TraceID() string { return w.turn.Turn.Trace }
 
-// RootTrace returns the root trace of the run.
-func (w *Writer) Root() string { return w.events.Root() }
+// RootTraceTrace returns the root trace of the run.
+func (w *Writer) RootTrace() string { return w.events.Root() }
 
 // EventLog returns the event log of the trace.
-func (w *Writer) Events() *trace.Log { return w.events }
+func (w *Writer) EventLog() *trace.Log { return w.events }
 
 // Allowance returns the allowance of the turn: the one that an earlier owner published, or else the one with which
 // the trace was opened.
@@ -184,7 +184,7 @@ func (w *Writer) Write(ctx context.Context, stage troupev1.Stage, e *troupev1.Ev
 }
 
 // EventOrigin identifies where an event comes from: the step, the attempt, the agent and the instance.
-type Position struct {
+type EventOrigin struct {
 	Number   int
 	Attempt  int
 	Agent    string
@@ -193,7 +193,7 @@ type Position struct {
 
 // WriteStep publishes an event of a step. The trace assigns its sequence, even when a worker has sent the
 // event.
-func (w *Writer) WriteStep(ctx context.Context, at Position, e *troupev1.Event) error {
+func (w *Writer) WriteStep(ctx context.Context, at EventOrigin, e *troupev1.Event) error {
 	e.Sequence = 0
 	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.Number), int32(at.Attempt), at.Agent, at.Instance
 	return w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, e)
@@ -218,13 +218,13 @@ func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
 			InstancesReady: int32(ready), ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent,
-			Profile: req.ProfileOrDefault(), Attachments: fileBlobs(req.Files), From: req.From.Proto(),
+			Profile: req.ProfileOrDefault(), Attachments: blobsWithoutBytes(req.Files), From: req.Source.Proto(),
 		}},
 	})
 }
 
 // blobsWithoutBytes returns files in the form that events have: without their bytes.
-func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
+func blobsWithoutBytes(files []conversation.Attachment) []*troupev1.Blob {
 	var all []*troupev1.Blob
 	for _, f := range conversation.References(files) {
 		all = append(all, wire.BlobToProto(f))
@@ -235,7 +235,7 @@ func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 // WriteDecision publishes which agent works next on which step, and how long the decision took. It skips choices
 // by strategy, which WriteChoice publishes.
 func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.Duration) error {
-	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
+	if n := task.Decision.ChoiceNumber; n > 0 && w.Choice(n) != nil {
 		return nil
 	}
 	task.Decision.Duration = took

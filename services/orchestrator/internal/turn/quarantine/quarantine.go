@@ -23,11 +23,11 @@ func (e *Error) Error() string { return e.cause.Error() }
 // Unwrap returns the underlying failure, which is policy_security.
 func (e *Error) Unwrap() error { return e.cause }
 
-// WatchAgent returns a context for a step of an agent. The context ends when the agent is quarantined. The caller
+// WatchAgentAgent returns a context for a step of an agent. The context ends when the agent is quarantined. The caller
 // must call done when the step has ended.
-func Watch(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
+func WatchAgent(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
 	work, cancel := context.WithCancelCause(work)
-	begun := cache.Desired().QuarantineBegun(agent)
+	begun := cache.Desired().QuarantineStarted(agent)
 	end := func() {
 		if d, out := cache.Desired().Quarantine(agent); out {
 			cancel(&Error{agent, d.QuarantineError("turn")})
@@ -63,8 +63,8 @@ type Turn struct {
 	Epoch                         int64
 }
 
-// RecordAudit records in the audit log that a turn ends because its agent is quarantined.
-func (e *Error) Record(log *audit.Log, t Turn) {
+// RecordAuditAudit records in the audit log that a turn ends because its agent is quarantined.
+func (e *Error) RecordAudit(log *audit.Log, t Turn) {
 	log.Record(audit.Entry{
 		Kind: audit.Denied, Actor: "orchestrator " + t.Owner, Action: "end turn of quarantined agent", Object: e.Agent,
 		Result: string(failure.PolicySecurity),

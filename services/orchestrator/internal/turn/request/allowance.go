@@ -26,7 +26,7 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 	}
 	if r.Budget != nil {
 		if r.Parent == nil {
-			if err := checkLowers(*r.Budget, allowed.Limits); err != nil {
+			if err := checkNotAbove(*r.Budget, allowed.Limits); err != nil {
 				return Allowance{}, err
 			}
 		}
@@ -39,7 +39,7 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 }
 
 // checkNotAbove rejects a budget that exceeds the allowed one.
-func checkLowers(asked, allowed budget.Limits) error {
+func checkNotAbove(asked, allowed budget.Limits) error {
 	const op = "turn.Orchestrate"
 	for _, k := range append(budget.Kinds(), budget.Depth) {
 		switch amount := asked.Of(k); {
@@ -61,15 +61,15 @@ func checkLowers(asked, allowed budget.Limits) error {
 
 // NilIfDefault returns nil if the allowance follows from the workflow, so that it need not be stored. Otherwise it
 // returns the allowance.
-func (a Allowance) ToStore(workflow budget.Limits) *Allowance {
+func (a Allowance) NilIfDefault(workflow budget.Limits) *Allowance {
 	if a == (Allowance{Limits: workflow}) {
 		return nil
 	}
 	return &a
 }
 
-// AllowanceOrDefault returns the allowance in the labels, or else the workflow's.
-func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
+// AllowanceOrDefaultDefault returns the allowance in the labels, or else the workflow's.
+func (l Labels) AllowanceOrDefault(workflow budget.Limits) Allowance {
 	if l.Budget != nil {
 		return *l.Budget
 	}
@@ -80,7 +80,7 @@ func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
 // the budget.
 func (l Labels) WithUsage(result *troupev1.TurnResult, workflow budget.Limits) Labels {
 	if result.GetUsed() != nil {
-		allowed := l.AllowanceOr(workflow)
+		allowed := l.AllowanceOrDefault(workflow)
 		allowed.UsedBefore = wire.UsedFromProto(result.GetUsed())
 		l.Budget = &allowed
 	}

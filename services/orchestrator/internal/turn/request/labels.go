@@ -37,7 +37,7 @@ func (l Labels) ProfileOrDefault() string { return cmp.Or(l.Profile, execution.D
 
 // WithDefaultsFrom returns the labels, with missing ones taken from another turn. Root always comes from the other
 // turn, if it has one, because a continued turn stays in its run.
-func (l Labels) OrElse(others Labels) Labels {
+func (l Labels) WithDefaultsFrom(others Labels) Labels {
 	if l.Profile == "" {
 		l.Profile = others.Profile
 	}
@@ -59,7 +59,7 @@ func (l Labels) OrElse(others Labels) Labels {
 }
 
 // LabelsFromTrace returns the labels of a stored trace, including its root.
-func LabelsOf(found trace.RunningTrace) Labels {
+func LabelsFromTrace(found trace.RunningTrace) Labels {
 	l := DecodeLabels(found.Turn.Labels)
 	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
 	return l
@@ -83,7 +83,7 @@ func DecodeLabels(stored string) (l Labels) {
 }
 
 // InheritedChoice returns the inherited choice with the given number (nil when there is none).
-func (l Labels) Choice(number int) *troupev1.RoutingDecision {
+func (l Labels) InheritedChoice(number int) *troupev1.RoutingDecision {
 	stored, ok := l.Choices[number]
 	if !ok {
 		return nil

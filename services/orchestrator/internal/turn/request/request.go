@@ -16,13 +16,13 @@ import (
 )
 
 // BusyPolicy decides what happens to a request while another turn of its session is open (guarantee F14).
-type OnBusy int
+type BusyPolicy int
 
 // The busy policies. The zero BusyPolicy is Reject.
 const (
-	Reject    OnBusy = iota // it fails with session_busy
-	Enqueue                 // it waits in the queue of the session
-	Interrupt               // it cancels the open turn, and is queued before the requests with Enqueue
+	Reject    BusyPolicy = iota // it fails with session_busy
+	Enqueue                     // it waits in the queue of the session
+	Interrupt                   // it cancels the open turn, and is queued before the requests with Enqueue
 )
 
 // Request is a request to run one turn.
@@ -35,8 +35,8 @@ type Request struct {
 	Answers     []execution.Answer        // answers to pending calls, instead of Text; they continue the turn with these calls
 	Target      string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
 	Timeout     time.Duration             // timeout of the turn (0 means the workflow's, or else the runner's)
-	OnBusy      OnBusy
-	From        From             // an earlier trace to resume or to fork
+	OnBusy      BusyPolicy
+	Source      Source           // an earlier trace to resume or to fork
 	Parent      *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
 	Auth        execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
 	ParentTrace string           // trace of the turn that waits for this one (empty means none)
@@ -62,8 +62,8 @@ func (r Request) Fingerprint() string {
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(digest, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
 	}
-	if r.From != (From{}) {
-		_, _ = fmt.Fprintf(digest, "\x00from %+v", r.From)
+	if r.Source != (Source{}) {
+		_, _ = fmt.Fprintf(digest, "\x00from %+v", r.Source)
 	}
 	labels := r.Labels
 	labels.Budget = nil
@@ -74,31 +74,31 @@ func (r Request) Fingerprint() string {
 }
 
 // Source is an earlier trace that a turn resumes or forks (OC-27). The zero Source means none.
-type From struct {
+type Source struct {
 	Trace  string
 	Step   int  // the first step that a fork runs again
 	IsFork bool // the turn gets a new session; otherwise it replaces the failed turn
 }
 
 // IsResume reports whether the turn resumes a failed one.
-func (f From) IsResume() bool { return f.Trace != "" && !f.IsFork }
+func (f Source) IsResume() bool { return f.Trace != "" && !f.IsFork }
 
 // Proto converts the source to its message (nil for the zero Source).
-func (f From) Proto() *troupev1.From {
-	if f == (From{}) {
+func (f Source) Proto() *troupev1.From {
+	if f == (Source{}) {
 		return nil
 	}
 	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.IsFork}
 }
 
 // SourceFromProto is the inverse of Source.Proto.
-func FromProto(f *troupev1.From) From {
-	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
+func SourceFromProto(f *troupev1.From) Source {
+	return Source{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
 }
 
 // RootFromParent returns the root trace of a parent's run: the root that the parent names, or else the parent's
 // own trace (empty without a parent).
-func RootOf(parent *troupev1.Parent) string {
+func RootFromParent(parent *troupev1.Parent) string {
 	if root := parent.GetRootTraceId(); root != "" {
 		return root
 	}

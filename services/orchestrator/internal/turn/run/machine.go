@@ -32,25 +32,25 @@ type stateSpec struct {
 
 // stateSpecs is the table of states. In a state in which the turn works, an error or a panic leads to stopping. In
 // the last three states enter returns no error.
-var specs = map[state]stateSpec{
+var stateSpecs = map[state]stateSpec{
 	opened:       {enter: (*Turn).checkForEarlierOwner, next: []state{initializing, resuming, stopping}},
 	initializing: {enter: (*Turn).initialize, next: []state{beginning, stopping}},
-	resuming:     {enter: (*Turn).resume, next: []state{beginning, stopping}},
-	beginning:    {enter: (*Turn).begin, next: []state{running, stopping}},
+	resuming:     {enter: (*Turn).resumeAfterTakeover, next: []state{beginning, stopping}},
+	beginning:    {enter: (*Turn).decideFirstRound, next: []state{running, stopping}},
 	running:      {enter: (*Turn).runRound, next: []state{running, stopping}},
-	stopping:     {enter: (*Turn).stop, next: []state{handingOver, closing}},
+	stopping:     {enter: (*Turn).chooseEnding, next: []state{handingOver, closing}},
 	handingOver:  {enter: (*Turn).handOver, next: []state{closing, ended}},
-	closing:      {enter: (*Turn).close, next: []state{ended}},
+	closing:      {enter: (*Turn).closeTurn, next: []state{ended}},
 }
 
 // isWorking reports whether a turn in this state still works on its answer.
-func (s state) isWorking() bool { return slices.Contains(specs[s].next, stopping) }
+func (s state) isWorking() bool { return slices.Contains(stateSpecs[s].next, stopping) }
 
 // drive moves the turn from state to state until it has ended. ctx outlives work, and events are stored under ctx.
 func (t *Turn) drive(work, ctx context.Context) {
 	for at := opened; at != ended; {
 		next, err := t.enter(work, ctx, at)
-		if err == nil && !slices.Contains(specs[at].next, next) {
+		if err == nil && !slices.Contains(stateSpecs[at].next, next) {
 			err = failure.Newf(failure.AgentLogic, "turn", "the turn cannot go from %s to %s; this is a fault of the orchestrator", at, next)
 		}
 		switch {
@@ -69,5 +69,5 @@ func (t *Turn) enter(work, ctx context.Context, at state) (_ state, err error) {
 	if at.isWorking() {
 		defer panics.Recover("turn", &err)
 	}
-	return specs[at].enter(t, work, ctx)
+	return stateSpecs[at].enter(t, work, ctx)
 }

@@ -32,13 +32,13 @@ import (
 
 // Config holds the dependencies and settings of a Driver.
 type Config struct {
-	Memory    lease.Memory
-	Renewal   time.Duration // time between two renewals of a lease (0 means lease.Interval)
-	Publisher *publish.Publisher
-	Closer    *conclude.Closer
-	Steps     *step.Services
-	Active    *active.Table
-	Drain     *active.Drain
+	Memory          lease.Memory
+	RenewalInterval time.Duration // time between two renewals of a lease (0 means lease.Interval)
+	Publisher       *publish.Publisher
+	Closer          *conclude.Closer
+	Steps           *step.Services
+	Active          *active.Table
+	Drain           *active.Drain
 	// ReadyInstances returns how many instances of an agent could take a step.
 	ReadyInstances func(agent string) int
 	Dispatcher     *dispatch.Dispatcher
@@ -54,19 +54,19 @@ func New(cfg Config) *Driver { return &Driver{cfg} }
 // BegunTurn is a turn that this orchestrator has begun or taken over in the memory service, and that is ready to
 // be driven.
 type BegunTurn struct {
-	Request      request.Request
-	Begin        memory.Begin // the request that began the turn; a reclaim sends it again
-	Turn         session.Turn
-	Target       string
-	Flow         *workflow.Workflow
-	Conversation assignment.Conversation // the window of the session, before any step
-	Rerun        map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
-	JournalsKept bool                    // whether the memory service keeps the journals of the steps, for a replay
-	Permit       *admission.Permit       // released when the turn ends
-	Began        time.Time
-	Timeout      time.Duration // of the turn
-	TimeLeft     time.Duration // rest of the timeout
-	Takeover     *Takeover     // nil when a request began the turn
+	Request       request.Request
+	Begin         memory.Begin // the request that began the turn; a reclaim sends it again
+	Turn          session.Turn
+	Target        string
+	Flow          *workflow.Workflow
+	Conversation  assignment.Conversation // the window of the session, before any step
+	Rerun         map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
+	KeepsJournals bool                    // whether the memory service keeps the journals of the steps, for a replay
+	Permit        *admission.Permit       // released when the turn ends
+	Began         time.Time
+	Timeout       time.Duration // of the turn
+	TimeLeft      time.Duration // rest of the timeout
+	Takeover      *Takeover     // nil when a request began the turn
 }
 
 // Takeover holds additional data about a turn that this orchestrator has taken over.
@@ -89,7 +89,7 @@ func (b BegunTurn) traceTimeout() time.Duration {
 // store is only unavailable, Start leaves the turn open for the next caller instead. Unless Start succeeds, the
 // caller still owns the permit.
 func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
-	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOr(b.Flow.Budget).Limits.FanOut)
+	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOrDefault(b.Flow.Budget).Limits.FanOut)
 	d.Active.Add(handle)
 	started := false
 	defer func() {
@@ -100,7 +100,7 @@ func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
 	if b.Takeover != nil && b.Takeover.StopErr != nil {
 		handle.Stop(b.Takeover.StopErr)
 	}
-	t := &Turn{driver: d, begun: b, handle: handle, lease: lease.New(d.Memory, b.Begin, b.Turn.Epoch, d.Renewal)}
+	t := &Turn{driver: d, begun: b, handle: handle, lease: lease.New(d.Memory, b.Begin, b.Turn.Epoch, d.RenewalInterval)}
 	if err := t.open(ctx); err != nil {
 		return err
 	}
@@ -132,11 +132,11 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	b := t.begun
 	t.events, err = t.driver.Publisher.Open(ctx, publish.Turn{
 		Request: b.Request, Turn: b.Turn, Target: b.Target, Fingerprint: b.Begin.Fingerprint, Timeout: b.traceTimeout(),
-		HasCredentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowance: b.Request.AllowanceOr(b.Flow.Budget),
+		HasCredentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowance: b.Request.AllowanceOrDefault(b.Flow.Budget),
 	}, b.Turn.Attempt > 1)
 	if err == nil {
-		t.steps = t.driver.Steps.ForTurn(&assignment.Turn{
-			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
+		t.steps = t.driver.Steps.NewTurn(&assignment.Turn{
+			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, KeepsJournals: b.KeepsJournals,
 		}, t.events, b.Turn.Attempt > 1)
 		t.conversation = b.Conversation
 		return nil
@@ -145,7 +145,7 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) || ctx.Err() != nil {
 		return err
 	}
-	if _, failErr := t.lease.Fail(ctx, session.OutcomeFailed, publish.Failure(nil, b.Turn.Trace, err)); failErr != nil {
+	if _, failErr := t.lease.Fail(ctx, session.OutcomeFailed, publish.NewTurnFailure(nil, b.Turn.Trace, err)); failErr != nil {
 		t.driver.Telemetry.Log.Error("turn not closed; its lease will run out", zap.String("trace", b.Turn.Trace), zap.Error(failErr))
 	}
 	return err
@@ -158,7 +158,7 @@ func (t *Turn) run(ctx context.Context) {
 	defer t.driver.Active.Remove(t.handle)
 	defer b.Permit.Release(true)
 	defer b.Request.Auth.Wipe()
-	ctx, cancel := context.WithTimeout(rpc.WithRun(ctx, t.events.Root()), max(0, b.TimeLeft)+conclude.Timeout)
+	ctx, cancel := context.WithTimeout(rpc.WithRun(ctx, t.events.RootTrace()), max(0, b.TimeLeft)+conclude.Timeout)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, b.TimeLeft,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", b.Timeout))
@@ -167,7 +167,7 @@ func (t *Turn) run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer abort(nil)
-	log := t.events.Log().With(zap.String("trace", b.Turn.Trace))
+	log := t.events.Logger().With(zap.String("trace", b.Turn.Trace))
 	watching.Go(func() { panics.Guard("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
 	watching.Go(func() { panics.Guard("turn.keepLease", abort, func() { t.lease.KeepAlive(work, abort, log) }) })
 
@@ -181,11 +181,11 @@ var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator
 // claimed the trace.
 func (t *Turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
-	case <-t.driver.Drain.HandingOver():
+	case <-t.driver.Drain.HandoverStarted():
 		abort(errHandedOver)
 	case why := <-t.handle.StopRequests():
 		abort(why)
-	case <-t.events.Events().Rejected():
+	case <-t.events.EventLog().Rejected():
 		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))
 	case <-work.Done():
 	}

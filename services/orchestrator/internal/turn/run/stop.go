@@ -13,7 +13,7 @@ import (
 
 // chooseEnding decides how a turn ends after its work has ended. If the work was cancelled, the turn's error is
 // the reason for that and not the error that resulted.
-func (t *Turn) stop(work, _ context.Context) (state, error) {
+func (t *Turn) chooseEnding(work, _ context.Context) (state, error) {
 	if t.unwatch != nil {
 		t.unwatch()
 	}
@@ -43,13 +43,13 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 		err = free
 	}
 	if err != nil {
-		t.events.Log().Warn("turn not handed over at once", zap.String("trace", t.begun.Turn.Trace), zap.Error(err))
+		t.events.Logger().Warn("turn not handed over at once", zap.String("trace", t.begun.Turn.Trace), zap.Error(err))
 	}
 	return ended, nil
 }
 
-// closeTurn closes the turn and its trace, with or without an answer.
-func (t *Turn) close(work, ctx context.Context) (state, error) {
+// closeTurnTurn closes the turn and its trace, with or without an answer.
+func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 	b := t.begun
 	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}
 	if failure.Is(context.Cause(work), failure.UserCancelled) {
@@ -61,7 +61,7 @@ func (t *Turn) close(work, ctx context.Context) (state, error) {
 	}, outcome)
 	if broken != nil {
 		t.driver.Telemetry.Panics.Record(ctx, broken)
-		t.events.Log().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
+		t.events.Logger().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
 		t.driver.Publisher.Abandon(ctx, t.events)
 	}
 	t.steps.EndDescendants(ctx, t.err)

@@ -30,7 +30,7 @@ func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	}
 	for _, task := range round {
 		if agent, had := agents[task.Number]; had && agent != task.Decision.Step.Agent {
-			return errStepChanged(task.Number, agent)
+			return newStepChangedError(task.Number, agent)
 		}
 	}
 	if len(round) > 0 {
@@ -38,13 +38,13 @@ func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	}
 	for step, agent := range agents {
 		if step > done {
-			return errStepChanged(step, agent)
+			return newStepChangedError(step, agent)
 		}
 	}
 	return nil
 }
 
-func errStepChanged(step int, agent string) error {
+func newStepChangedError(step int, agent string) error {
 	return failure.Newf(failure.Nondeterminism, "turn",
 		"the workflow has changed since step %d was done by agent %s, and does not lead there any more; say again what you want", step, agent)
 }

@@ -42,17 +42,17 @@ type attempt struct {
 // then looks for a journal, as it does for every attempt after the first.
 func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation) *attempt {
 	a := &attempt{began: time.Now(), Attempt: assignment.Attempt{
-		Task: task, Conversation: conversation, Position: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
+		Task: task, Conversation: conversation, Origin: publish.EventOrigin{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
 	}}
 	if t.IsTakenOver {
-		a.Position.Attempt = max(2, t.Events.PriorEvents().LastAttempt(task.Number)+1)
+		a.Origin.Attempt = max(2, t.Events.PriorEvents().LastAttempt(task.Number)+1)
 	}
 	return a
 }
 
 // prepareNext resets the state for an attempt at the next instance.
 func (a *attempt) prepareNext() {
-	a.Position.Attempt, a.Position.Instance, a.violatedKeys = a.Position.Attempt+1, "", nil
+	a.Origin.Attempt, a.Origin.Instance, a.violatedKeys = a.Origin.Attempt+1, "", nil
 }
 
 // execute sends a step to an instance. While the step fails and may be retried, it sends it to the next instance.
@@ -60,20 +60,21 @@ func (a *attempt) prepareNext() {
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
 	step := a.Task.Decision.Step
-	work, done := quarantine.Watch(work, t.services.Instances, a.Position.Agent)
+	work, done := quarantine.WatchAgent(work, t.services.Instances, a.Origin.Agent)
 	defer done()
 	for {
 		req, err := t.assignment.StepRequest(work, a.Attempt)
 		if err != nil {
 			return err
 		}
-		instances := t.services.Dispatcher.WithPolicy(t.assignment.Policy(a.Position.Number, step.Instances)).WithRequest(t.assignment.RoutingRequest(step))
-		result, err := instances.Execute(work, req, t.assignment.InstancesToAvoid(a.Attempt, instancesAtFault(a.losses)), t.handler(ctx, a))
-		if err := t.noteViolation(ctx, a, result, err); err != nil {
+		instances := t.services.Dispatcher.WithPolicy(t.assignment.InstancePolicy(a.Origin.Number,
+			step.Instances)).WithRequest(t.assignment.RoutingRequest(step))
+		result, err := instances.Execute(work, req, t.assignment.InstancesToAvoid(a.Attempt, instancesAtFault(a.losses)), t.newHandler(ctx, a))
+		if err := t.publishViolation(ctx, a, result, err); err != nil {
 			return err
 		}
 		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
-			t.noteLost(ctx, a, lost)
+			t.recordLoss(ctx, a, lost)
 			return nil
 		}
 		why := grpcfailure.FromProto(result.GetFailure())
@@ -81,11 +82,11 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return q
 		}
 		if err != nil || why == nil || !step.OnError.ShouldRetry(why, a.retries) {
-			return t.conclude(ctx, a, result, withLosses(err, a.losses))
+			return t.publishResult(ctx, a, result, withLastLoss(err, a.losses))
 		}
-		t.Events.Log().Warn("step failed; it is tried again",
-			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(why))
-		if err := t.Events.Retract(ctx, a.Position, why, result.GetUsed()); err != nil {
+		t.Events.Logger().Warn("step failed; it is tried again",
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Origin.Number), zap.Int("attempt", a.Origin.Attempt), zap.Error(why))
+		if err := t.Events.Retract(ctx, a.Origin, why, result.GetUsed()); err != nil {
 			return err
 		}
 		if err := retry.Sleep(work, step.OnError.Pause(a.retries)); err != nil {
@@ -96,28 +97,28 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	}
 }
 
-func (t *Turn) noteLost(ctx context.Context, a *attempt, lost *dispatch.LostError) {
+func (t *Turn) recordLoss(ctx context.Context, a *attempt, lost *dispatch.LostError) {
 	a.lastLoss, a.losses = lost, append(a.losses, lost)
-	a.Position.Instance = lost.Instance.ID // the instance may have been lost before it accepted the step
-	t.services.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.Position.Agent)))
-	t.Events.Log().Warn("attempt lost",
-		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(lost))
+	a.Origin.Instance = lost.Instance.ID // the instance may have been lost before it accepted the step
+	t.services.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.Origin.Agent)))
+	t.Events.Logger().Warn("attempt lost",
+		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Origin.Number), zap.Int("attempt", a.Origin.Attempt), zap.Error(lost))
 }
 
 // endLostAttempt handles a lost attempt after its worker was fenced. It returns true when the step has ended, and
 // false when another instance must run it.
-func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
+func (t *Turn) endLostAttempt(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
 	lost := a.lastLoss
 	a.lastLoss = nil
 	switch {
 	case committed != nil:
-		err = errors.Join(t.Events.Republish(ctx, a.Position, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
-	case lost.ContractViolation:
-		err = t.conclude(ctx, a, nil, lost) // the agent broke its contract: the step has failed
+		err = errors.Join(t.Events.ReplaceText(ctx, a.Origin, lost.Failure, committed.GetText()), t.publishResult(ctx, a, committed, nil))
+	case lost.ViolatesContract:
+		err = t.publishResult(ctx, a, nil, lost) // the agent broke its contract: the step has failed
 	case len(a.losses) == assignment.MaxAttempts:
-		err = t.conclude(ctx, a, nil, attemptsExhausted(a.Position, a.losses))
+		err = t.publishResult(ctx, a, nil, newAttemptsExhaustedError(a.Origin, a.losses))
 	default:
-		err = t.Events.Retract(ctx, a.Position, lost.Failure, nil)
+		err = t.Events.Retract(ctx, a.Origin, lost.Failure, nil)
 		a.prepareNext()
 		return false, err
 	}
@@ -125,7 +126,7 @@ func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.Step
 }
 
 // newAttemptsExhaustedError returns the failure of a step that was lost too often.
-func attemptsExhausted(at publish.Position, losses []*dispatch.LostError) error {
+func newAttemptsExhaustedError(at publish.EventOrigin, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
 	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times; the last time: %s",
 		at.Number, at.Agent, len(losses), failure.Plain(last)).
@@ -133,7 +134,7 @@ func attemptsExhausted(at publish.Position, losses []*dispatch.LostError) error 
 }
 
 // withLastLoss adds the last loss of a step to a failure that no instance takes the step.
-func withLosses(err error, losses []*dispatch.LostError) error {
+func withLastLoss(err error, losses []*dispatch.LostError) error {
 	none, ok := errors.AsType[*failure.Error](err)
 	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {
 		return err
@@ -154,7 +155,7 @@ func instanceIDs(losses []*dispatch.LostError) string {
 // not their fault.
 func instancesAtFault(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
-		if !l.MemoryOutage {
+		if !l.IsMemoryOutage {
 			all = append(all, l.Instance)
 		}
 	}

@@ -18,12 +18,12 @@ func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error
 	if !ok {
 		return why
 	}
-	q.Record(t.services.Telemetry.Audit, quarantine.Turn{
+	q.RecordAudit(t.services.Telemetry.Audit, quarantine.Turn{
 		Owner: t.services.Owner, Trace: t.Events.TraceID(),
 		Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
 	})
 	if _, err := t.reclaim(work, open); err != nil && !failure.Is(err, failure.TurnNotOpen) {
-		t.Events.Log().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
+		t.Events.Logger().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
 	}
 	t.EndDescendants(work, why)
 	return why
@@ -38,11 +38,11 @@ func (t *Turn) EndDescendants(work context.Context, why error) {
 		return
 	}
 	err := t.services.CancelDescendants(context.WithoutCancel(work), Descendants{
-		Tenant: t.assignment.Request.Tenant, Root: t.Events.Root(), Trace: t.Events.TraceID(),
+		Tenant: t.assignment.Request.Tenant, Root: t.Events.RootTrace(), Trace: t.Events.TraceID(),
 		Reason: "agent " + q.Agent + ", for which it works, is quarantined",
 	})
 	if err != nil {
-		t.Events.Log().Warn("turns below a turn of a quarantined agent were not cancelled", zap.String("trace", t.Events.TraceID()), zap.Error(err))
+		t.Events.Logger().Warn("turns below a turn of a quarantined agent were not cancelled", zap.String("trace", t.Events.TraceID()), zap.Error(err))
 	}
 }
 

@@ -67,7 +67,7 @@ type Turn struct {
 }
 
 // NewTurn returns a Turn that runs the steps of one turn.
-func (s *Services) ForTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
+func (s *Services) NewTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
 	given.Services = assignment.Services{Instances: s.Instances, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
 	given.Events = events
 	return &Turn{Events: events, IsTakenOver: resumed, assignment: given, services: s}
@@ -86,7 +86,7 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	t.IsTakenOver = t.IsTakenOver && len(tasks) == 0
 	for open := all; len(open) > 0; {
 		t.setShares(open)
-		if err := t.runAtOnce(work, ctx, c, open); err != nil {
+		if err := t.runConcurrently(work, ctx, c, open); err != nil {
 			return nil, t.fenceQuarantined(work, open, err)
 		}
 		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lastLoss == nil })
@@ -107,7 +107,7 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 
 // runConcurrently runs attempts concurrently and returns when all have ended. If one of them fails the turn, it
 // stops the others.
-func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
+func (t *Turn) runConcurrently(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
 	if len(open) == 1 {
 		return t.execute(work, ctx, open[0])
 	}
@@ -138,7 +138,7 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 		return nil, err
 	}
 	for _, a := range lost {
-		ended, err := t.replace(ctx, a, committed[a.Position.Number])
+		ended, err := t.endLostAttempt(ctx, a, committed[a.Origin.Number])
 		if err != nil {
 			return nil, err
 		}
@@ -153,12 +153,12 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
 	steps := map[int]bool{}
 	for _, a := range lost {
-		steps[a.Position.Number] = true
+		steps[a.Origin.Number] = true
 	}
 	before := t.assignment.Lease.Epoch()
 	committed, err := t.assignment.Lease.Reclaim(work, steps)
 	if epoch := t.assignment.Lease.Epoch(); epoch != before {
-		t.Events.Events().SetTurnEpoch(epoch)
+		t.Events.EventLog().SetTurnEpoch(epoch)
 	}
 	return committed, err
 }
@@ -167,7 +167,7 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 func (t *Turn) setShares(open []*attempt) {
 	var steps []int
 	for _, a := range open {
-		steps = append(steps, a.Position.Number)
+		steps = append(steps, a.Origin.Number)
 	}
 	for i, share := range t.assignment.DivideBudget(steps) {
 		open[i].Share = share

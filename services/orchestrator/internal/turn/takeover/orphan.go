@@ -29,7 +29,7 @@ func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
 		return
 	}
 	defer r.Drain.Leave()
-	if r.Active.OfTrace(ref) != nil {
+	if r.Active.FindByTrace(ref) != nil {
 		return
 	}
 	done, err := r.takeOverOrEnd(ctx, ref)
@@ -61,14 +61,14 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 			r.log.Info("orphaned trace taken over", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
 		}
 	}()
-	decided, req := r.fromRecord(ref, found)
+	decided, req := r.restoreRequest(ref, found)
 	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator is offered the trace during this time
 	defer cancel()
 	known, state, err := r.Decider.LookUpTurn(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
 		state = decide.Absent
 	}
-	switch decide.CaseOf(decide.Orphan, state, false) {
+	switch decide.FindCase(decide.Orphan, state, false) {
 	case decide.EndVanishedTurn:
 		return true, r.endVanishedTurn(ctx, req, found, err)
 	case decide.EndClosedTurn:
@@ -77,7 +77,7 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 		if decided.TargetErr != nil && found.TimeLeft > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
 		}
-		return r.continueTurn(ctx, within, req, decided, found, known)
+		return r.takeOverTurn(ctx, within, req, decided, found, known)
 	default:
 		return false, err
 	}
@@ -89,14 +89,14 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 // that owner's epoch. This fails if another orchestrator already has the turn. The orchestrator that then begins
 // the turn gets a higher epoch. From then on the former owner can write nothing, even if it is still alive. The
 // trace belongs to the orchestrator with the highest epoch.
-func (r *Reconciler) continueTurn(
+func (r *Reconciler) takeOverTurn(
 	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.BeginResult,
 ) (bool, error) {
-	begun, err := r.claim(within, decided.Begin, known)
+	begun, err := r.claimTurn(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return false, err
 	}
-	req.Files = admit.Attachments(begun)
+	req.Files = admit.StoredAttachments(begun)
 	rerun := r.Decider.FailedSteps(within, req)
 	permit, started := r.Permits.ForceAdmit(req.Tenant), false // an admitted turn does not wait for a permit again
 	defer func() {
@@ -106,8 +106,8 @@ func (r *Reconciler) continueTurn(
 	}()
 	err = r.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence},
-		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
+		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence},
+		Rerun:        rerun, KeepsJournals: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Turn.Timeout, TimeLeft: found.TimeLeft,
 		Takeover: takeoverFromTrace(found),
 	})
@@ -122,18 +122,18 @@ func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators were lost while they drove the turn", owners)
 	}
 	if found.StopRequested {
-		t.StopErr = active.CancelledError(found.StopReason)
+		t.StopErr = active.NewCancelledError(found.StopReason)
 	}
 	return t
 }
 
 // restoreRequest restores the request of a lost owner from the record of its trace.
-func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
+func (r *Reconciler) restoreRequest(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
 		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Turn.User, RequestID: record.GetRequestId(),
 		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Turn.Parent,
-		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
+		Labels: request.LabelsFromTrace(found), Source: request.SourceFromProto(record.GetForkedFrom()),
 	}
 	decided := r.Decider.WithTarget(memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Turn.Fingerprint,
@@ -145,9 +145,9 @@ func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide
 	return decided, req
 }
 
-// claimTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
+// claimTurnTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
 // its owner meanwhile.
-func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
+func (r *Reconciler) claimTurn(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
 	if known.LeaseLeft > 0 {
 		err := lease.New(r.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {

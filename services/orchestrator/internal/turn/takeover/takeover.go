@@ -107,8 +107,8 @@ func (r *Reconciler) heartbeat(ctx context.Context, take int) []trace.Ref {
 		r.log.Warn("the traces that run here were not renewed; another orchestrator may take them over", zap.Error(err))
 	}
 	for _, stop := range stops {
-		if turn := r.Active.OfTrace(stop.Ref); turn != nil {
-			turn.Stop(active.CancelledError(stop.Reason))
+		if turn := r.Active.FindByTrace(stop.Ref); turn != nil {
+			turn.Stop(active.NewCancelledError(stop.Reason))
 		}
 	}
 	return orphans

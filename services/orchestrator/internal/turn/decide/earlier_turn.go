@@ -21,7 +21,7 @@ import (
 type earlierTurn struct {
 	ref   session.Ref
 	turn  session.Turn
-	steps trace.Steps
+	steps trace.StepSummary
 	// choices are the choices that the new turn must follow: all of them, or for a fork only those before its
 	// first step.
 	choices map[int]*troupev1.RoutingDecision
@@ -29,7 +29,7 @@ type earlierTurn struct {
 
 // loadEarlierTurn loads the turn from the memory service, and from its trace the data that only the trace
 // contains.
-func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace.RunningTrace) (earlierTurn, error) {
+func (d *Decider) loadEarlierTurn(ctx context.Context, req request.Request, found trace.RunningTrace) (earlierTurn, error) {
 	record := found.Record
 	p := earlierTurn{ref: session.Ref{Tenant: req.Tenant, Session: record.GetSessionId()}}
 	known, _, err := d.LookUpTurn(ctx, memory.Begin{
@@ -37,14 +37,14 @@ func (d *Decider) loadPast(ctx context.Context, req request.Request, found trace
 		LeaseTTL: lease.Duration, Window: 1,
 	})
 	if failure.Is(err, failure.NotFound, failure.SessionDeleted) {
-		return p, errNotContinued("what its turn had done is forgotten; say again what you want", record.GetTraceId())
+		return p, notContinuedError("what its turn had done is forgotten; say again what you want", record.GetTraceId())
 	}
 	if err != nil {
 		return p, err
 	}
 	p.turn = known.Turn
-	events, err := d.allEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
-	p.steps, p.choices = trace.StepsOf(events), trace.Choices(eventsBefore(events, req.From.Step))
+	events, err := d.loadEvents(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
+	p.steps, p.choices = trace.SummarizeSteps(events), trace.ChoicesByNumber(eventsBefore(events, req.Source.Step))
 	return p, err
 }
 
@@ -78,7 +78,7 @@ func (p earlierTurn) finishedResults() []execution.Result {
 }
 
 // resultsBefore returns the results of the steps before the given one. It fails unless all of them have finished.
-func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
+func (p earlierTurn) resultsBefore(step int) ([]execution.Result, error) {
 	finished := p.finishedResults()
 	last := 0
 	for _, r := range finished {
@@ -87,7 +87,7 @@ func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 	for n := range p.steps.Finished {
 		last = max(last, n)
 	}
-	for n := range p.steps.Open {
+	for n := range p.steps.Running {
 		last = max(last, n)
 	}
 	if step > last {
@@ -102,28 +102,28 @@ func (p earlierTurn) stepsBelow(step int) ([]execution.Result, error) {
 	return finished, nil
 }
 
-// eventPageSize is how many events are read at once.
-const eventPage = 256
+// eventPageSizeSize is how many events are read at once.
+const eventPageSize = 256
 
 // loadEvents loads the events of an ended trace.
-func (d *Decider) allEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
+func (d *Decider) loadEvents(ctx context.Context, ref trace.Ref, last uint64) (all []*troupev1.Event, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
 	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
-		page, err := d.eventPage(ctx, ref, after)
+		page, err := d.loadEventPage(ctx, ref, after)
 		if err != nil {
 			return nil, err
 		}
 		if len(page) == 0 {
-			return nil, errNotContinued("its events are no longer kept", ref.Trace)
+			return nil, notContinuedError("its events are no longer kept", ref.Trace)
 		}
 		all = append(all, page...)
 	}
 	return all, nil
 }
 
-func (d *Decider) eventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
+func (d *Decider) loadEventPage(ctx context.Context, ref trace.Ref, after uint64) ([]*troupev1.Event, error) {
 	return retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
-		return d.Traces.Store().Events(ctx, ref, after, eventPage)
+		return d.Traces.Store().Events(ctx, ref, after, eventPageSize)
 	})
 }

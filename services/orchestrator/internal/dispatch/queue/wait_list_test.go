@@ -11,14 +11,14 @@ import (
 )
 
 // tryWaiter makes one step try to get a slot, as a woken step does.
-func (d *queueRig) look(w *Waiter) (registry.Instance, bool) {
+func (d *queueFixture) tryWaiter(w *Waiter) (registry.Instance, bool) {
 	list, _ := d.cache.List("a")
-	in, _, ok := d.Take("a", list, selection.Input{}, w)
+	in, _, ok := d.TakeSlot("a", list, selection.Input{}, w)
 	return in, ok
 }
 
 // waitingNames returns the names of the waiting steps, in order.
-func waitingNames(d *queueRig, names map[*Waiter]string) (all []string) {
+func waitingNames(d *queueFixture, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
 		all = append(all, names[w])
 	}
@@ -26,9 +26,9 @@ func waitingNames(d *queueRig, names map[*Waiter]string) (all []string) {
 }
 
 // wokenWaiters returns the waiting steps with a pending wake-up.
-func wokenWaiters(d *queueRig, names map[*Waiter]string) (all []string) {
+func wokenWaiters(d *queueFixture, names map[*Waiter]string) (all []string) {
 	for _, w := range d.agents["a"].waiting {
-		if len(w.woken) > 0 {
+		if len(w.wakeChan) > 0 {
 			all = append(all, names[w])
 		}
 	}
@@ -37,8 +37,8 @@ func wokenWaiters(d *queueRig, names map[*Waiter]string) (all []string) {
 
 // Steps of begun turns come first. Otherwise steps are served in the order of arrival. Each free slot wakes only
 // one step.
-func TestLine_ServesBegunTurnsFirst(t *testing.T) {
-	d, names := newQueueRig(1, 2), map[*Waiter]string{}
+func TestWaitList_ServesBegunTurnsFirst(t *testing.T) {
+	d, names := newQueueFixture(1, 2), map[*Waiter]string{}
 	wait := func(name string, late bool) *Waiter {
 		w := NewWaiter(Order{HasBegun: late})
 		names[w] = name
@@ -47,7 +47,7 @@ func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	}
 	var taken []registry.Instance
 	for n := range 2 {
-		in, ok := d.look(wait(fmt.Sprint("running", n), false))
+		in, ok := d.tryWaiter(wait(fmt.Sprint("running", n), false))
 		require.True(t, ok)
 		taken = append(taken, in)
 	}
@@ -55,29 +55,29 @@ func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 	third := wait("third", true)
 	require.Equal(t, []string{"third", "first", "second"}, waitingNames(d, names))
 	for _, w := range []*Waiter{third, first, second} {
-		_, ok := d.look(w)
+		_, ok := d.tryWaiter(w)
 		require.False(t, ok)
 	}
 	require.Empty(t, wokenWaiters(d, names))
 
-	d.Release(taken[0], true)
+	d.ReleaseSlot(taken[0], true)
 	require.Equal(t, []string{"third"}, wokenWaiters(d, names))
-	_, ok := d.look(first)
+	_, ok := d.tryWaiter(first)
 	require.False(t, ok, "it was not woken")
 	newcomer := wait("newcomer", false)
-	_, ok = d.look(newcomer)
+	_, ok = d.tryWaiter(newcomer)
 	require.False(t, ok, "others have waited")
-	_, ok = d.look(third)
+	_, ok = d.tryWaiter(third)
 	require.True(t, ok)
 	require.Equal(t, []string{"first"}, wokenWaiters(d, names), "there may be one more")
-	_, ok = d.look(first)
+	_, ok = d.tryWaiter(first)
 	require.False(t, ok)
 	require.Contains(t, wokenWaiters(d, names), "newcomer", "it was sent away before it had looked")
 
-	d.Release(taken[1], true)
+	d.ReleaseSlot(taken[1], true)
 	d.Leave("a", first)
 	require.Contains(t, wokenWaiters(d, names), "second", "a step that leaves passes its wake-up on")
-	_, ok = d.look(second)
+	_, ok = d.tryWaiter(second)
 	require.True(t, ok)
 	require.Equal(t, []string{"newcomer"}, waitingNames(d, names))
 }
@@ -85,8 +85,8 @@ func TestLine_ServesBegunTurnsFirst(t *testing.T) {
 // Among steps of the same kind, a higher priority of the turn comes first, then an earlier arrival. Steps of begun
 // turns come before all others. Priority has no other effect.
 // Req: OC-28
-func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
-	d, names := newQueueRig(1, 1), map[*Waiter]string{}
+func TestWaitList_ServesHigherPrioritiesFirst(t *testing.T) {
+	d, names := newQueueFixture(1, 1), map[*Waiter]string{}
 	for _, s := range []struct {
 		late     bool
 		priority int
@@ -101,42 +101,42 @@ func TestLine_ServesHigherPrioritiesFirst(t *testing.T) {
 	}, waitingNames(d, names))
 	for len(d.agents["a"].waiting) > 0 { // they get the slot in this order, no matter which others try
 		first := d.agents["a"].waiting[0]
-		in, ok := d.look(first)
+		in, ok := d.tryWaiter(first)
 		require.True(t, ok, names[first])
 		for _, w := range d.agents["a"].waiting {
-			_, ok := d.look(w)
+			_, ok := d.tryWaiter(w)
 			require.False(t, ok)
 		}
-		d.Release(in, true)
+		d.ReleaseSlot(in, true)
 	}
 }
 
 // A step that waits for one particular instance does not delay steps that can use other instances.
-func TestLine_SelectiveStepDelaysNoOtherStep(t *testing.T) {
-	d := newQueueRig(2, 1)
+func TestWaitList_SelectiveStepDelaysNoOtherStep(t *testing.T) {
+	d := newQueueFixture(2, 1)
 	var taken []registry.Instance
 	for range 2 {
 		in, _, ok := d.takeSlot("")
 		require.True(t, ok)
 		taken = append(taken, in)
 	}
-	named, other := NewWaiter(Order{HasBegun: true, Selective: true}), NewWaiter(Order{})
+	named, other := NewWaiter(Order{HasBegun: true, IsSelective: true}), NewWaiter(Order{})
 	list, _ := d.cache.List("a")
 	wants := selection.Input{Policy: selection.Policy{Strategy: selection.Manual, Instance: taken[1].ID}}
 	for _, w := range []*Waiter{named, other} {
 		d.Join("a", w)
 	}
-	_, _, ok := d.Take("a", list, wants, named)
+	_, _, ok := d.TakeSlot("a", list, wants, named)
 	require.False(t, ok)
-	_, ok = d.look(other)
+	_, ok = d.tryWaiter(other)
 	require.False(t, ok)
 
-	d.Release(taken[0], true)
-	<-named.woken
-	_, _, ok = d.Take("a", list, wants, named)
+	d.ReleaseSlot(taken[0], true)
+	<-named.wakeChan
+	_, _, ok = d.TakeSlot("a", list, wants, named)
 	require.False(t, ok)
-	<-other.woken
-	in, ok := d.look(other)
+	<-other.wakeChan
+	in, ok := d.tryWaiter(other)
 	require.True(t, ok)
 	require.Equal(t, taken[0].ID, in.ID)
 	require.True(t, d.MustPoll("a", named))

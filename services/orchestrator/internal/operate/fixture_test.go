@@ -28,21 +28,21 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout bounds every wait in these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+const testTimeout = 30 * time.Second
 
 // operatorFixture is an operator with an in-memory registry that can reject writes or lose answers.
-type rig struct {
+type operatorFixture struct {
 	*Operator
-	registry *inmem.Registry
-	away     atomic.Bool // SetDesired fails and records nothing
-	lost     atomic.Bool // SetDesired fails but records its desired states, except for the last of several
-	wanted   func()      // called after SetDesired succeeded (may be nil)
-	stop     func()
+	registry      *inmem.Registry
+	rejectsWrites atomic.Bool // SetDesired fails and records nothing
+	losesAnswers  atomic.Bool // SetDesired fails but records its desired states, except for the last of several
+	onSetDesired  func()      // called after SetDesired succeeded (may be nil)
+	stop          func()
 }
 
-func newRig(t *testing.T) *rig {
+func newOperatorFixture(t *testing.T) *operatorFixture {
 	t.Helper()
-	r := &rig{registry: inmem.New()}
+	r := &operatorFixture{registry: inmem.New()}
 	pool := connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)
 	cache := instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.CloseExcept(addresses) })
@@ -65,20 +65,20 @@ func newRig(t *testing.T) *rig {
 // the answer.
 type unreliableRegistry struct {
 	*inmem.Registry
-	rig *rig
+	rig *operatorFixture
 }
 
 func (f *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	switch {
-	case f.rig.away.Load():
+	case f.rig.rejectsWrites.Load():
 		return failure.New(failure.SystemTimeout, "test", "away")
-	case f.rig.lost.Load():
+	case f.rig.losesAnswers.Load():
 		_ = f.Registry.SetDesired(ctx, desires[:max(1, len(desires)-1)]...)
 		return failure.New(failure.SystemTimeout, "test", "lost")
 	}
 	err := f.Registry.SetDesired(ctx, desires...)
-	if f.rig.wanted != nil {
-		f.rig.wanted()
+	if f.rig.onSetDesired != nil {
+		f.rig.onSetDesired()
 	}
 	return err
 }
@@ -86,28 +86,28 @@ func (f *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry
 // worker serves the LifecycleService of one instance over real gRPC.
 type worker struct {
 	troupev1.UnimplementedLifecycleServiceServer
-	life         *lifecycle.Instance
+	instance     *lifecycle.Instance
 	registration registry.Registration
 	paused       chan struct{} // gets a value when a Pause begins
 	losesAnswers atomic.Bool   // Pause succeeds, but its answer is lost
 	id           string
 
-	mu    sync.Mutex
-	verbs []string
+	mu      sync.Mutex
+	methods []string
 }
 
 // addWorker starts a worker, registers it as READY and waits until the cache knows it.
-func (r *rig) join(t *testing.T, agent, id string) *worker {
+func (r *operatorFixture) addWorker(t *testing.T, agent, id string) *worker {
 	t.Helper()
 	w := &worker{paused: make(chan struct{}, 8), id: id}
-	w.life = lifecycle.New(lifecycle.Config{Capacity: 4, Leave: func(ctx context.Context) error { return w.registration.Close(ctx) }})
-	require.NoError(t, w.life.Startup(t.Context()))
-	t.Cleanup(func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), 0, "the test ends") })
+	w.instance = lifecycle.New(lifecycle.Config{Capacity: 4, Leave: func(ctx context.Context) error { return w.registration.Close(ctx) }})
+	require.NoError(t, w.instance.Startup(t.Context()))
+	t.Cleanup(func() { _ = w.instance.Shutdown(context.WithoutCancel(t.Context()), 0, "the test ends") })
 	r.register(t, w, agent, id, serve(t, w))
 	return w
 }
 
-func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
+func (r *operatorFixture) register(t *testing.T, w *worker, agent, id, address string) {
 	t.Helper()
 	in := registrytest.NewInstance(agent, id)
 	in.Address, in.State = address, lifecycle.Ready
@@ -118,7 +118,7 @@ func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
 	await(t, "it is in the cache", func() bool { return r.instances.Ready(agent) > 0 && r.awaitCached(in.Key()) })
 }
 
-func (r *rig) awaitCached(key registry.Key) bool {
+func (r *operatorFixture) awaitCached(key registry.Key) bool {
 	for _, in := range r.instances.Instances() {
 		if in.Key() == key {
 			return true
@@ -128,7 +128,7 @@ func (r *rig) awaitCached(key registry.Key) bool {
 }
 
 // routableIDs returns the ids of the instances that routing would use.
-func (r *rig) routes(agent string) map[string]bool {
+func (r *operatorFixture) routableIDs(agent string) map[string]bool {
 	ids := map[string]bool{}
 	list, _ := r.instances.List(agent)
 	for _, in := range list.Instances {
@@ -137,8 +137,8 @@ func (r *rig) routes(agent string) map[string]bool {
 	return ids
 }
 
-// recordedState returns the desired state that the registry holds for an instance.
-func (r *rig) recorded(t *testing.T, agent, id string) registry.DesiredState {
+// recordedStateState returns the desired state that the registry holds for an instance.
+func (r *operatorFixture) recordedState(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var got registry.DesiredState
@@ -166,25 +166,26 @@ func serve(t *testing.T, w *worker) string {
 func (w *worker) recordCall(verb string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.verbs = append(w.verbs, verb)
+	w.methods = append(w.methods, verb)
 }
 
 // calls returns the methods that were called at the worker, in order.
 func (w *worker) calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string{}, w.verbs...)
+	return append([]string{}, w.methods...)
 }
 
 func (w *worker) status() *troupev1.InstanceStatus {
-	s := w.life.Status()
-	return &troupev1.InstanceStatus{State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing, InstanceId: w.id}
+	s := w.instance.Status()
+	return &troupev1.InstanceStatus{State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing,
+		InstanceId: w.id}
 }
 
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
 	w.recordCall("pause")
 	w.paused <- struct{}{}
-	if err := w.life.Pause(ctx, req.GetReason()); err != nil {
+	if err := w.instance.Pause(ctx, req.GetReason()); err != nil {
 		return nil, err
 	}
 	if w.losesAnswers.Load() {
@@ -195,7 +196,7 @@ func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupe
 
 func (w *worker) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
 	w.recordCall("resume")
-	if err := w.life.Resume(ctx, req.GetReason()); err != nil {
+	if err := w.instance.Resume(ctx, req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: w.status()}, nil
@@ -203,7 +204,7 @@ func (w *worker) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*trou
 
 func (w *worker) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
 	w.recordCall("shutdown")
-	if err := w.life.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); ctx.Err() != nil {
+	if err := w.instance.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); ctx.Err() != nil {
 		return nil, err
 	}
 	return &troupev1.ShutdownResponse{Status: w.status()}, nil
@@ -214,13 +215,13 @@ func (w *worker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1
 }
 
 func (w *worker) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
-	return &troupev1.GetMetricsResponse{TotalRequests: w.life.Metrics().TotalRequests}, nil
+	return &troupev1.GetMetricsResponse{TotalRequests: w.instance.Metrics().TotalRequests}, nil
 }
 
 // await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(testTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

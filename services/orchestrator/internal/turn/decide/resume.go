@@ -14,7 +14,7 @@ import (
 )
 
 // admitResume returns the admission of a turn that resumes the failed turn of an earlier trace.
-func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+func (d *Decider) admitResume(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
 		return Admission{}, err
@@ -23,13 +23,13 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 		return Admission{}, err
 	}
 	decided := d.withTarget(ResumeTurn, begin, found.Record.GetTarget())
-	past, err := d.loadPast(ctx, req, found)
+	past, err := d.loadEarlierTurn(ctx, req, found)
 	if err != nil {
 		return Admission{}, err
 	}
 	decided.Begin.Predecessor.Resumes, decided.Begin.Predecessor.Inherited = past.turn.ID, past.finishedResults()
 	decided.Rerun = failedSteps(found.Record)
-	decided.Labels, err = request.LabelsOf(found).WithUsage(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
+	decided.Labels, err = request.LabelsFromTrace(found).WithUsage(found.Record.GetResult(), decided.Flow.Budget).WithChoices(past.choices)
 	return decided, err
 }
 
@@ -37,7 +37,7 @@ func (d *Decider) resume(ctx context.Context, req request.Request, begin memory.
 func (d *Decider) endedTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
 	found, err := d.earlierTrace(ctx, req)
 	if err == nil && found.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
-		err = errNotContinued("it still runs; wait for its end, or cancel it", req.From.Trace)
+		err = notContinuedError("it still runs; wait for its end, or cancel it", req.Source.Trace)
 	}
 	return found, err
 }
@@ -47,12 +47,12 @@ func checkResumable(record *troupev1.Trace) error {
 	result := record.GetResult()
 	switch p := result.GetPartial(); {
 	case result.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_FAILED:
-		return errNotContinued("its turn did not fail; fork it to do it again", record.GetTraceId())
+		return notContinuedError("its turn did not fail; fork it to do it again", record.GetTraceId())
 	case p == nil:
-		return errNotContinued("no step of it was completed; send the request again", record.GetTraceId())
+		return notContinuedError("no step of it was completed; send the request again", record.GetTraceId())
 	case !p.GetRecoverable():
 		mode := string(grpcfailure.FromProto(result.GetFailure()).Mode)
-		return errNotContinued("its failure, "+mode+", is none that passes; look into it, and fork the trace or say again what you want", record.GetTraceId())
+		return notContinuedError("its failure, "+mode+", is none that passes; look into it, and fork the trace or say again what you want", record.GetTraceId())
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func failedSteps(record *troupev1.Trace) map[int]string {
 // FailedSteps returns the agents of the steps that a turn runs again because it resumes a trace (nil when the
 // trace has expired).
 func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]string {
-	if !req.From.IsResume() {
+	if !req.Source.IsResume() {
 		return nil
 	}
 	found, err := d.earlierTrace(ctx, req)
@@ -82,23 +82,23 @@ func (d *Decider) FailedSteps(ctx context.Context, req request.Request) map[int]
 	return failedSteps(found.Record)
 }
 
-func errNotContinued(why, traceID string) error {
+func notContinuedError(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, op, "trace %s cannot be continued: %s", traceID, why).With("trace_id", traceID)
 }
 
 // NewSessionMovedError returns the error for resuming a trace that is not the last one of its session. Only the
 // last turn can be resumed.
-func SessionMovedError(traceID string) error {
-	return errNotContinued("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
+func NewSessionMovedError(traceID string) error {
+	return notContinuedError("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+
 		" --step N), or resume its latest trace", traceID)
 }
 
 // earlierTrace loads the trace from which a request continues. It returns not_found for a trace of another user.
 func (d *Decider) earlierTrace(ctx context.Context, req request.Request) (trace.RunningTrace, error) {
-	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
+	found, err := d.loadTrace(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.Source.Trace})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Turn.User != req.User {
 		return trace.RunningTrace{}, failure.Newf(failure.NotFound, op,
-			"trace_id: no trace %s is known; traces are kept for a while after they end", req.From.Trace)
+			"trace_id: no trace %s is known; traces are kept for a while after they end", req.Source.Trace)
 	}
 	return found, err
 }

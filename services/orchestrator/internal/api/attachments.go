@@ -12,7 +12,7 @@ import (
 
 // attachmentsFromParts returns the files among the parts of an input. A file without a media type gets the type
 // that its content suggests. The caller's version and size are ignored, because the store sets them.
-func filesOf(parts []*troupev1.Part) ([]conversation.Attachment, error) {
+func attachmentsFromParts(parts []*troupev1.Part) ([]conversation.Attachment, error) {
 	files := wire.PartsFromProto(parts)
 	for i, f := range files {
 		files[i].Version, files[i].Size = 0, int64(len(f.Data))

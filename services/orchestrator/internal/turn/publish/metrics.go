@@ -16,7 +16,7 @@ import (
 )
 
 // turnMetrics holds the metrics that are derived from the published events (contract OC-21, OC-31).
-type signals struct {
+type turnMetrics struct {
 	steps        metric.Int64Counter
 	stepDuration metric.Float64Histogram
 	retries      metric.Int64Counter
@@ -33,14 +33,14 @@ var (
 	parts   = metric.WithExplicitBucketBoundaries(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 )
 
-func newSignals(meter metric.Meter) (*signals, error) {
+func newTurnMetrics(meter metric.Meter) (*turnMetrics, error) {
 	var errs []error
 	counter := func(name, says string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithDescription(says))
 		errs = append(errs, err)
 		return c
 	}
-	s := &signals{
+	s := &turnMetrics{
 		steps:     counter("troupe.steps", "Steps that ended, by outcome: successful or failed (OC-21)."),
 		retries:   counter("troupe.steps.retries", "Attempts that were begun in the place of a lost one (OC-21)."),
 		decisions: counter("troupe.routing.decisions", "Routing decisions, by what they are about and strategy (OC-21)."),
@@ -59,7 +59,7 @@ func newSignals(meter metric.Meter) (*signals, error) {
 
 // Observe counts and logs a published event.
 func (w *Writer) Observe(ctx context.Context, e *troupev1.Event) {
-	w.signals.count(ctx, e, w.turn.MaxSteps)
+	w.metrics.count(ctx, e, w.turn.MaxSteps)
 	defer w.warnBudget(ctx, e)
 	for _, happened := range w.translation.Translate(e) {
 		happened.UserID, happened.Profile = w.turn.Request.User, w.turn.Request.ProfileOrDefault()
@@ -68,19 +68,19 @@ func (w *Writer) Observe(ctx context.Context, e *troupev1.Event) {
 		}
 	}
 	if r := e.GetTurnResult(); r != nil && w.turn.Timeout > 0 {
-		w.signals.budget.Record(ctx, r.GetDuration().AsDuration().Seconds()/w.turn.Timeout.Seconds(), metric.WithAttributes(attribute.String("of", "time")))
+		w.metrics.budget.Record(ctx, r.GetDuration().AsDuration().Seconds()/w.turn.Timeout.Seconds(), metric.WithAttributes(attribute.String("of", "time")))
 	}
 	if r := e.GetTurnResult(); r != nil {
 		used := wire.UsedFromProto(r.GetUsed())
 		for _, k := range budget.Kinds() {
 			if limit := w.turn.Allowance.Limits.Of(k); limit > 0 {
-				w.signals.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
+				w.metrics.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
 			}
 		}
 	}
 }
 
-func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
+func (s *turnMetrics) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 	label := func(key, value, prefix string) attribute.KeyValue {
 		return attribute.String(key, strings.ToLower(strings.TrimPrefix(value, prefix)))
 	}

@@ -21,42 +21,42 @@ import (
 var key = registry.Key{Agent: "research", ID: "a"}
 
 // getsSteps reports whether an instance gets steps according to both its desired state and routing.
-func (r *rig) getsSteps(t *testing.T, of registry.Key) bool {
+func (r *operatorFixture) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
-	want := r.recorded(t, of.Agent, of.ID).Kind
-	return want.AllowsSteps() && r.routes(of.Agent)[of.ID]
+	want := r.recordedState(t, of.Agent, of.ID).Kind
+	return want.AllowsSteps() && r.routableIDs(of.Agent)[of.ID]
 }
 
 // Once a drain is recorded, the worker receives it even if the caller has disconnected.
-func TestOperator_DrainReachesTheWorkerAfterItsCallerLeft(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
+func TestOperator_DrainReachesTheWorkerAfterItsCallerDisconnected(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
 	ctx, leave := context.WithCancel(t.Context())
-	r.wanted = leave
-	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(patience))
+	r.onSetDesired = leave
+	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(testTimeout))
 	require.ErrorIs(t, err, context.Canceled)
-	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
-	await(t, "its desired state is removed", func() bool { return r.recorded(t, "research", "a").Kind == "" })
+	await(t, "it ends", func() bool { return w.instance.Status().State == lifecycle.Terminated })
+	await(t, "its desired state is removed", func() bool { return r.recordedState(t, "research", "a").Kind == "" })
 }
 
 // When the operator stops, it no longer waits for its drains, but the workers continue them.
 func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	go func() {
-		await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+		await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
 		leave()
 	}()
 	_, err = r.Drain(ctx, "a", "", "", durationpb.New(time.Minute))
 	require.ErrorIs(t, err, context.Canceled)
-	r.join(t, "research", "b")
+	r.addWorker(t, "research", "b")
 	r.stop()
-	require.Equal(t, lifecycle.ShuttingDown, w.life.Status().State)
+	require.Equal(t, lifecycle.ShuttingDown, w.instance.Status().State)
 	_, err = r.Drain(t.Context(), "b", "", "", nil)
 	require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 }
@@ -64,8 +64,8 @@ func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 // A recorded drain may never have reached its worker, because the orchestrator died. Resume then makes the
 // instance run again.
 func TestOperator_ResumeEndsADrainThatTheWorkerNeverReceived(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
 	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: key, Kind: registry.Drain}))
 	await(t, "it is known", func() bool { return r.instances.Desired().Get(key).Kind == registry.Drain })
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
@@ -78,28 +78,28 @@ func TestOperator_ResumeEndsADrainThatTheWorkerNeverReceived(t *testing.T) {
 	require.NoError(t, outcomes[0].Err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, outcomes[0].Status.GetState())
 	require.True(t, r.getsSteps(t, key))
-	require.Equal(t, lifecycle.Ready, w.life.Status().State)
+	require.Equal(t, lifecycle.Ready, w.instance.Status().State)
 }
 
 func TestOperator_ResumeKeepsADrainThatTheWorkerConfirms(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	w.registration = nopRegistration{w.registration} // so that it stays known while it drains
-	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
-	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+	go func() { _ = w.instance.Shutdown(context.WithoutCancel(t.Context()), testTimeout, "") }()
+	await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
 	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: key, Kind: registry.Drain}))
 	r.register(t, nil, "research", "lost", loopback.Address(t))
 	require.NoError(t, r.registry.SetDesired(t.Context(), registry.DesiredState{Key: registry.Key{Agent: "research", ID: "lost"}, Kind: registry.Drain}))
-	await(t, "it is known", func() bool { return len(r.routes("research")) == 0 })
+	await(t, "it is known", func() bool { return len(r.routableIDs("research")) == 0 })
 	outcomes, err := r.Resume(t.Context(), "research", "")
 	require.NoError(t, err)
 	for _, out := range outcomes {
 		require.True(t, failure.Is(out.Err, failure.InstanceDraining), "%v", out.Err)
 	}
-	require.Equal(t, registry.Drain, r.recorded(t, "research", "a").Kind)
-	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Kind, "the desired state is unchanged")
+	require.Equal(t, registry.Drain, r.recordedState(t, "research", "a").Kind)
+	require.Equal(t, registry.Drain, r.recordedState(t, "research", "lost").Kind, "the desired state is unchanged")
 	end(nil)
 }
 
@@ -109,31 +109,31 @@ type nopRegistration struct{ registry.Registration }
 func (nopRegistration) Close(context.Context) error { return nil }
 
 // A desired state may be recorded although the answer of the registry was lost. It is reverted once it is seen.
-func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
-	for name, verb := range map[string]func(*rig) error{
-		"pause":  func(r *rig) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
-		"drain":  func(r *rig) error { _, err := r.Drain(t.Context(), "a", "", "", nil); return err },
-		"resume": func(r *rig) error { _, err := r.Resume(t.Context(), "research", ""); return err },
+func TestOperator_RevertsDesiredStatesInDoubt(t *testing.T) {
+	for name, verb := range map[string]func(*operatorFixture) error{
+		"pause":  func(r *operatorFixture) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
+		"drain":  func(r *operatorFixture) error { _, err := r.Drain(t.Context(), "a", "", "", nil); return err },
+		"resume": func(r *operatorFixture) error { _, err := r.Resume(t.Context(), "research", ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			w := r.join(t, "research", "a")
-			r.join(t, "research", "b")
+			r := newOperatorFixture(t)
+			w := r.addWorker(t, "research", "a")
+			r.addWorker(t, "research", "b")
 			paused := name == "resume"
 			if paused {
 				_, err := r.Pause(t.Context(), "research", "before", 0)
 				require.NoError(t, err)
 			}
 			before := len(w.calls())
-			r.lost.Store(true)
+			r.losesAnswers.Store(true)
 			err := verb(r)
 			require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 			require.ErrorContains(t, err, "the registry does not answer")
-			require.NotEqual(t, registry.DesiredKind(""), r.recorded(t, "research", "a").Kind, "the first was recorded")
-			r.lost.Store(false)
-			r.join(t, "other", "o") // a change, so that it is retried now
+			require.NotEqual(t, registry.DesiredKind(""), r.recordedState(t, "research", "a").Kind, "the first was recorded")
+			r.losesAnswers.Store(false)
+			r.addWorker(t, "other", "o") // a change, so that it is retried now
 			await(t, "it is taken back", func() bool {
-				return r.getsSteps(t, key) != paused && (!paused || r.recorded(t, "research", "a").Kind == registry.Pause)
+				return r.getsSteps(t, key) != paused && (!paused || r.recordedState(t, "research", "a").Kind == registry.Pause)
 			})
 			require.Len(t, w.calls(), before, "no worker was asked")
 		})
@@ -141,11 +141,11 @@ func TestOperator_RevertsDesiresInDoubt(t *testing.T) {
 }
 
 // The shorter of two overlapping pauses does not end the longer one, whichever started first.
-func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
+func TestOperator_TimedOutPauseDoesNotEndALongerPause(t *testing.T) {
 	for _, hastyFirst := range []bool{true, false} {
-		r := newRig(t)
-		w := r.join(t, "research", "a")
-		_, end, err := w.life.Admit(t.Context())
+		r := newOperatorFixture(t)
+		w := r.addWorker(t, "research", "a")
+		_, end, err := w.instance.Admit(t.Context())
 		require.NoError(t, err)
 		type answer struct {
 			outcomes []Outcome
@@ -163,32 +163,32 @@ func TestOperator_TimedOutPauseKeepsALongerPause(t *testing.T) {
 		var hasty, patient <-chan answer
 		if hastyFirst {
 			hasty = pause(500 * time.Millisecond)
-			patient = pause(patience)
+			patient = pause(testTimeout)
 		} else {
-			patient = pause(patience)
+			patient = pause(testTimeout)
 			hasty = pause(500 * time.Millisecond)
 		}
 		got := <-hasty
 		require.NoError(t, got.err)
 		require.True(t, failure.Is(got.outcomes[0].Err, failure.AgentTimeout), "%v", got.outcomes[0].Err)
 		require.ErrorContains(t, got.outcomes[0].Err, "another pause still waits")
-		require.True(t, w.life.Status().Pausing)
-		require.Empty(t, r.routes("research"))
+		require.True(t, w.instance.Status().Pausing)
+		require.Empty(t, r.routableIDs("research"))
 		end(nil)
 		got = <-patient
 		require.NoError(t, got.err)
 		require.NoError(t, got.outcomes[0].Err)
-		require.Equal(t, lifecycle.Paused, w.life.Status().State)
-		require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
+		require.Equal(t, lifecycle.Paused, w.instance.Status().State)
+		require.Equal(t, registry.Pause, r.recordedState(t, "research", "a").Kind)
 	}
 }
 
 // After two failed pauses the instance runs, although each pause found the other's desired state.
 func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
 	r.register(t, nil, "research", "lost", loopback.Address(t))
-	_, end, err := w.life.Admit(t.Context())
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
 	ended := make(chan error, 2)
@@ -199,47 +199,47 @@ func TestOperator_RevertsTwoFailedPauses(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)
 	require.True(t, r.getsSteps(t, key))
-	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Kind)
-	require.Equal(t, lifecycle.Busy, w.life.Status().State)
-	require.False(t, w.life.Status().Pausing)
+	require.Equal(t, registry.Run, r.recordedState(t, "research", "lost").Kind)
+	require.Equal(t, lifecycle.Busy, w.instance.Status().State)
+	require.False(t, w.instance.Status().Pausing)
 }
 
 // A pause whose answer was lost succeeds, because the worker's status shows that it is paused.
 func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
 	w.losesAnswers.Store(true)
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, outcomes[0].Status.GetState())
-	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
-	require.Equal(t, lifecycle.Paused, w.life.Status().State)
+	require.Equal(t, registry.Pause, r.recordedState(t, "research", "a").Kind)
+	require.Equal(t, lifecycle.Paused, w.instance.Status().State)
 }
 
 // A desired state that cannot be replaced now is replaced once the registry can be reached again.
-func TestOperator_RevertsDesiresOnceTheRegistryIsBack(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
+func TestOperator_RevertsDesiredStatesOnceTheRegistryIsBack(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
-	r.wanted = func() { r.away.Store(true) }
+	r.onSetDesired = func() { r.rejectsWrites.Store(true) }
 	outcomes, err := r.Pause(t.Context(), "research", "", 300*time.Millisecond)
 	require.NoError(t, err)
 	require.Error(t, outcomes[0].Err)
-	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Kind)
-	r.wanted = nil
-	r.away.Store(false)
-	r.join(t, "other", "o") // a change, so that it is retried now
+	require.Equal(t, registry.Pause, r.recordedState(t, "research", "a").Kind)
+	r.onSetDesired = nil
+	r.rejectsWrites.Store(false)
+	r.addWorker(t, "other", "o") // a change, so that it is retried now
 	await(t, "it is taken back", func() bool { return r.getsSteps(t, key) })
 }
 
 // The registered state takes precedence over the worker's lifecycle. A worker that never reached its memory
 // service is READY in its lifecycle, but INITIALIZING for the mesh.
 func TestOperator_ConfirmReturnsTheRegisteredState(t *testing.T) {
-	r := newRig(t)
-	r.join(t, "research", "a")
+	r := newOperatorFixture(t)
+	r.addWorker(t, "research", "a")
 	in := r.instances.Instances()[0]
 	for registered, want := range map[lifecycle.State]lifecycle.State{
 		lifecycle.Ready: lifecycle.Ready, lifecycle.Paused: lifecycle.Ready, lifecycle.Initializing: lifecycle.Initializing,

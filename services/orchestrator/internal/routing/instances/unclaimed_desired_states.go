@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// UnclaimedDesiredStates returns the desired states whose instances are gone, and a channel that is closed at the
+// UnclaimedDesiredStatesDesiredStates returns the desired states whose instances are gone, and a channel that is closed at the
 // next change. An instance may register again within registrationTTL. Only after that is its desired state
 // unclaimed, or at once if the desired state is DRAIN. It returns none while the registry cannot be reached.
-func (r *Cache) Unclaimed() ([]registry.DesiredState, <-chan struct{}) {
+func (r *Cache) UnclaimedDesiredStates() ([]registry.DesiredState, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.unclaimed
-	r.unclaimed = map[registry.Key]time.Time{}
-	if r.source == unfilled || !r.awaySince.IsZero() {
+	before := r.unclaimedSince
+	r.unclaimedSince = map[registry.Key]time.Time{}
+	if r.source == unfilled || !r.registryAwaySince.IsZero() {
 		return nil, r.changed
 	}
 	now := time.Now()
@@ -32,7 +32,7 @@ func (r *Cache) Unclaimed() ([]registry.DesiredState, <-chan struct{}) {
 		if !ok {
 			since = now
 		}
-		r.unclaimed[key] = since
+		r.unclaimedSince[key] = since
 		if d.Kind == registry.Drain || now.Sub(since) >= registrationTTL {
 			unclaimed = append(unclaimed, d)
 		}

@@ -15,7 +15,7 @@ type Health string
 
 // The answers.
 const (
-	Unasked     Health = ""
+	Unprobed    Health = ""
 	Serving     Health = "serving"
 	NotServing  Health = "not serving" // the worker answered that it is stopping or registering again
 	Unreachable Health = "unreachable" // no answer, or the answer of another instance
@@ -25,19 +25,19 @@ const (
 const reviewPeriod = time.Second
 
 // missingProber probes the workers of instances whose registration vanished.
-type verifier struct {
-	ask  func(context.Context, registry.Instance) Health // (nil removes missing instances at once)
-	wake chan struct{}                                   // has capacity 1; a value means that an instance went missing
+type missingProber struct {
+	probe func(context.Context, registry.Instance) Health // (nil removes missing instances at once)
+	wake  chan struct{}                                   // has capacity 1; a value means that an instance went missing
 }
 
 // SetProbe sets the function that probes the worker of a missing instance. Without it, a missing instance is
 // removed at once. Call it before Watch. The function must check that the same instance answers, and must return
 // within about 2 s.
-func (r *Cache) VerifyWith(ask func(context.Context, registry.Instance) Health) {
-	r.verifier.ask = ask
+func (r *Cache) SetProbe(ask func(context.Context, registry.Instance) Health) {
+	r.prober.probe = ask
 }
 
-func (v *verifier) notify() {
+func (v *missingProber) notify() {
 	select {
 	case v.wake <- struct{}{}:
 	default: // a wake-up is pending
@@ -45,7 +45,7 @@ func (v *verifier) notify() {
 }
 
 // run probes the missing instances of a cache until ctx ends.
-func (v *verifier) run(ctx context.Context, r *Cache) {
+func (v *missingProber) run(ctx context.Context, r *Cache) {
 	ticks := time.NewTicker(reviewPeriod)
 	defer ticks.Stop()
 	for {
@@ -55,12 +55,12 @@ func (v *verifier) run(ctx context.Context, r *Cache) {
 		case <-ticks.C:
 		case <-v.wake:
 		}
-		v.verify(ctx, r)
+		v.probeAll(ctx, r)
 	}
 }
 
 // probeAll probes all missing instances concurrently and reviews them with the results.
-func (v *verifier) verify(ctx context.Context, r *Cache) {
+func (v *missingProber) probeAll(ctx context.Context, r *Cache) {
 	r.mu.Lock()
 	asked := make([]*absence, 0, len(r.missing.absences))
 	for _, a := range r.missing.absences {
@@ -73,7 +73,7 @@ func (v *verifier) verify(ctx context.Context, r *Cache) {
 	answers := make([]Health, len(asked))
 	var asking sync.WaitGroup
 	for i, a := range asked {
-		asking.Go(func() { answers[i] = v.ask(ctx, a.instance) })
+		asking.Go(func() { answers[i] = v.probe(ctx, a.instance) })
 	}
 	asking.Wait()
 	if ctx.Err() != nil {
@@ -98,5 +98,5 @@ func (v *verifier) verify(ctx context.Context, r *Cache) {
 	case before && !r.missing.frozen:
 		r.log.Info("removals are no longer frozen", zap.Int("registered", len(r.instances)))
 	}
-	r.announce()
+	r.notifyChange()
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// backgroundCalls runs calls that may outlive the request that started them. Safe for concurrent use.
-type background struct {
+// backgroundCallsCalls runs calls that may outlive the request that started them. Safe for concurrent use.
+type backgroundCalls struct {
 	ctx    context.Context //nolint:containedctx // of the running calls, which outlive their callers
 	cancel context.CancelFunc
 
@@ -16,14 +16,14 @@ type background struct {
 	running sync.WaitGroup
 }
 
-func newBackground() *background {
+func newBackgroundCalls() *backgroundCalls {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &background{ctx: ctx, cancel: cancel}
+	return &backgroundCalls{ctx: ctx, cancel: cancel}
 }
 
 // start runs a call in a goroutine for at most the time within. The call gets the values of ctx but not its
 // cancellation. start returns false after close.
-func (b *background) begin(ctx context.Context, within time.Duration, call func(context.Context)) bool {
+func (b *backgroundCalls) start(ctx context.Context, within time.Duration, call func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -39,7 +39,7 @@ func (b *background) begin(ctx context.Context, within time.Duration, call func(
 }
 
 // close cancels the running calls and waits until they return.
-func (b *background) close() {
+func (b *backgroundCalls) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // count. A busy, draining or fenced instance does not count either, nor does a step that the turn ended.
 func breakerResult(ctx context.Context, result *troupev1.StepResult, accepted bool, err error) (breaker.Result, error) {
 	if lost, ok := errors.AsType[*LostError](err); ok {
-		if lost.MemoryOutage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
+		if lost.IsMemoryOutage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
 			return breaker.Inconclusive, lost
 		}
 		return breaker.Failure, lost

@@ -14,10 +14,10 @@ import (
 // was silent or ended without a result, the worker violated the contract, or it gave up the step. The step's
 // journal holds the work that was done. The worker may even have committed the step (guarantees F1, F2).
 type LostError struct {
-	Instance          registry.Instance
-	Failure           *failure.Error
-	ContractViolation bool // the worker violated the contract, and another instance would probably do the same
-	MemoryOutage      bool // the worker could not reach the memory service, so the same instance may get the step again
+	Instance         registry.Instance
+	Failure          *failure.Error
+	ViolatesContract bool // the worker violated the contract, and another instance would probably do the same
+	IsMemoryOutage   bool // the worker could not reach the memory service, so the same instance may get the step again
 }
 
 func (l *LostError) Error() string { return l.Failure.Error() }
@@ -27,7 +27,7 @@ func (l *LostError) Unwrap() error { return l.Failure }
 
 // unresponsiveBackoff is how long an instance is skipped after it became unresponsive during a step. Such an
 // instance might accept connections and steps without doing anything.
-const suspicion = 5 * time.Second
+const unresponsiveBackoff = 5 * time.Second
 
 // Errors of a worker that does not finish a step, other than errors of the call.
 var (
@@ -41,7 +41,7 @@ func isSilent(call context.Context) bool { return errors.Is(context.Cause(call),
 
 // newLostError returns the error of a step that its instance did not finish. All steps avoid an unresponsive
 // instance for a while. A step that has exceeded its own deadline is not lost.
-func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, err error) error {
+func (d *Dispatcher) newLostError(ctx, call context.Context, in registry.Instance, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -59,16 +59,16 @@ func (d *Dispatcher) lostError(ctx, call context.Context, in registry.Instance, 
 	why := failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
 		With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))
 	if isSilent(call) {
-		d.backoffs.Add(in, suspicion, why)
+		d.backoffs.Add(in, unresponsiveBackoff, why)
 	}
-	return &LostError{Instance: in, Failure: why, ContractViolation: violation}
+	return &LostError{Instance: in, Failure: why, ViolatesContract: violation}
 }
 
 // newViolationError returns the error of a step whose events named another trace, session, turn or step. Further
 // events of the attempt are ignored.
-func violationError(in registry.Instance, err error) error {
+func newViolationError(in registry.Instance, err error) error {
 	e, _ := errors.AsType[*failure.Error](err)
-	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ContractViolation: true}
+	return &LostError{Instance: in, Failure: e.With("instance_id", in.ID), ViolatesContract: true}
 }
 
 // hasGivenUp reports whether a step's failure means that its worker could not continue it.

@@ -54,7 +54,7 @@ func distinctInstances(n int) Input {
 	for i := range in.Candidates {
 		in.Candidates[i].Capabilities = []string{fmt.Sprintf("solo-%05d", i), "gpu"}
 	}
-	in.Sizes = Arrange(in.Candidates)
+	in.Sizes = PrepareCandidates(in.Candidates)
 	return in
 }
 
@@ -83,11 +83,11 @@ func BenchmarkDecide_AmongDistinctCapabilities(b *testing.B) {
 	}
 }
 
-func BenchmarkArrange(b *testing.B) {
+func BenchmarkPrepareCandidates(b *testing.B) {
 	for name, in := range map[string]Input{"alike": busyInstances(Capability, 1000), "soloists": distinctInstances(1000)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				Arrange(in.Candidates)
+				PrepareCandidates(in.Candidates)
 			}
 		})
 	}

@@ -10,31 +10,31 @@ type Order struct {
 	HasBegun bool // true except for the first attempt of a turn's first step
 	Priority int  // priority of its turn
 	// IsSelective is true for a step that may not use every free slot.
-	Selective bool
+	IsSelective bool
 }
 
 // Waiter is a step that waits for a slot. The steps of a wait list try one after the other: a free slot wakes the
 // first step. That step wakes the next one if there may be more slots.
 type Waiter struct {
-	order Order
-	woken chan struct{} // has capacity 1; a value means that a slot may be free
+	order    Order
+	wakeChan chan struct{} // has capacity 1; a value means that a slot may be free
 
 	// The lock of the queue guards the fields below.
-	arrival  uint64 // number of its arrival in the list, from 1 (0 before that)
-	lastLook uint64 // version of the list at its last try
-	blocked  bool   // it tried before an earlier step had tried
+	arrival    uint64 // number of its arrival in the list, from 1 (0 before that)
+	lastTry    uint64 // version of the list at its last try
+	wasBlocked bool   // it tried before an earlier step had tried
 }
 
 // NewWaiter returns a waiter that is not in any wait list.
-func NewWaiter(order Order) *Waiter { return &Waiter{order: order, woken: make(chan struct{}, 1)} }
+func NewWaiter(order Order) *Waiter { return &Waiter{order: order, wakeChan: make(chan struct{}, 1)} }
 
 // WakeChan returns a channel that receives a value when the step should try to get a slot.
-func (w *Waiter) Woken() <-chan struct{} { return w.woken }
+func (w *Waiter) WakeChan() <-chan struct{} { return w.wakeChan }
 
 // Wake sends a value to WakeChan. It does nothing if a value is already pending.
 func (w *Waiter) Wake() {
 	select {
-	case w.woken <- struct{}{}:
+	case w.wakeChan <- struct{}{}:
 	default: // a wake-up is pending
 	}
 }
@@ -50,20 +50,20 @@ func (w *Waiter) comesBefore(other *Waiter) bool {
 }
 
 // waitList holds the steps that wait for one agent, in order. The lock of the queue guards it.
-type line struct {
-	waiting  []*Waiter // in order
-	arrivals uint64
-	version  uint64 // incremented when more slots may be free
+type waitList struct {
+	waiting      []*Waiter // in order
+	arrivalCount uint64
+	version      uint64 // incremented when more slots may be free
 }
 
 // insert inserts a step at its position, unless it is already in the list.
-func (l *line) join(w *Waiter) {
+func (l *waitList) insert(w *Waiter) {
 	if slices.Contains(l.waiting, w) {
 		return
 	}
 	if w.arrival == 0 {
-		l.arrivals++
-		w.arrival = l.arrivals
+		l.arrivalCount++
+		w.arrival = l.arrivalCount
 	}
 	i := slices.IndexFunc(l.waiting, w.comesBefore)
 	if i < 0 {
@@ -73,7 +73,7 @@ func (l *line) join(w *Waiter) {
 }
 
 // remove removes a step and passes its wake-up on to the next step.
-func (l *line) leave(w *Waiter) {
+func (l *waitList) remove(w *Waiter) {
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 		l.wakeFirst(func(*Waiter) bool { return true })
@@ -81,15 +81,15 @@ func (l *line) leave(w *Waiter) {
 }
 
 // notifyFreeSlot records that a slot may be free, and wakes the first step that has not tried since.
-func (l *line) addSlot() {
+func (l *waitList) notifyFreeSlot() {
 	l.version++
 	l.wakeFirst(func(*Waiter) bool { return true })
 }
 
 // wakeFirst wakes the first eligible step that has not tried since the last change.
-func (l *line) wakeFirst(eligible func(*Waiter) bool) {
+func (l *waitList) wakeFirst(eligible func(*Waiter) bool) {
 	for _, w := range l.waiting {
-		if w.lastLook < l.version && eligible(w) {
+		if w.lastTry < l.version && eligible(w) {
 			w.Wake()
 			return
 		}
@@ -97,26 +97,26 @@ func (l *line) wakeFirst(eligible func(*Waiter) bool) {
 }
 
 // mayTry reports whether all steps before w have tried since the last change.
-func (l *line) mayLook(w *Waiter) bool {
+func (l *waitList) mayTry(w *Waiter) bool {
 	for _, other := range l.waiting {
 		if other == w {
 			break
 		}
-		if other.lastLook < l.version && other.comesBefore(w) {
-			w.blocked = true
+		if other.lastTry < l.version && other.comesBefore(w) {
+			w.wasBlocked = true
 			return false
 		}
 	}
-	w.lastLook, w.blocked = l.version, false
+	w.lastTry, w.wasBlocked = l.version, false
 	return true
 }
 
 // recordTry records whether a step found a slot, and wakes the next step that may find one. If w found no slot,
 // steps that can use the same instances stay asleep.
-func (l *line) recordLook(w *Waiter, found bool) {
+func (l *waitList) recordTry(w *Waiter, found bool) {
 	if found {
-		l.leave(w)
+		l.remove(w)
 		return
 	}
-	l.wakeFirst(func(other *Waiter) bool { return w.order.Selective || other.order.Selective || other.blocked })
+	l.wakeFirst(func(other *Waiter) bool { return w.order.IsSelective || other.order.IsSelective || other.wasBlocked })
 }
