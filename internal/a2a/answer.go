@@ -47,7 +47,7 @@ func (a *answerStream) scheduleRestart(step int32) {
 	a.restartPending = a.restartPending || step == a.step
 }
 
-// finalChunkChunk returns the last chunk of the artifact (nil if no text was sent and the turn has no answer).
+// finalChunk returns the last chunk of the artifact (nil if no text was sent and the turn has no answer).
 func (a *answerStream) finalChunk(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEvent {
 	complete := stateFromResult(r) == a2a.TaskStateCompleted
 	if !a.started && (!complete || r.GetText() == "") {

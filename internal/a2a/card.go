@@ -49,7 +49,7 @@ func (b *Bridge) agentCard(ctx context.Context) (*a2a.AgentCard, error) {
 	return card, nil
 }
 
-// skillsFromAgentsFromAgents returns one skill for each workflow, followed by one for each agent.
+// skillsFromAgents returns one skill for each workflow, followed by one for each agent.
 func skillsFromAgents(agents []*troupev1.Agent) []a2a.AgentSkill {
 	members := map[string][]string{}
 	all := []a2a.AgentSkill{}

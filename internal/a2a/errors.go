@@ -37,7 +37,7 @@ var errorCodes = map[failure.Mode]error{
 	failure.UserCancelled:  a2a.ErrServerError,
 }
 
-// toA2AErrorError converts an error for an A2A client. The result contains the message of a failure, its reason, and
+// toA2AError converts an error for an A2A client. The result contains the message of a failure, its reason, and
 // whether a retry may succeed. The text of an error that is not a failure is dropped, because it may reveal
 // internals.
 func toA2AError(err error) error {

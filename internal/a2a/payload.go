@@ -41,7 +41,7 @@ func addAttachmentItems(p *troupev1.TurnStarted, add func(string, itemData)) {
 	}
 }
 
-// verdictNameName returns the verdict on a call in lower case. A late answer counts as deny.
+// verdictName returns the verdict on a call in lower case. A late answer counts as deny.
 func verdictName(a *troupev1.CallAnswer) string {
 	if a.GetLate() {
 		return "deny"
@@ -131,7 +131,7 @@ func pendingCallsData(calls []*troupev1.PendingCall) []itemData {
 	return waits
 }
 
-// pendingCallDataData returns a pending tool call in the form that A2A clients receive.
+// pendingCallData returns a pending tool call in the form that A2A clients receive.
 func pendingCallData(c *troupev1.PendingCall) itemData {
 	told := itemData{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),

@@ -123,14 +123,14 @@ func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest
 	return turn, m.TaskID, nil
 }
 
-// targetFromMetadataFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
+// targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
 // none).
 func targetFromMetadata(metadata map[string]any) string {
 	name, _ := metadata["target"].(string)
 	return name
 }
 
-// requestIDFromMessageFromMessage derives the request id of a turn from its message, so that a repeated message in the same
+// requestIDFromMessage derives the request id of a turn from its message, so that a repeated message in the same
 // context finds the same turn. The id also contains the task that the turn continues, because nothing else in the
 // mesh stores it.
 func requestIDFromMessage(task a2a.TaskID, message string) string {

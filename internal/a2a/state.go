@@ -43,7 +43,7 @@ var askKinds = map[a2a.TaskState]string{
 	a2a.TaskStateAuthRequired:  "auth-required",
 }
 
-// statusFromResultFromResult returns the state of a task with its details. These are a question and the pending calls as a
+// statusFromResult returns the state of a task with its details. These are a question and the pending calls as a
 // data part, or the reason why there is no answer. The answer itself is an artifact of the task.
 func statusFromResult(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
 	s := a2a.TaskStatus{State: stateFromResult(r), Timestamp: &at}

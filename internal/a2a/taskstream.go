@@ -118,7 +118,7 @@ func (t *taskStream) trackStep(e *troupev1.Event) {
 	}
 }
 
-// statusEventEvent returns the task with its state after an event: created, working, or ended.
+// statusEvent returns the task with its state after an event: created, working, or ended.
 func (t *taskStream) statusEvent(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {

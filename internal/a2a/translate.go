@@ -38,7 +38,7 @@ type eventContext struct {
 // itemData holds the details of an item, keyed by field name.
 type itemData = map[string]any
 
-// translateEventEvent returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
+// translateEvent returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
 // routing decision, becomes a task-status item with the stage of the task.
 func translateEvent(e *troupev1.Event, at eventContext) []Item {
 	var items []Item

@@ -37,7 +37,7 @@ func lossLine(lost int64) line {
 	return logLine(actionLost, map[string]string{factEntries: strconv.FormatInt(lost, 10)})
 }
 
-// withTornFactsFacts returns the line with the hash and size of the torn bytes before it added to its facts.
+// withTornFacts returns the line with the hash and size of the torn bytes before it added to its facts.
 func (c *chain) withTornFacts(l line) line {
 	l.Facts = maps.Clone(l.Facts)
 	if l.Facts == nil {
@@ -101,7 +101,7 @@ func (c *chain) appendLines(lines ...line) (written int, err error) {
 	return max(0, written-before), err
 }
 
-// addTornBytesBytes records bytes at the end of the file that form no complete line.
+// addTornBytes records bytes at the end of the file that form no complete line.
 func (c *chain) addTornBytes(text []byte) {
 	c.tornHash.Write(text)
 	c.tornBytes += int64(len(text))

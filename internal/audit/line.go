@@ -72,7 +72,7 @@ func (l line) encode() (text []byte, hash string, err error) {
 	return append(text, hashField+hash+lineEnd+"\n"...), hash, nil
 }
 
-// decodeLineLine parses a line without its line break. It returns false if the line does not match its hash.
+// decodeLine parses a line without its line break. It returns false if the line does not match its hash.
 func decodeLine(text []byte) (l line, hash string, ok bool) {
 	if len(text) <= hashSuffixBytes {
 		return l, "", false

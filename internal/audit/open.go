@@ -63,7 +63,7 @@ func New(cfg Config) (*Log, error) {
 	return &Log{component: cfg.Name, queue: q}, nil
 }
 
-// openChainChain finds the end of the chain and writes a line that continues it.
+// openChain finds the end of the chain and writes a line that continues it.
 func openChain(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func openLockedFile(path string) (*os.File, error) {
 // searchWindow is the number of bytes at the end of a file in which the last line is searched.
 const searchWindow = 4 << 20
 
-// findLastLineLastLine finds the last valid line of a file. It records the bytes after that line as torn.
+// findLastLine finds the last valid line of a file. It records the bytes after that line as torn.
 func (c *chain) findLastLine(file io.ReaderAt, size int64) error {
 	from := max(0, size-searchWindow)
 	text := make([]byte, size-from)

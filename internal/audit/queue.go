@@ -120,7 +120,7 @@ func (q *queue) finish() {
 	q.log.Info("audit log ended", append(q.positionFields(), zap.Int64("lost", q.lost.Load()))...)
 }
 
-// positionFieldsFields returns the log fields with which an operator can detect missing lines at the end of the file.
+// positionFields returns the log fields with which an operator can detect missing lines at the end of the file.
 func (q *queue) positionFields() []zap.Field {
 	return []zap.Field{zap.String("file", q.chain.path), zap.Uint64("lines", q.chain.lastNumber), zap.String("head", q.chain.lastHash)}
 }

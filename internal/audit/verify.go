@@ -55,7 +55,7 @@ func Verify(files []string, head string, each func(file string, n int, r Recorde
 	return v.report, v.checkEnd()
 }
 
-// RecordedEntryEntry is an entry read from a log, with its component and time.
+// RecordedEntry is an entry read from a log, with its component and time.
 type RecordedEntry struct {
 	Entry
 	Component string // component that recorded the entry
@@ -168,7 +168,7 @@ func (v *verifier) verifyLine(at int, text []byte, first bool) (ok bool, broken 
 	return true, ""
 }
 
-// explainsTornBytesBytes reports whether the line contains the hash of the torn bytes before it, or whether there are
+// explainsTornBytes reports whether the line contains the hash of the torn bytes before it, or whether there are
 // no torn bytes.
 func (v *verifier) explainsTornBytes(l line) bool {
 	torn := l.Facts[factTorn]

@@ -25,7 +25,7 @@ func Authorize(method string, p identity.Principal) error {
 	return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for %s", p, method, formatRoles(roles)).With("method", method)
 }
 
-// RolesForFor returns the roles that may call a method, and whether the method has a row.
+// RolesFor returns the roles that may call a method, and whether the method has a row.
 func RolesFor(method string) ([]identity.Role, bool) {
 	roles, ok := table[method]
 	return slices.Clone(roles), ok

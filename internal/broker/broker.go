@@ -65,7 +65,7 @@ func New(instance string) *Broker {
 	return &Broker{instance: instance, keys: map[string]*pendingKey{}}
 }
 
-// InstanceFromKeyIDFromKeyID returns the id of the instance that holds the key ("" if the key id contains none).
+// InstanceFromKeyID returns the id of the instance that holds the key ("" if the key id contains none).
 func InstanceFromKeyID(id string) string {
 	_, instance, _ := strings.Cut(id, "@")
 	return instance
@@ -163,7 +163,7 @@ type Session struct {
 
 var _ execution.CredentialBroker = (*Session)(nil)
 
-// ForSessionSession returns the broker restricted to one session.
+// ForSession returns the broker restricted to one session.
 func (b *Broker) ForSession(session string) *Session { return &Session{b, session} }
 
 // Ask creates a key for the session, as Broker.CreateKey does.

@@ -59,7 +59,7 @@ func Checks() []Check {
 	return all
 }
 
-// SelectChecksChecks returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match
+// SelectChecks returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match
 // pattern for IDs, such as pause/*. Without patterns it returns all checks. It fails with mode user_invalid_input
 // if a pattern matches nothing.
 func SelectChecks(patterns ...string) ([]Check, error) {

@@ -80,7 +80,7 @@ func (h *fakeHost) DropInstance(_ context.Context, req *troupev1.DropInstanceReq
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// serveGRPCGRPC serves on a free loopback port, as internal/rpc does. It validates requests by the rules in the .proto
+// serveGRPC serves on a free loopback port, as internal/rpc does. It validates requests by the rules in the .proto
 // files and sends errors as gRPC statuses.
 func serveGRPC(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// referenceInstanceInstance is an instance that follows every rule, for the tests of this package only. It has one lock
+// referenceInstance is an instance that follows every rule, for the tests of this package only. It has one lock
 // and one broadcast channel. The calls of hasFault mark the places of the planted faults.
 type referenceInstance struct {
 	troupev1.UnimplementedLifecycleServiceServer

@@ -30,7 +30,7 @@ type Report struct {
 	Results []Result
 }
 
-// FailedCountCount returns the number of failed checks.
+// FailedCount returns the number of failed checks.
 func (r Report) FailedCount() int {
 	n := 0
 	for _, result := range r.Results {

@@ -232,7 +232,7 @@ func TestClient_ReachesNoInnerAddress(t *testing.T) {
 	require.Equal(t, "public page", body)
 }
 
-// getBodyBody returns the body of the page at the target.
+// getBody returns the body of the page at the target.
 func getBody(t *testing.T, client *http.Client, target string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)

@@ -94,7 +94,7 @@ func newRejectedError(mode failure.Mode, format string, args ...any) *failure.Er
 	return failure.Newf(mode, "egress.Request", format, args...)
 }
 
-// checkRequestRequest returns an error if the target of the request breaks a rule.
+// checkRequest returns an error if the target of the request breaks a rule.
 func (g *guard) checkRequest(req *http.Request) error {
 	u := req.URL
 	host := strings.ToLower(u.Hostname())
@@ -161,7 +161,7 @@ func (g *guard) checkAddress(a netip.Addr) error {
 		"%s is an inner address (%s) and out of reach; use a public one, or list it under allowInnerAddresses if it is meant", a, why)
 }
 
-// matchesAnyPatternPattern reports whether one of the patterns matches the host.
+// matchesAnyPattern reports whether one of the patterns matches the host.
 func matchesAnyPattern(patterns []string, host string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		suffix, below := strings.CutPrefix(p, "*")

@@ -100,7 +100,7 @@ func (w *testNetwork) setAddresses(name string, addresses ...string) {
 	w.addresses[name] = []string{strings.Join(addresses, " ")}
 }
 
-// alternateAddressesAddresses makes a name resolve to the addresses in turn, one for each query.
+// alternateAddresses makes a name resolve to the addresses in turn, one for each query.
 func (w *testNetwork) alternateAddresses(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

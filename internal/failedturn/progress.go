@@ -57,7 +57,7 @@ func (p Progress) CompletedRatio() float64 {
 // must be completed.
 func (p Progress) IsRecoverable() bool { return p.Mode.Retryable() && p.CompletedRatio() > 0 }
 
-// RemainingStepsSteps returns the number of steps that are not completed.
+// RemainingSteps returns the number of steps that are not completed.
 func (p Progress) RemainingSteps() int {
 	return max(p.PlannedSteps, len(p.CompletedSteps)+len(p.FailedSteps)) - len(p.CompletedSteps)
 }

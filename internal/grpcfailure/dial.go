@@ -13,7 +13,7 @@ const (
 	DialRejected                       // the server rejects this kind of connection, or this client
 )
 
-// ClassifyDialErrorError returns the kind and the reason of the connection failure in a gRPC error. The reason is the
+// ClassifyDialError returns the kind and the reason of the connection failure in a gRPC error. The reason is the
 // text from TLS or from the network, without the text that gRPC adds. Unless the kind is DialOK, the call was
 // never sent.
 func ClassifyDialError(err error) (DialFailure, string) {

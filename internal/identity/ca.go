@@ -82,7 +82,7 @@ func (ca *CA) WriteServerFiles(dir, name string) (Files, error) {
 	return ca.writeFiles(dir, name, certificateTemplate(name, fileLifetime))
 }
 
-// writeFilesFiles issues a certificate and writes it with its key and the CA certificate.
+// writeFiles issues a certificate and writes it with its key and the CA certificate.
 func (ca *CA) writeFiles(dir, name string, template *x509.Certificate) (Files, error) {
 	pair, err := ca.issue(template)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *EdgeSource) refresh() {
 	}
 }
 
-// readKeysKeys reads the keys from the files. It returns last if the files have not changed.
+// readKeys reads the keys from the files. It returns last if the files have not changed.
 func (e Edge) readKeys(last *edgeKeys) (*edgeKeys, error) {
 	from, err := readKeyFiles("--client-tls", e.Cert, e.Key, e.CA)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 // Refreshable is a source of certificates that WatchCertificates refreshes: a *Source or an *EdgeSource.
 type Refreshable interface{ refresh() }
 
-// WatchCertificatesCertificates rereads certificate files every 10 seconds until ctx ends. A certificate that has expired or
+// WatchCertificates rereads certificate files every 10 seconds until ctx ends. A certificate that has expired or
 // is about to expire is therefore logged even if no connection is made.
 func WatchCertificates(ctx context.Context, all ...Refreshable) {
 	ticker := time.NewTicker(refreshInterval)

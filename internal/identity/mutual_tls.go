@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// ServerCredentialsCredentials returns the credentials for a port inside the mesh. They require TLS 1.3 and a client
+// ServerCredentials returns the credentials for a port inside the mesh. They require TLS 1.3 and a client
 // certificate of a process in the mesh. The server itself decides who may call which method. Rejected connections
 // are logged. A nil Source yields plain text.
 func (s *Source) ServerCredentials() credentials.TransportCredentials {
@@ -26,7 +26,7 @@ func (s *Source) ServerCredentials() credentials.TransportCredentials {
 	return &mutualTLS{TransportCredentials: credentials.NewTLS(s.tlsConfig(nil)), source: s, handshakeErr: &atomic.Pointer[error]{}}
 }
 
-// ClientCredentialsCredentials returns the credentials for a connection to one process. They require TLS 1.3 and a peer of
+// ClientCredentials returns the credentials for a connection to one process. They require TLS 1.3 and a peer of
 // the same mesh with the given role and agent. agent is empty for roles other than worker. A nil Source yields
 // plain text.
 func (s *Source) ClientCredentials(role Role, agent string) *Credentials {
@@ -121,7 +121,7 @@ func (m *mutualTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return nil, nil, err
 }
 
-// peerIDFromHandshakeFromHandshake returns the peer id that a handshake has verified.
+// peerIDFromHandshake returns the peer id that a handshake has verified.
 func peerIDFromHandshake(info credentials.AuthInfo) (ID, error) {
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if !ok || len(tlsInfo.State.PeerCertificates) == 0 || len(tlsInfo.State.PeerCertificates[0].URIs) != 1 {
@@ -136,7 +136,7 @@ type peerAuth struct {
 	caller ID
 }
 
-// CallerFromContextFromContext returns the id of the caller, proven by its certificate. It returns false if the connection
+// CallerFromContext returns the id of the caller, proven by its certificate. It returns false if the connection
 // has no mesh certificate, as with plain text or the client port of the orchestrator.
 func CallerFromContext(ctx context.Context) (ID, bool) {
 	p, ok := peer.FromContext(ctx)

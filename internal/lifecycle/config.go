@@ -35,7 +35,7 @@ type Config struct {
 	// Stop frees the resources that Start acquired. It runs after each failed start, and at the end of a shutdown,
 	// when no step is running. Its context ends at the deadline of the shutdown.
 	Stop func(ctx context.Context) error
-	// LogErrorError is called with each error of a start or a shutdown, and with its phase: start, leave, drain or stop
+	// LogError is called with each error of a start or a shutdown, and with its phase: start, leave, drain or stop
 	// (LC-17: no error is lost if the caller has disconnected). It may be called from any goroutine.
 	LogError func(phase string, err error)
 }

@@ -64,7 +64,7 @@ func (h hooks) runAtShutdown(ctx context.Context, name string, hook func(context
 	return failure.Newf(failure.AgentLogic, "lifecycle.Shutdown", "the %s hook %s", name, why).Because(err)
 }
 
-// runHookHook runs a hook, unless it is nil. A panic becomes an error. A hook that is still running hookGrace after
+// runHook runs a hook, unless it is nil. A panic becomes an error. A hook that is still running hookGrace after
 // ctx has ended is abandoned.
 func (h hooks) runHook(ctx context.Context, name string, hook func(context.Context) error) error {
 	if hook == nil {
@@ -94,7 +94,7 @@ func (h hooks) runHook(ctx context.Context, name string, hook func(context.Conte
 	}
 }
 
-// logErrorError logs an error, unless it is nil, and returns it.
+// logError logs an error, unless it is nil, and returns it.
 func (h hooks) logError(phase string, err error) error {
 	if err != nil {
 		h.cfg.LogError(phase, err)

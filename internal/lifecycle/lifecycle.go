@@ -126,7 +126,7 @@ func (i *Instance) SetLease(l Lease) {
 	}
 }
 
-// awaitStatusStatus blocks until the status satisfies the predicate, or ctx ends.
+// awaitStatus blocks until the status satisfies the predicate, or ctx ends.
 func (i *Instance) awaitStatus(ctx context.Context, satisfies func(Status) bool) error {
 	for {
 		status, changed := i.Watch()

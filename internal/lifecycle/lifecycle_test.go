@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// newReadyInstanceInstance returns an instance in state READY.
+// newReadyInstance returns an instance in state READY.
 func newReadyInstance(t *testing.T, cfg Config) *Instance {
 	t.Helper()
 	i := New(cfg)

@@ -59,7 +59,7 @@ func (r *statusRecord) transition(ctx context.Context, to State, reason string) 
 	r.notifyWatchers()
 }
 
-// notifyWatchersWatchers wakes everyone who waits for a change of the status.
+// notifyWatchers wakes everyone who waits for a change of the status.
 func (r *statusRecord) notifyWatchers() {
 	close(r.changed)
 	r.changed = make(chan struct{})

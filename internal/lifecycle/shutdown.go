@@ -96,7 +96,7 @@ func (i *Instance) leaveDrainAndStop() error {
 	return errors.Join(leaveErr, drainErr, i.hooks.runAtShutdown(stop, "stop", i.cfg.Stop))
 }
 
-// drainStepsSteps waits for the running steps until the deadline. Then it cancels the remaining ones and waits a little
+// drainSteps waits for the running steps until the deadline. Then it cancels the remaining ones and waits a little
 // longer for them.
 func (i *Instance) drainSteps() error {
 	idle := func(s Status) bool { return s.InFlight == 0 }

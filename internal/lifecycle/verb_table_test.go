@@ -41,7 +41,7 @@ func allSituations() (all []situation) {
 	return all
 }
 
-// expectedAfterAfter returns the situation after a verb and the expected failure mode. It implements the table of
+// expectedAfter returns the situation after a verb and the expected failure mode. It implements the table of
 // guarantees 2.10.
 func (p situation) expectedAfter(verb string) (situation, failure.Mode) {
 	ended := p.state == ShuttingDown || p.state == Terminated
@@ -171,7 +171,7 @@ func (w *testInstance) currentSituation() situation {
 	return situation{s.State, s.InFlight, s.Pausing, s.Lease}
 }
 
-// callVerbVerb calls a verb and returns its error.
+// callVerb calls a verb and returns its error.
 func (w *testInstance) callVerb(ctx context.Context, verb string) (err error) {
 	switch verb {
 	case "startup":

@@ -66,7 +66,7 @@ func TestLoop_GivesHandlersAccessToTheTurn(t *testing.T) {
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
 		Memory: hook.NewMemory(fakeArtifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, []string{"a"}, calls)

@@ -64,7 +64,7 @@ var hooks = []string{
 func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
 	for _, name := range hooks {
-		whole := turn(t, configReachingEvent(t, name), agent.Invocation{}, nil)
+		whole := runWatchedTurn(t, configReachingEvent(t, name), agent.Invocation{}, nil)
 		until := slices.IndexFunc(whole.log, func(token string) bool { return strings.Split(token, ":")[0] == name })
 		require.Positive(t, until, "%s is not on its path: %s", name, whole.text())
 		for how, fn := range map[string]func(*hook.Turn) error{
@@ -77,7 +77,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 					{Name: "broken", Handlers: []hook.Handler{handlerFor(name, fn)}},
 					{Name: "behind", Handlers: []hook.Handler{handlerFor(name, func(*hook.Turn) error { after = true; return nil })}},
 				}
-				w := turn(t, c, agent.Invocation{}, nil)
+				w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 				if how == "error" {
 					require.ErrorIs(t, w.err, broke)
 					require.True(t, failure.Is(w.err, failure.PolicyBudget), "%v", w.err)
@@ -113,7 +113,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 					return nil
 				}),
 			}}
-			w := turn(t, c, agent.Invocation{}, nil)
+			w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Contains(t, w.text(), toolLog(1, event.ToolError))
 			require.Len(t, seen, 2, "and the tool that there is not")
@@ -127,7 +127,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 func TestTurn_HandlersReplaceModelRepliesAndToolResults(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		model := scripted.New(toolCallsReply("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
-		w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
+		w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
 			hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
 					c.Answer("from a handler")
@@ -177,7 +177,7 @@ func TestTurn_RunsNoHandlerAfterTheOneThatEndsIt(t *testing.T) {
 			c.Handlers = append(c.Handlers,
 				handlerFor(name, func(t *hook.Turn) error { t.End(); return nil }),
 				handlerFor(name, func(*hook.Turn) error { after = true; return nil }))
-			w := turn(t, c, agent.Invocation{}, nil)
+			w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 			if name == "on_llm_error" {
 				require.Error(t, w.err, "no handler answered for the model")
 				return
@@ -199,7 +199,7 @@ func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 	compact := hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
-	w := turn(t, agent.Config{
+	w := runWatchedTurn(t, agent.Config{
 		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{compact},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
@@ -240,7 +240,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}))
 	asking := toolCallsReply("echo", "echo")
 	asking.Usage = execution.Usage{InputTokens: 32_000}
-	w := turn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching}, agent.Invocation{}, nil)
+	w := runWatchedTurn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 
 	require.Equal(t, map[string][]view{

@@ -27,7 +27,7 @@ type wordArgs struct {
 }
 
 // newTools returns three tools: echo, which records its calls in order, fail, and panic.
-func tools(t *testing.T, calls *[]string) *tool.Set {
+func newTools(t *testing.T, calls *[]string) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for name, fn := range map[string]func(context.Context, wordArgs) (string, error){
@@ -113,7 +113,7 @@ func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 	)
 	var calls []string
 	var got eventRecorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, newInput("go"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls)}, newInput("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 2, out.Iterations)
@@ -161,7 +161,7 @@ func TestLoop_AssignsMissingCallIDs(t *testing.T) {
 		scripted.Say("done"),
 	)
 	var calls []string
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, newInput("go"), new(eventRecorder).emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls)}, newInput("go"), new(eventRecorder).emit)
 	require.NoError(t, err)
 
 	seen := map[string]bool{}
@@ -180,7 +180,7 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("never"))
 	var calls []string
 	var got eventRecorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, newInput("go"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls), MaxIterations: 2}, newInput("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, "Task incomplete: Maximum iterations (2) reached.", out.Text)

@@ -16,7 +16,7 @@ import (
 // Req: OC-13
 func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 	var calls []string
-	set := tools(t, &calls)
+	set := newTools(t, &calls)
 	for name, c := range map[string]struct {
 		only          *execution.Tools
 		offered       []string

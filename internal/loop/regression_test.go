@@ -159,7 +159,7 @@ func TestBeforeTools_CannotChangeTheCallsOfTheRound(t *testing.T) {
 			var ran []string
 			in := newInput("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
 			model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "echo", "b")))
-			_, err := runToEnd(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
+			_, err := runToEnd(t.Context(), loop.Loop{Tools: newTools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, ran)
 			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))

@@ -115,7 +115,7 @@ func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 				Model: scripted.New(tc.replies...), Tools: newWatchedTools(t, nil),
 				Handlers: []hook.Handler{tc.on(stop)},
 			}
-			w := turn(t, config, agent.Invocation{Stop: signal}, nil)
+			w := runWatchedTurn(t, config, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 
@@ -126,7 +126,7 @@ func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 				hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { now = t; return "", nil }),
 				tc.on(func() { now.Stop("enough") }),
 			}
-			w = turn(t, config, agent.Invocation{}, nil)
+			w = runWatchedTurn(t, config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 			if w.result.Reason == event.Stopped {
@@ -159,7 +159,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 			if tc.reply.Wait != nil {
 				model = thinkingModel{scripted.New(tc.reply), stop}
 			}
-			w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
+			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
 				if token == ">text_delta" && name == "model that streams text" || token == ">llm_call" && name == "no tool, and the last answer" {
 					stop()
 				}
@@ -188,7 +188,7 @@ func (m thinkingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[
 
 // Req: CO-63
 func TestTurn_StopsInItsLastIteration(t *testing.T) {
-	w := turn(t, agent.Config{
+	w := runWatchedTurn(t, agent.Config{
 		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: newWatchedTools(t, nil), MaxIterations: 1,
 		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
 	}, agent.Invocation{}, nil)
@@ -245,7 +245,7 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			model := &modelStoppedAtLastReply{scripted.New(tc.replies...), len(tc.replies), stop}
-			w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
+			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 		})
@@ -277,7 +277,7 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 		summary = said.Text
 		return err
 	}
-	w := turn(t, agent.Config{
+	w := runWatchedTurn(t, agent.Config{
 		Model: scripted.New(scripted.Say("as far as I came")), Tools: newWatchedTools(t, nil),
 		Handlers: []hook.Handler{hook.AfterUserInput(stopInTurn(stop)), hook.OnStopSignal(ask)},
 	}, agent.Invocation{Stop: signal}, nil)
@@ -287,7 +287,7 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 
 	signal, stop = context.WithCancel(t.Context())
 	defer stop()
-	w = turn(t, agent.Config{
+	w = runWatchedTurn(t, agent.Config{
 		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: newWatchedTools(t, nil),
 		Handlers: []hook.Handler{hook.OnComplete(func(ctx context.Context, c *hook.Completion) error {
 			stop()

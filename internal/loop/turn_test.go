@@ -154,7 +154,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), newWatchedTools(t, nil)
-			w := turn(t, tc.config, agent.Invocation{}, nil)
+			w := runWatchedTurn(t, tc.config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(tc.want), strings.Fields(w.text()))
 			require.Equal(t, tc.text, w.result.Result.Text)
@@ -167,7 +167,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 // Req: LP-33
 func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	failing := func(replies ...scripted.Reply) *watchedTurn {
-		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}, agent.Invocation{}, nil)
+		return runWatchedTurn(t, agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}, agent.Invocation{}, nil)
 	}
 	one := func(id, name string) scripted.Reply { return scripted.Call(toolCall(id, name, "x")) }
 
@@ -187,7 +187,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 		}
 		return nil
 	})
-	w = turn(t, agent.Config{
+	w = runWatchedTurn(t, agent.Config{
 		Model: scripted.New(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), scripted.Say("never")),
 		Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{skip},
 	}, agent.Invocation{}, nil)
@@ -201,12 +201,12 @@ func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 	config := func(replies ...scripted.Reply) agent.Config {
 		return agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}
 	}
-	lost := turn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
+	lost := runWatchedTurn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
 		return token == ">tool_execution:2:error"
 	})
 	require.Equal(t, ">tool_execution:2:error", lost.log[len(lost.log)-1])
 
-	w := turn(t, config(scripted.Say("done")), journaledLog(j, agent.Invocation{}), nil)
+	w := runWatchedTurn(t, config(scripted.Say("done")), journaledLog(j, agent.Invocation{}), nil)
 	require.NoError(t, w.err)
 	require.Equal(t, strings.Fields(logBegin+
 		"before_iteration before_llm >llm_call:replayed after_llm >appended:assistant before_tools "+
@@ -219,7 +219,7 @@ func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 // Req: CO-25
 func TestTurn_HandlersChangeRequestsAndCalls(t *testing.T) {
 	model := scripted.New(toolCallsReply("echo", "fail"), scripted.Say("done"))
-	w := turn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
+	w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 			if r.Iteration() == 1 {
 				r.Add(conversation.User("and be quick"))

@@ -98,7 +98,7 @@ func (w *watchedTurn) text() string {
 
 // runWatchedTurn runs one turn of a watched agent, whose own handlers run after the watching ones. stop determines
 // where the worker is lost.
-func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
+func runWatchedTurn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
 	t.Helper()
 	w := &watchedTurn{}
 	c.Name = "test"

@@ -155,7 +155,7 @@ func (d Document) PlaceOf(keys ...any) Place {
 	return Place{d.File, lineOf(d.spec, keys)}
 }
 
-// findNodeNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
+// findNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
 func findNode(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	found, _, ok = followKeys(node, keys)
 	return found, ok
@@ -184,7 +184,7 @@ func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
 	return node, line, true
 }
 
-// childNodeNode returns the value under a key of a mapping or sequence, and the line where it begins.
+// childNode returns the value under a key of a mapping or sequence, and the line where it begins.
 func childNode(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:
@@ -204,7 +204,7 @@ func childNode(node *yaml.Node, key any) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// resolveAliasAlias returns the node that an alias stands for, and any other node unchanged.
+// resolveAlias returns the node that an alias stands for, and any other node unchanged.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	for node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias

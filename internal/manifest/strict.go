@@ -199,7 +199,7 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
-// suggestionion returns a hint for an unknown word: the most similar known word, or all known words if none is
+// suggestion returns a hint for an unknown word: the most similar known word, or all known words if none is
 // similar.
 func suggestion(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {

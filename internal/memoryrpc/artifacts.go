@@ -90,7 +90,7 @@ func sendChunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []
 	return r.GetOffset(), nil
 }
 
-// finishUploadUpload closes the stream, which makes the uploaded content a version of the artifact.
+// finishUpload closes the stream, which makes the uploaded content a version of the artifact.
 func finishUpload(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
 		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
@@ -102,7 +102,7 @@ func finishUpload(op string, put troupev1.MemoryService_PutArtifactClient) (memo
 	return memorywire.ArtifactFromProto(r.GetArtifact()), nil
 }
 
-// beginUploadUpload opens a stream that uploads an artifact. It returns how many bytes are already stored. Canceling the
+// beginUpload opens a stream that uploads an artifact. It returns how many bytes are already stored. Canceling the
 // caller's context ends the stream.
 func (s *artifacts) beginUpload(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
 	put, err := s.service.PutArtifact(rpc.WithTenant(ctx, h.Ref.Tenant))
@@ -180,7 +180,7 @@ func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name s
 	}
 }
 
-// openDownloadDownload opens a stream that reads an artifact from the offset, and returns the artifact's description.
+// openDownload opens a stream that reads an artifact from the offset, and returns the artifact's description.
 // Canceling the caller's context ends the stream.
 func (s *artifacts) openDownload(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
 	troupev1.MemoryService_GetArtifactClient, error,

@@ -3,4 +3,4 @@
 package process
 
 // disableCoreDumps does nothing, because production meshes run on Linux.
-func noCore() error { return nil }
+func disableCoreDumps() error { return nil }

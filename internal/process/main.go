@@ -80,7 +80,7 @@ func Version() string {
 	return "unknown"
 }
 
-// parseFlagsFlags fills cfg from the flags and the environment. ok reports whether the program should run; if not, code
+// parseFlags fills cfg from the flags and the environment. ok reports whether the program should run; if not, code
 // is its exit code.
 func parseFlags(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	helped := false

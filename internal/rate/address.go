@@ -64,7 +64,7 @@ func (l *Limiter) limitFor(class Class, from net.Addr) (Limit, address, bool) {
 	return limit, address(at), ok
 }
 
-// PeerPrefixPrefix returns the prefix that identifies a peer: its IPv4 address as a /32, or the /64 of its IPv6 address.
+// PeerPrefix returns the prefix that identifies a peer: its IPv4 address as a /32, or the /64 of its IPv6 address.
 // ok is false for other kinds of addresses.
 func PeerPrefix(at net.Addr) (netip.Prefix, bool) {
 	tcp, ok := at.(*net.TCPAddr)

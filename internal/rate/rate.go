@@ -31,13 +31,13 @@ type Limiter struct {
 	resets   *buckets[address]
 }
 
-// callerKeyKey identifies the bucket of one caller in one class.
+// callerKey identifies the bucket of one caller in one class.
 type callerKey struct {
 	class     Class
 	principal identity.Principal
 }
 
-// tenantKeyKey identifies the bucket that all callers of a tenant share in one class. So a tenant gains nothing by
+// tenantKey identifies the bucket that all callers of a tenant share in one class. So a tenant gains nothing by
 // creating many callers.
 type tenantKey struct {
 	class Class

@@ -102,7 +102,7 @@ func (j *Recorder) startWriter() {
 	}
 }
 
-// writeDueDue writes batches of due entries until none are left.
+// writeDue writes batches of due entries until none are left.
 func (j *Recorder) writeDue() {
 	for {
 		j.mu.Lock()

@@ -21,7 +21,7 @@ type Security struct {
 	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// tlsConfigConfig returns the TLS configuration made from the URL and the files (nil if the URL does not ask for TLS).
+// tlsConfig returns the TLS configuration made from the URL and the files (nil if the URL does not ask for TLS).
 func (s Security) tlsConfig(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {
@@ -81,7 +81,7 @@ func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	}
 }
 
-// credentialsProviderProvider returns a function that reads the password file for each connection. It returns nil if there
+// credentialsProvider returns a function that reads the password file for each connection. It returns nil if there
 // is no file; then the password in the URL applies.
 func (s Security) credentialsProvider(user string) func(context.Context) (string, string, error) {
 	if s.PasswordFile == "" {

@@ -21,7 +21,7 @@ var (
 	instanceIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 )
 
-// IsAgentNameName reports whether word is a valid agent name: 1 to 63 characters of a-z, 0-9 and hyphen, without a
+// IsAgentName reports whether word is a valid agent name: 1 to 63 characters of a-z, 0-9 and hyphen, without a
 // hyphen at either end.
 func IsAgentName(word string) bool { return agentNamePattern.MatchString(word) }
 

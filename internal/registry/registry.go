@@ -31,7 +31,7 @@ type Instance struct {
 	Capabilities []string
 	// Tools are the tools of the agent, in order.
 	Tools []Tool
-	// ConfigProtocolProtocol says how the agent resolves concurrent changes of its configuration (empty if it owns no
+	// ConfigProtocol says how the agent resolves concurrent changes of its configuration (empty if it owns no
 	// configuration, C-25).
 	ConfigProtocol ownership.Protocol
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// ScopeCheckerChecker checks whether the caller may access the object that a request names. If so, the handler runs with
+// ScopeChecker checks whether the caller may access the object that a request names. If so, the handler runs with
 // the returned context. method is /package.Service/Method. The error is sent to the caller.
 type ScopeChecker func(ctx context.Context, method string, req any) (context.Context, error)
 

@@ -170,7 +170,7 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// FollowBoardBoard makes the server's health equal the readiness of the board. It also makes the board not ready when
+// FollowBoard makes the server's health equal the readiness of the board. It also makes the board not ready when
 // the server stops.
 func (s *Server) FollowBoard(board *probe.Board) {
 	s.board = board

@@ -128,7 +128,7 @@ func (c Config) paths() (folder, plain string, off bool) {
 	return folder, "", off
 }
 
-// openFilesFiles opens the files. If it returns an error, path is the file that failed.
+// openFiles opens the files. If it returns an error, path is the file that failed.
 func (l *Log) openFiles(folder, plain string) (path string, err error) {
 	l.cwd, _ = os.Getwd() // informative only; empty if the working directory was removed
 	if err := os.MkdirAll(folder, folderMode); err != nil {

@@ -133,7 +133,7 @@ func firstInput(t Turn) string {
 	return t.Input
 }
 
-// addTurnTurn adds a turn of a run to the session log, and removes the oldest turns above the limit.
+// addTurn adds a turn of a run to the session log, and removes the oldest turns above the limit.
 func (s *sessionLog) addTurn(r run, t Turn) {
 	if s.Runs < r.number { // this is the first turn of a new run
 		s.Runs, s.Started = r.number, truncateToMillis(t.Started)
@@ -167,7 +167,7 @@ func (s *sessionLog) addTurn(r run, t Turn) {
 	}
 }
 
-// outcomeInRunInRun returns the outcome of the turn in the given run.
+// outcomeInRun returns the outcome of the turn in the given run.
 func (t Turn) outcomeInRun(run int) turnOutcome {
 	o := turnOutcome{Run: run, Model: yamlText(t.Model), Output: yamlText(t.Result), Reason: yamlText(t.Reason), ToolsCalled: []yamlText{}, Evaluation: nullNode()}
 	for _, name := range t.ToolsCalled {

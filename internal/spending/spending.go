@@ -154,7 +154,7 @@ func (s *Tally) UsedByStep(step int) budget.Amounts {
 	return s.sumAttempts(func(n int32) bool { return n == int32(step) })
 }
 
-// sumAttemptsAttempts adds up the attempts of the included steps. All attempts of a step share its remote turns, so those
+// sumAttempts adds up the attempts of the included steps. All attempts of a step share its remote turns, so those
 // count only once. The caller holds the lock.
 func (s *Tally) sumAttempts(include func(step int32) bool) budget.Amounts {
 	var sum budget.Amounts

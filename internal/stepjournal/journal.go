@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// SealedJournalJournal is the journal of a finished step that is run again, to check whether it behaves in the same way
+// SealedJournal is the journal of a finished step that is run again, to check whether it behaves in the same way
 // (ADR 0027). If the journal has no entry for a call, the caller must not make the call: it ends the step with the
 // error of AddUnexpectedCall. The journal keeps the first difference.
 type SealedJournal interface {

@@ -151,7 +151,7 @@ func turnEndedEvents(p *troupev1.TurnResult) []structured.Event {
 	return events
 }
 
-// budgetUpdatedEventsEvents returns the log event with the budget used after a step. The amounts are one text, because a
+// budgetUpdatedEvents returns the log event with the budget used after a step. The amounts are one text, because a
 // field named "tokens" would be redacted as a secret.
 func (t *Translator) budgetUpdatedEvents() []structured.Event {
 	b := t.Spending.Budget()
@@ -164,7 +164,7 @@ func (t *Translator) budgetUpdatedEvents() []structured.Event {
 	})
 }
 
-// budgetWarningEventsEvents returns the log events for a warning about the budget.
+// budgetWarningEvents returns the log events for a warning about the budget.
 func budgetWarningEvents(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {

@@ -32,7 +32,7 @@ func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.
 // Append adds a message from the model or a tool.
 func (c *Conversation) Append(m conversation.Message) { c.messages = append(c.messages, m) }
 
-// LastMessageMessage returns the last message. The conversation must not be empty.
+// LastMessage returns the last message. The conversation must not be empty.
 func (c *Conversation) LastMessage() conversation.Message { return c.messages[len(c.messages)-1] }
 
 // SetLastText changes the text of the last message. The conversation must not be empty.
@@ -78,8 +78,8 @@ func (c *Conversation) CloseRound() {
 // OpenCalls returns all calls of the open tool round, including those that have already run.
 func (c *Conversation) OpenCalls() []conversation.ToolCall { return slices.Clip(c.openRound) }
 
-// SetPendingCallCall sets the call that is about to run (nil if there is none).
+// SetPendingCall sets the call that is about to run (nil if there is none).
 func (c *Conversation) SetPendingCall(call *conversation.ToolCall) { c.pendingCall = call }
 
-// PendingCallCall returns the call that is about to run, or nil.
+// PendingCall returns the call that is about to run, or nil.
 func (c *Conversation) PendingCall() *conversation.ToolCall { return c.pendingCall }

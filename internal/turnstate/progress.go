@@ -30,7 +30,7 @@ func (p *Progress) Iteration() int { return p.iteration }
 // AddTool records that a tool ran.
 func (p *Progress) AddTool(tool string) { p.tools = append(p.tools, tool) }
 
-// ToolsRunRun returns the names of the tools that ran in the turn, in order.
+// ToolsRun returns the names of the tools that ran in the turn, in order.
 func (p *Progress) ToolsRun() []string { return slices.Clip(p.tools) }
 
 // AddUsage adds the usage of a model call. side says that a handler made the call outside of the conversation; it

@@ -36,7 +36,7 @@ func (c *Conversation) AddMessageSources() {
 	}
 }
 
-// UntrustedSourceSource returns the first untrusted source that the model has read, or "" (S14).
+// UntrustedSource returns the first untrusted source that the model has read, or "" (S14).
 func (c *Conversation) UntrustedSource() string { return cmp.Or(c.sources.source, c.sources.party) }
 
 // UntrustedSourceFor is UntrustedSource for a tool of the given party. It ignores the tool descriptions that the

@@ -49,7 +49,7 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	return &execution.Tools{Names: t.GetNames()}
 }
 
-// originFromProtoFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
+// originFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
 // id.
 func originFromProto(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{

@@ -31,7 +31,7 @@ func (c *configStore) Save(ctx context.Context, base int64, changes map[string]j
 	return stored.Version, stored.Values, err
 }
 
-// startAgentAgent opens the agent's resources and then loads its configuration, if it has one. Without its
+// startAgent opens the agent's resources and then loads its configuration, if it has one. Without its
 // configuration the agent must not work.
 func (w *Worker) startAgent(ctx context.Context) error {
 	if err := w.agent.Start(ctx); err != nil || w.agent.Config().Protocol() == "" {
@@ -40,7 +40,7 @@ func (w *Worker) startAgent(ctx context.Context) error {
 	return w.agent.Config().Reload(ctx)
 }
 
-// stopAgentAgent stores the agent's changes to its configuration before its state is dropped (LC-18), and closes the
+// stopAgent stores the agent's changes to its configuration before its state is dropped (LC-18), and closes the
 // agent. An error says that the changes are lost.
 func (w *Worker) stopAgent(ctx context.Context) error {
 	err := w.agent.Config().Save(ctx)

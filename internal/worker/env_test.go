@@ -184,7 +184,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// awaitConditionCondition waits until the condition holds.
+// awaitCondition waits until the condition holds.
 func awaitCondition(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(waitTimeout)

@@ -90,7 +90,7 @@ func (p *fakeServer) callGetSession(ctx context.Context, said ...string) error {
 }
 
 // writeTokens writes a token file with a client and an admin, and returns the file and both tokens.
-func tokens(t *testing.T) (file, ann, root string) {
+func writeTokens(t *testing.T) (file, ann, root string) {
 	t.Helper()
 	a, entryA := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
 	r, entryR := token.New(token.Entry{Name: "root", Tenant: "default", Role: identity.Admin})
@@ -102,7 +102,7 @@ func tokens(t *testing.T) (file, ann, root string) {
 }
 
 func TestAuthenticator_ReturnsThePrincipalOfTheToken(t *testing.T) {
-	file, ann, root := tokens(t)
+	file, ann, root := writeTokens(t)
 	p := startServer(t, bearer.Config{Tokens: file})
 	require.NoError(t, p.callGetSession(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
 	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.lastServed, "other metadata does not count")
@@ -123,7 +123,7 @@ func TestAuthenticator_ReturnsThePrincipalOfTheToken(t *testing.T) {
 }
 
 func TestAuthenticator_RejectsUnauthenticatedCalls(t *testing.T) {
-	file, ann, _ := tokens(t)
+	file, ann, _ := writeTokens(t)
 	p := startServer(t, bearer.Config{Tokens: file})
 	for name, c := range map[string]struct {
 		said []string
@@ -180,7 +180,7 @@ func TestConfig_RejectsAnOpenPort(t *testing.T) {
 }
 
 func TestToken_IsSentWithEachCall(t *testing.T) {
-	file, ann, root := tokens(t)
+	file, ann, root := writeTokens(t)
 	p := startServer(t, bearer.Config{Tokens: file})
 	mine := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(mine, []byte(ann+"\n"), 0o600))

@@ -84,7 +84,7 @@ func (k *keyCache) signingKey(ctx context.Context, id string) (jose.JSONWebKey, 
 	return jose.JSONWebKey{}, newUnauthenticatedError("the token is signed with a key that its issuer does not have")
 }
 
-// findKeyKey returns the public signing key with the given id.
+// findKey returns the public signing key with the given id.
 func (s *keySet) findKey(id string) (jose.JSONWebKey, bool) {
 	if s == nil {
 		return jose.JSONWebKey{}, false

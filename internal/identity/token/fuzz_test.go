@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// lowerHexHex converts hex digits to lower case.
+// lowerHex converts hex digits to lower case.
 func lowerHex(digits string) []byte {
 	raw, _ := hex.DecodeString(digits)
 	return []byte(hex.EncodeToString(raw))

@@ -90,7 +90,7 @@ type entryWithDigest struct {
 	digest [sha256.Size]byte
 }
 
-// parseFileFile parses the content of a token file. Its errors identify an entry by its position in the list and quote
+// parseFile parses the content of a token file. Its errors identify an entry by its position in the list and quote
 // none of its values.
 func parseFile(text []byte) (entryList, error) {
 	var d fileContent
@@ -144,7 +144,7 @@ func errorPosition(text []byte, err error) string {
 // yamlErrorLine matches the beginning of a yaml error that contains a line number.
 var yamlErrorLine = regexp.MustCompile(`^line ([0-9]+): `)
 
-// findEntryEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
+// findEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
 // nothing about the token.
 func (all entryList) findEntry(token string) (found Entry, ok bool) {
 	digest := sha256.Sum256([]byte(token))

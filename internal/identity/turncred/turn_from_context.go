@@ -33,7 +33,7 @@ func (a *Authority) TurnFromContext(ctx context.Context) (Turn, bool, error) {
 	return t, true, err
 }
 
-// ParentTraceFromContextFromContext returns the trace of the turn that made a call ("" if no turn made it). The value is
+// ParentTraceFromContext returns the trace of the turn that made a call ("" if no turn made it). The value is
 // accepted only from a worker, whose credential was verified, and on a port without authentication.
 func ParentTraceFromContext(ctx context.Context) string {
 	role := identity.PrincipalFromContext(ctx).Role

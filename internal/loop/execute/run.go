@@ -54,7 +54,7 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	setResult(ctx, c, result, err)
 }
 
-// callToolTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
+// callTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
 // must not end the other steps of the process.
 func (e *Executor) callTool(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
 	ctx, span := spans.Start(ctx, "execute_tool "+c.HookCall.Name,

@@ -31,7 +31,7 @@ type Finisher struct {
 	firstQuestion  string // first question of a tool to the user
 }
 
-// FailuresInARowInARow returns how many tool calls have failed in a row.
+// FailuresInARow returns how many tool calls have failed in a row.
 func (f *Finisher) FailuresInARow() int { return f.failuresInARow }
 
 // FirstQuestion returns the first question that a tool asks the user ("" if there is none).
@@ -107,7 +107,7 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// recordEndEnd writes the end of a call and its state changes to the journal, unless the journal already contains
+// recordEnd writes the end of a call and its state changes to the journal, unless the journal already contains
 // them.
 func (f *Finisher) recordEnd(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
 	h := c.HookCall

@@ -44,7 +44,7 @@ func GuardingSource(g tool.Guard, t tool.Tool, c *hook.Call, read func(party str
 	return read(scope.Party)
 }
 
-// CheckCallCall decides about a call after its handlers have run. It lets the call continue, makes it wait, or returns
+// CheckCall decides about a call after its handlers have run. It lets the call continue, makes it wait, or returns
 // why it must not run. It may also return a warning about its decision. It keeps no state, so a successor or the
 // continuing turn decides the same.
 func CheckCall(g tool.Guard, agent string, c *hook.Call) (warning *event.Warning, rejection error) {

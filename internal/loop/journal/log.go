@@ -33,13 +33,13 @@ func (l *Log) NextNumber() int {
 // HasJournal reports whether the run has a journal.
 func (l *Log) HasJournal() bool { return l.journal != nil }
 
-// SealedJournalJournal returns the sealed journal of a replay (nil if the run is not a replay).
+// SealedJournal returns the sealed journal of a replay (nil if the run is not a replay).
 func (l *Log) SealedJournal() stepjournal.SealedJournal {
 	s, _ := l.journal.(stepjournal.SealedJournal)
 	return s
 }
 
-// FindEntryEntry returns the entry with this number and phase from an earlier attempt.
+// FindEntry returns the entry with this number and phase from an earlier attempt.
 func (l *Log) FindEntry(number int, phase execution.Phase) (execution.Entry, bool) {
 	if l.journal == nil {
 		return execution.Entry{}, false
@@ -108,7 +108,7 @@ func (l *Log) Record(e execution.Entry) {
 	}
 }
 
-// DeferReplyReply remembers the reply that ends the run without recording it, because the commit of the step stores it.
+// DeferReply remembers the reply that ends the run without recording it, because the commit of the step stores it.
 // The reply is recorded only if something follows it, such as a tool or a side call of a handler.
 func (l *Log) DeferReply(reply execution.Entry) { l.deferred = &reply }
 

@@ -65,7 +65,7 @@ func (c *Caller) generate(ctx context.Context, req request) (modelAnswer, error)
 	return a, c.emitCall(a, req.isSideCall)
 }
 
-// replayAnswerAnswer returns the answer of an earlier attempt from the journal, if there is one, and emits it again. It
+// replayAnswer returns the answer of an earlier attempt from the journal, if there is one, and emits it again. It
 // also replays a failure, because a handler may have continued after it.
 func (c *Caller) replayAnswer(number int, req request) (modelAnswer, error) {
 	e, found, err := c.Log.ModelReply(number, req.isSideCall)
@@ -86,7 +86,7 @@ func (c *Caller) replayAnswer(number int, req request) (modelAnswer, error) {
 	return a, c.emitCall(a, req.isSideCall)
 }
 
-// callModelModel calls the model in a tracing span.
+// callModel calls the model in a tracing span.
 func (c *Caller) callModel(ctx context.Context, number int, req request) (modelAnswer, error) {
 	ctx, span := spans.Start(ctx, "generate_content "+c.Model.Name(),
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", c.Model.Name()))
@@ -162,7 +162,7 @@ func (c *Caller) emitFailure(ctx context.Context, a modelAnswer, req request, er
 	return err
 }
 
-// recordAnswerAnswer writes the answer to the journal. The commit of the step stores the final reply, so that reply is
+// recordAnswer writes the answer to the journal. The commit of the step stores the final reply, so that reply is
 // recorded only if the step continues or is recorded for replay.
 func (c *Caller) recordAnswer(a modelAnswer, digest string, side bool) {
 	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
@@ -216,7 +216,7 @@ var incompleteWarnings = map[event.Finish]event.Warning{
 	event.FinishFilter: {Reason: "ANSWER_FILTERED", Message: "The model or a content filter of its provider declined a part of the answer."},
 }
 
-// reserveBudgetBudget reserves budget for a model call: the estimated tokens of the request and one token of output. The
+// reserveBudget reserves budget for a model call: the estimated tokens of the request and one token of output. The
 // real output and its cost are only known after the call.
 func (c *Caller) reserveBudget(req request) (budget.Reservation, error) {
 	if c.Budget == nil {

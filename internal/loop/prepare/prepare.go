@@ -65,7 +65,7 @@ func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*t
 	return c, nil
 }
 
-// decideCallCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
+// decideCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
 // checks matters. An answer is compared with the arguments after handlers have changed them, and a credential is
 // requested only for a call that would run.
 func (p *Preparer) decideCall(ctx context.Context, c *toolcall.Call) error {

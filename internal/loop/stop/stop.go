@@ -43,7 +43,7 @@ func (s *Signal) watchesCaller() bool { return s.callerStop != nil && !s.ignores
 // IgnoreCaller makes the signal ignore the caller from now on, because the stop was applied or comes too late.
 func (s *Signal) IgnoreCaller() { s.ignoresCaller = true }
 
-// ContextWithStopWithStop returns a context that ends when ctx ends or the caller requests a stop. The returned function
+// ContextWithStop returns a context that ends when ctx ends or the caller requests a stop. The returned function
 // releases its resources.
 func (s *Signal) ContextWithStop(ctx context.Context) (context.Context, func()) {
 	if !s.watchesCaller() {

@@ -116,7 +116,7 @@ func (c *Call) IsInDoubt(log *journal.Log) bool {
 	return log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns() && c.JournalEntry.Effect != execution.Read && c.JournalEntry.Effect != execution.Idempotent
 }
 
-// RestoreFromFrom sets the result of the call from its journal entry.
+// RestoreFrom sets the result of the call from its journal entry.
 func (c *Call) RestoreFrom(e execution.Entry) {
 	c.HookCall.Status, c.HookCall.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
 	c.JournalEntry.Mode = e.Mode
@@ -163,7 +163,7 @@ func StopTurn(ctx context.Context, turn *hook.Turn, reason string) {
 	nested.StopParent(ctx, CutText(reason, nested.MaxReason))
 }
 
-// CutTextText shortens text to at most limit bytes, and appends a mark if it was cut.
+// CutText shortens text to at most limit bytes, and appends a mark if it was cut.
 func CutText(text string, limit int) string {
 	const mark = "… (cut)"
 	if len(text) <= limit {

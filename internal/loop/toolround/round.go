@@ -65,7 +65,7 @@ func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcom
 	return Outcome{Question: r.Finisher.FirstQuestion()}, r.closeRound(ctx, round)
 }
 
-// closeRoundRound ends a round in which every call has a result.
+// closeRound ends a round in which every call has a result.
 func (r *Runner) closeRound(ctx context.Context, round *hook.Round) error {
 	r.Control.Conversation.CloseRound()
 	if !r.Stop.IsRequested() {
@@ -87,7 +87,7 @@ func (r *Runner) closeRound(ctx context.Context, round *hook.Round) error {
 	return nil
 }
 
-// suspendTurnTurn makes all work of this turn durable for the turn that continues, and emits the waiting calls.
+// suspendTurn makes all work of this turn durable for the turn that continues, and emits the waiting calls.
 func (r *Runner) suspendTurn(ctx context.Context, pending []execution.Pending) error {
 	if len(pending) > execution.MaxPending {
 		return pendingcall.NewTooManyError(len(pending))
@@ -141,7 +141,7 @@ func (r *Runner) emitStart(c *toolcall.Call) error {
 	return r.Control.Events.Emit(event.ToolStarted{CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: c.HookCall.Arguments})
 }
 
-// executeAllAll runs calls concurrently and meanwhile emits the reports of their tools. It skips nil calls.
+// executeAll runs calls concurrently and meanwhile emits the reports of their tools. It skips nil calls.
 func (r *Runner) executeAll(ctx context.Context, calls ...*toolcall.Call) {
 	var tasks []toolprogress.Task
 	for _, c := range calls {

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// storedDesiredStateState is the stored form of a registry.DesiredState.
+// storedDesiredState is the stored form of a registry.DesiredState.
 type storedDesiredState struct {
 	Kind   registry.DesiredKind `json:"want"`
 	Reason string               `json:"reason,omitempty"`

@@ -118,7 +118,7 @@ func (g *registration) Close(ctx context.Context) error {
 	return nil
 }
 
-// revokeLeaseLease revokes the lease, which deletes the key. If etcd does not answer, the lease expires by itself.
+// revokeLease revokes the lease, which deletes the key. If etcd does not answer, the lease expires by itself.
 func (g *registration) revokeLease(ctx context.Context) error {
 	if g.lease == clientv3.NoLease {
 		return nil

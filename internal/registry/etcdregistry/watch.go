@@ -61,7 +61,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	})
 }
 
-// watchKeysKeys lists and watches the keys of f until ctx ends, and retries during outages.
+// watchKeys lists and watches the keys of f until ctx ends, and retries during outages.
 func (r *Registry) watchKeys(ctx context.Context, f keyHandler) error {
 	away := false
 	pauses := newBackoff()
@@ -146,7 +146,7 @@ func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
 	}
 }
 
-// updateFromEventFromEvent returns the update for an event and maintains the set of known instances. An instance whose key
+// updateFromEvent returns the update for an event and maintains the set of known instances. An instance whose key
 // becomes invalid counts as deleted. ok is false if there is no update.
 func (r *Registry) updateFromEvent(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
 	if e.Type != clientv3.EventTypeDelete {

@@ -131,7 +131,7 @@ func dropBranchMessages(done *event.TurnResult) error {
 	return nil
 }
 
-// runAgentAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
+// runAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
 // mode (LC-29).
 func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
 	done, err := s.agent.Execute(ctx, inv, emit)
@@ -147,7 +147,7 @@ func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(e
 // unresponsive step, so that the orchestrator still gets the reason.
 const commitTimeout = 3 * time.Second
 
-// commitStepStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
+// commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
 // commit at once, because the result may already be durable.
 func (s *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	left []execution.Entry,

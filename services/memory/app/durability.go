@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
 
-// durabilityCheckerChecker checks once per Redis process whether the process is as durable as the service promises. No
+// durabilityChecker checks once per Redis process whether the process is as durable as the service promises. No
 // turn begins while a process is less durable or not checked yet. It is safe for concurrent use.
 type durabilityChecker struct {
 	store *redisstore.Store
@@ -63,7 +63,7 @@ func (d *durabilityChecker) uncheckedProcesses() map[string]bool {
 	return unchecked
 }
 
-// checkRedisRedis returns nil if Redis is reachable, permits the commands that the service uses, and is not known to be
+// checkRedis returns nil if Redis is reachable, permits the commands that the service uses, and is not known to be
 // less durable than required.
 func (d *durabilityChecker) checkRedis(ctx context.Context) error {
 	if err := d.store.Ping(ctx); err != nil {

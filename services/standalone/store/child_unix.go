@@ -6,6 +6,6 @@ import "syscall"
 
 // childSysProcAttr returns attributes that protect the child from the terminal's Ctrl-C, so that it can be stopped
 // after its users. Only Linux can also end the child when this process is killed.
-func childAttributes() *syscall.SysProcAttr {
+func childSysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -31,7 +31,7 @@ func serveRedis(dir string) int {
 	return 1
 }
 
-// startPartPart runs a part until stop is called or the test ends. It returns once the part is ready.
+// startPart runs a part until stop is called or the test ends. It returns once the part is ready.
 func startPart(t *testing.T, run func(context.Context, func()) error) (stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -25,7 +25,7 @@ const ConcurrentCallers = 16
 
 // These are the time limits of the checks.
 const (
-	// CheckTimeoutout bounds one check.
+	// CheckTimeout bounds one check.
 	CheckTimeout = 10 * time.Second
 	// medianLimit bounds the median of answers that need no waiting.
 	medianLimit = 50 * time.Millisecond

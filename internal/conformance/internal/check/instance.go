@@ -278,7 +278,7 @@ func (in *Instance) RequirePromptAnswers() {
 	}
 }
 
-// watchFirstItemItem reads only the first item of WatchState.
+// watchFirstItem reads only the first item of WatchState.
 func (in *Instance) watchFirstItem(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -74,7 +74,7 @@ func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error)
 	return m, func() { cancel(); <-ended }, nil
 }
 
-// openSessionSession creates the session of a step with the given behavior.
+// openSession creates the session of a step with the given behavior.
 func (m *MemoryService) openSession(req *troupev1.ExecuteStepRequest, l Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

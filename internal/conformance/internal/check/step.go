@@ -137,7 +137,7 @@ func (in *Instance) SendStep(ctx context.Context, req *troupev1.ExecuteStepReque
 	return s
 }
 
-// readStreamStream reads the stream to its end and records its items.
+// readStream reads the stream to its end and records its items.
 func (s *Step) readStream(stream troupev1.AgentService_ExecuteStepClient) (o StepOutcome, _ error) {
 	if header, err := stream.Header(); err == nil && header != nil { // a rejected step has no header
 		o.HasHeader, o.AdmittedAt = true, time.Now()

@@ -20,7 +20,7 @@ type Server struct {
 // New returns a Server for the store.
 func New(store memory.Store) *Server { return &Server{store: store} }
 
-// tenantFromContextFromContext returns the tenant whose sessions the call may access. It comes from the identity of the
+// tenantFromContext returns the tenant whose sessions the call may access. It comes from the identity of the
 // caller, not from the request.
 func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 

@@ -14,7 +14,7 @@ import (
 // maxSwapAttempts bounds how often a check starts again because another replica updated the record first.
 const maxSwapAttempts = 8
 
-// checkStoreStore checks the store once. It logs an error that prevents the check.
+// checkStore checks the store once. It logs an error that prevents the check.
 func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

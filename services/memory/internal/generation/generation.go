@@ -154,7 +154,7 @@ func (g *Guard) loadUnknownCount() int64 {
 	return g.unknownCount
 }
 
-// verifyIdentityIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
+// verifyIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
 // is how often an unknown process had been reached before the identity was read.
 func (g *Guard) verifyIdentity(identity string, unknowns int64) bool {
 	g.mu.Lock()

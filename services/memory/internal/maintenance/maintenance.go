@@ -120,7 +120,7 @@ func (k *Maintainer) expirePeriodically(ctx context.Context) {
 	}
 }
 
-// expireSessionsSessions deletes the unused sessions of all tenants.
+// expireSessions deletes the unused sessions of all tenants.
 func (k *Maintainer) expireSessions(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (k *Maintainer) compactSession(ctx context.Context, ref session.Ref, found 
 	k.compactedCounter.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
-// warnIfNearlyFullIfNearlyFull logs a warning if a session is nearly full. It logs once until the session has room again.
+// warnIfNearlyFull logs a warning if a session is nearly full. It logs once until the session has room again.
 func (k *Maintainer) warnIfNearlyFull(ref session.Ref, found session.Session) {
 	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFullPercent || found.Size.Bytes*100 >= session.MaxBytes*nearlyFullPercent
 	switch {

@@ -13,7 +13,7 @@ type observedStore struct {
 	maintainer *Maintainer
 }
 
-// ObservedStoredStore returns the store that callers must use. It lets the Maintainer check a session after each of its
+// ObservedStore returns the store that callers must use. It lets the Maintainer check a session after each of its
 // turns.
 func (k *Maintainer) ObservedStore() memory.Store { return observedStore{k.cfg.Store, k} }
 

@@ -97,7 +97,7 @@ func (g *Controller) removeCaller(c *caller) {
 	g.waitingCallers--
 }
 
-// displaceCallerCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
+// displaceCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
 // queue of newcomer must be shorter by at least two. It reports whether a caller was rejected.
 func (g *Controller) displaceCaller(newcomer *tenant) bool {
 	var longest *tenant

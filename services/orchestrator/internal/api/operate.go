@@ -53,7 +53,7 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 
-// quarantineToProtoToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
+// quarantineToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
 func (o *Orchestrator) quarantineToProto(agent string) *troupev1.Quarantine {
 	d, out := o.Instances.Desired().Quarantine(agent)
 	if !out {
@@ -62,7 +62,7 @@ func (o *Orchestrator) quarantineToProto(agent string) *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
 }
 
-// instanceToProtoToProto returns a registered instance with its desired state, as clients see it.
+// instanceToProto returns a registered instance with its desired state, as clients see it.
 func (o *Orchestrator) instanceToProto(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desiredToProto(desire.Kind), desire.Reason

@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// tenantFromContextFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
 // another tenant (guarantees S5).
 func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 

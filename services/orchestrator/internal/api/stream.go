@@ -28,7 +28,7 @@ type streams struct {
 	sendersDone sync.WaitGroup
 }
 
-// sendAllAll sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
+// sendAll sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
 // client has not received yet. It waits for the client when the backlog is full or when all events are in it. If
 // the client receives none for sendTime, sendAll fails with slow_consumer, which says where to resume.
 //

@@ -31,7 +31,7 @@ func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowR
 	return &troupev1.GetWorkflowResponse{Workflow: shown}, nil
 }
 
-// workflowToProtoToProto returns a workflow as clients see it, without its steps.
+// workflowToProto returns a workflow as clients see it, without its steps.
 func (o *Orchestrator) workflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	shown := workflowwire.WorkflowToProto(flow)
 	byDefault, _ := o.Workflows.Find("")

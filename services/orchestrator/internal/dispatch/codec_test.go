@@ -21,7 +21,7 @@ func unknownField(size int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), bytes.Repeat([]byte("x"), size))
 }
 
-// deltaWithUnknownFieldsWithUnknownFields returns an event of a worker that has unknown fields at every level.
+// deltaWithUnknownFields returns an event of a worker that has unknown fields at every level.
 func deltaWithUnknownFields(text string, hides int) *troupev1.ExecuteStepResponse {
 	d := &troupev1.TextDelta{Text: text}
 	e := &troupev1.Event{Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: d}}

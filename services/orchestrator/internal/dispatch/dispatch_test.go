@@ -77,7 +77,7 @@ func (s *agentServer) callCount() int {
 	return s.calls
 }
 
-// serveAgentAgent runs a fake worker until the test ends, and returns it with its address.
+// serveAgent runs a fake worker until the test ends, and returns it with its address.
 func serveAgent(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
 	t.Helper()
 	s := &agentServer{script: script}

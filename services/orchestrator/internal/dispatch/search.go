@@ -56,7 +56,7 @@ const (
 	expired                     // no instance accepted the step in time
 )
 
-// roundResultResult is the outcome of one pass over the instances.
+// roundResult is the outcome of one pass over the instances.
 type roundResult struct {
 	end             roundEnd
 	result          *troupev1.StepResult // result of the step if an instance accepted it
@@ -116,7 +116,7 @@ func (s *search) runRound(ctx context.Context, list *instances.List) (r roundRes
 	}
 }
 
-// attemptStepStep gives the step to an instance. It always returns the slot afterwards, even if a handler panics. The
+// attemptStep gives the step to an instance. It always returns the slot afterwards, even if a handler panics. The
 // turn recovers the panic, and the dispatcher stays in use.
 func (s *search) attemptStep(
 	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.ReportFunc,
@@ -176,7 +176,7 @@ func (s *search) startUninitialized(list *instances.List, named registry.Instanc
 	}
 }
 
-// noWorkerErrorError returns the error for a step that no instance accepted. maybeLater is true if an instance might
+// noWorkerError returns the error for a step that no instance accepted. maybeLater is true if an instance might
 // accept it later.
 func (s *search) noWorkerError(maybeLater bool) error {
 	why := "none is ready"

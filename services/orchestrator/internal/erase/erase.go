@@ -26,7 +26,7 @@ import (
 type Config struct {
 	Memory memory.Sessions
 	Traces trace.Eraser
-	// CancelTurnTurn cancels the open turn of a session if this orchestrator runs it, so that its worker stops at
+	// CancelTurn cancels the open turn of a session if this orchestrator runs it, so that its worker stops at
 	// once. With nil, the turn is only fenced and fails at its next write. An unknown session, or one without an
 	// open turn, is not an error.
 	CancelTurn func(ctx context.Context, ref session.Ref) error
@@ -213,7 +213,7 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 	return work.Wait()
 }
 
-// finishErasureErasure ends an erasure whose steps are all done, and returns its receipt.
+// finishErasure ends an erasure whose steps are all done, and returns its receipt.
 func (e *Eraser) finishErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {

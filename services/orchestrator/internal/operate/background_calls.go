@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// backgroundCallsCalls runs calls that may outlive the request that started them. Safe for concurrent use.
+// backgroundCalls runs calls that may outlive the request that started them. Safe for concurrent use.
 type backgroundCalls struct {
 	ctx    context.Context //nolint:containedctx // of the running calls, which outlive their callers
 	cancel context.CancelFunc

@@ -137,7 +137,7 @@ func (r *operatorFixture) routableIDs(agent string) map[string]bool {
 	return ids
 }
 
-// recordedStateState returns the desired state that the registry holds for an instance.
+// recordedState returns the desired state that the registry holds for an instance.
 func (r *operatorFixture) recordedState(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -25,7 +25,7 @@ func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// findInstanceInstance returns the instance with the given id. agent may be empty if the id is unique among all agents.
+// findInstance returns the instance with the given id. agent may be empty if the id is unique among all agents.
 func (o *Operator) findInstance(id, agent string) (registry.Instance, error) {
 	var found []registry.Instance
 	var ids, agents []string

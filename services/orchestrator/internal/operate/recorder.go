@@ -34,7 +34,7 @@ func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
-// recordDesiredDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
+// recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
 // After an error, some may have been recorded nevertheless. They are replaced once they are seen.
 func (r *recorder) recordDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	if len(desires) == 0 {
@@ -59,7 +59,7 @@ func (r *recorder) recordDesired(ctx context.Context, desires ...registry.Desire
 		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
-// replaceDesiredDesired records the right desired state in place of the wrong one, either now or when the registry can be
+// replaceDesired records the right desired state in place of the wrong one, either now or when the registry can be
 // reached again.
 func (r *recorder) replaceDesired(ctx context.Context, wrong, right registry.DesiredState) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
@@ -87,7 +87,7 @@ func runState(key registry.Key) registry.DesiredState {
 	return registry.DesiredState{Key: key, Kind: registry.Run, Since: time.Now()}
 }
 
-// resolveDoubtDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
+// resolveDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
 // recorded, it only removes the mark.
 func (r *recorder) resolveDoubt(ctx context.Context, key registry.Key) {
 	r.mu.Lock()
@@ -114,7 +114,7 @@ func (r *recorder) resolveDoubt(ctx context.Context, key registry.Key) {
 	}
 }
 
-// resolveAllDoubtsDoubts resolves all desired states in doubt that can be resolved now.
+// resolveAllDoubts resolves all desired states in doubt that can be resolved now.
 func (r *recorder) resolveAllDoubts(ctx context.Context) {
 	r.mu.Lock()
 	keys := slices.Collect(maps.Keys(r.inDoubt))
@@ -124,7 +124,7 @@ func (r *recorder) resolveAllDoubts(ctx context.Context) {
 	}
 }
 
-// isSameRecordRecord reports whether a and b are the same record of an instance's desired state.
+// isSameRecord reports whether a and b are the same record of an instance's desired state.
 func isSameRecord(a, b registry.DesiredState) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }

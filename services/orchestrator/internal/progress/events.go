@@ -88,7 +88,7 @@ func (p *plan) addCreatedStep(name string, at time.Time) *Step {
 	return s
 }
 
-// advanceStepStep moves a step to its next stage if the transition is allowed. A repeated event, such as one after a
+// advanceStep moves a step to its next stage if the transition is allowed. A repeated event, such as one after a
 // takeover, changes nothing.
 func (*plan) advanceStep(s *Step, next Stage, at time.Time) {
 	_ = s.Advance(next, at)

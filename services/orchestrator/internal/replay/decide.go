@@ -57,7 +57,7 @@ func (r *Replayer) replayDecisions(was *recordedTurn, began []conversation.Messa
 	}
 }
 
-// decisionForStepForStep returns the recorded decision that led to a step (nil when the trace has none).
+// decisionForStep returns the recorded decision that led to a step (nil when the trace has none).
 func (p *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecision {
 	if recorded := task.Decision.Record; recorded != nil {
 		return recorded
@@ -65,7 +65,7 @@ func (p *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecisi
 	return p.decisions[task.Number]
 }
 
-// inheritsStepStep reports whether this trace inherited the step from the earlier turn that it continues.
+// inheritsStep reports whether this trace inherited the step from the earlier turn that it continues.
 func (p *recordedTurn) inheritsStep(number int) bool {
 	for later := range p.decisions {
 		if later > number {

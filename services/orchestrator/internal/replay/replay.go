@@ -110,7 +110,7 @@ func (r *Replayer) ReplayTrace(ctx context.Context, req Request) (*troupev1.Repl
 	return resp, nil
 }
 
-// agentsOfInstanceInstance returns the agents of the given steps that have an instance with this name. That instance
+// agentsOfInstance returns the agents of the given steps that have an instance with this name. That instance
 // replays the steps of these agents. Any instance may replay the others.
 func (r *Replayer) agentsOfInstance(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
 	if instance == "" || len(numbers) == 0 {

@@ -27,7 +27,7 @@ type Decision struct {
 	Confidence   float64
 	Fallback     string        // agent of the step's default (empty when there is none, or it is the target)
 	Duration     time.Duration // how long the decision took; set by the caller of the cursor, which has no clock
-	// ChoiceNumberNumber is the number of this choice in the turn, from 1. It is 0 if no strategy chose, so that the
+	// ChoiceNumber is the number of this choice in the turn, from 1. It is 0 if no strategy chose, so that the
 	// decision depends only on the workflow and the results.
 	ChoiceNumber int
 	// Record is the stored record of a choice (nil if no strategy chose).

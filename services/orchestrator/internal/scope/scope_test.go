@@ -29,7 +29,7 @@ const (
 	endedTrace   = "55555555555555555555555555555555"
 )
 
-// findTraceTrace returns one of four traces of the tenant acme.
+// findTrace returns one of four traces of the tenant acme.
 func findTrace(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	sessions := map[string]string{ownTrace: "s1", childTrace: turnctx.ChildSessionPrefix("s1") + "a", foreignTrace: "s2", endedTrace: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {

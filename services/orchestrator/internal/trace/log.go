@@ -101,7 +101,7 @@ func (l *Log) Stage() troupev1.Stage {
 	return l.history.events[len(l.history.events)-1].GetStage()
 }
 
-// PublishedStepsSteps returns what the log has published about the steps so far.
+// PublishedSteps returns what the log has published about the steps so far.
 func (l *Log) PublishedSteps() PublishedSteps {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -158,7 +158,7 @@ func lastEvent() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
-// collectSequencesSequences reads a watch to its end and returns the sequences of the durable events.
+// collectSequences reads a watch to its end and returns the sequences of the durable events.
 func collectSequences(ctx context.Context, traces *Traces, after uint64) (sequences []uint64, err error) {
 	for e, err := range traces.Watch(ctx, ref, after) {
 		if err != nil {

@@ -44,7 +44,7 @@ type HeartbeatReply struct {
 	Cursor    string
 }
 
-// StopRequestRequest is a request to end a trace.
+// StopRequest is a request to end a trace.
 type StopRequest struct {
 	Ref    Ref
 	Reason string

@@ -2,7 +2,7 @@ package trace
 
 import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 
-// PublishedStepsSteps summarizes what the events of a trace contain about its steps, by step number.
+// PublishedSteps summarizes what the events of a trace contain about its steps, by step number.
 type PublishedSteps struct {
 	Finished  map[int]*troupev1.StepResult // steps that have ended
 	Started   map[int]*troupev1.Event      // the last start of each step that has not ended
@@ -32,7 +32,7 @@ func readPublishedSteps(events []*troupev1.Event) PublishedSteps {
 	return p
 }
 
-// ChoicesByNumberByNumber returns the routing decisions by strategy among the events, by their numbers.
+// ChoicesByNumber returns the routing decisions by strategy among the events, by their numbers.
 func ChoicesByNumber(events []*troupev1.Event) map[int]*troupev1.RoutingDecision {
 	all := map[int]*troupev1.RoutingDecision{}
 	for _, e := range events {

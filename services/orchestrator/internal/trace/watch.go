@@ -156,7 +156,7 @@ func (w *watch) yieldStoredEvent(e *troupev1.Event) bool {
 	return w.yieldEvent(e)
 }
 
-// wholeTextDeltaDelta returns the text of a finished step as one delta.
+// wholeTextDelta returns the text of a finished step as one delta.
 func wholeTextDelta(end *troupev1.Event, text string) *troupev1.Event {
 	return &troupev1.Event{
 		TraceId: end.GetTraceId(), SessionId: end.GetSessionId(), Turn: end.GetTurn(), Step: end.GetStep(), Attempt: end.GetAttempt(),

@@ -95,7 +95,7 @@ func (w *writer) storeBatch(ctx context.Context, batch []*troupev1.Event) error 
 	return l.traces.store.Append(ctx, l.Ref(), w.ownerEpoch, turnEpoch, batch, result)
 }
 
-// awaitIdleIdle waits until no write is in progress. When ctx ends, it cancels the write.
+// awaitIdle waits until no write is in progress. When ctx ends, it cancels the write.
 func (w *writer) awaitIdle(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
 		w.log.mu.Lock()

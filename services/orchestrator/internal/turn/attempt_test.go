@@ -23,7 +23,7 @@ func failingStep(mode failure.Mode) func(*scriptedStep) error {
 	}
 }
 
-// eventsOfAgentAgent returns the events of an agent.
+// eventsOfAgent returns the events of an agent.
 func eventsOfAgent(agent string, events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
 }

@@ -79,7 +79,7 @@ func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) erro
 	return errors.Join(errs...)
 }
 
-// stopTraceTrace asks the turn of a trace to end, and does not wait. The request goes to the active turn here, or
+// stopTrace asks the turn of a trace to end, and does not wait. The request goes to the active turn here, or
 // through the store to another orchestrator.
 func (r *Runner) stopTrace(ctx context.Context, ref trace.Ref, reason string) error {
 	if turn := r.active.FindByTrace(ref); turn != nil {

@@ -124,7 +124,7 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	return b
 }
 
-// bufferedPipePipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
+// bufferedPipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
 // pipeline before it reads the replies.
 func bufferedPipe(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -78,7 +78,7 @@ func TestTurn_TakeoverContinuesWhereItStopped(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// runUntilStepStartsStepStarts runs a request in the background until a step of an agent has started and its event is
+// runUntilStepStarts runs a request in the background until a step of an agent has started and its event is
 // visible. The trace has its owner then. The channel receives the error with which the stream ends.
 func runUntilStepStarts(t *testing.T, r *Runner, req request.Request, agent string) (ended <-chan error) {
 	t.Helper()

@@ -184,7 +184,7 @@ func (s *Set) All() []*Workflow {
 	return all
 }
 
-// buildWorkflowWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
+// buildWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
 func buildWorkflow(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeFolderFolder creates a folder with documents.
+// writeFolder creates a folder with documents.
 func writeFolder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -44,7 +44,7 @@ func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	}
 }
 
-// startToolTool creates and starts the tool.
+// startTool creates and starts the tool.
 func startTool(t *testing.T, paths ...string) tool.Tool {
 	t.Helper()
 	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, settingsFrom(t, paths...))

@@ -43,7 +43,7 @@ type corpus struct {
 	bytes    int64
 }
 
-// addPathPath reads a file, or all files in a folder and its subfolders.
+// addPath reads a file, or all files in a folder and its subfolders.
 func (c *corpus) addPath(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -130,7 +130,7 @@ func fetchError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
 }
 
-// explainErrorError rewrites an error of the HTTP client for a model, without the prefixes of net/http.
+// explainError rewrites an error of the HTTP client for a model, without the prefixes of net/http.
 func (f *fetch) explainError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -155,7 +155,7 @@ func isText(kind string) bool {
 	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// decodeUTF8UTF8 converts a page to UTF-8.
+// decodeUTF8 converts a page to UTF-8.
 func decodeUTF8(body []byte, contentType string) (string, error) {
 	r, err := charset.NewReader(bytes.NewReader(body), contentType)
 	if errors.Is(err, io.EOF) {

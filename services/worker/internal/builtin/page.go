@@ -79,7 +79,7 @@ func (p *textBuilder) walk(n *html.Node) {
 	p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
 }
 
-// writeTextText appends text as HTML displays it: white space becomes one space, except inside <pre>.
+// writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.
 func (p *textBuilder) writeText(text string) {
 	if p.preDepth > 0 {
 		p.writeWord(text)

@@ -84,7 +84,7 @@ func (s *search) Close() error {
 // Effect implements tool.Effector. Searching changes nothing.
 func (s *search) Effect() execution.Effect { return execution.Read }
 
-// findPassagesPassages returns the matching passages, separated by blank lines. Each begins with a line "path:line". The
+// findPassages returns the matching passages, separated by blank lines. Each begins with a line "path:line". The
 // result is empty if nothing matches.
 func (s *search) findPassages(ctx context.Context, in searchArguments) (string, error) {
 	built := s.index.Load()

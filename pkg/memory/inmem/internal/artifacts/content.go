@@ -68,7 +68,7 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	return set, stored, nil
 }
 
-// countStagedContentContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
+// countStagedContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
 // for which except returns true.
 func (s *Artifacts) countStagedContent(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
 	for content, known := range set.Contents {
@@ -114,7 +114,7 @@ func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content mem
 	return slices.Clone(set.Contents[content].Bytes[min(offset, end):end]), nil
 }
 
-// checkEmptyContentContent rejects empty content whose digest is wrong.
+// checkEmptyContent rejects empty content whose digest is wrong.
 func checkEmptyContent(op string, content memory.Content) error {
 	if content.Size == 0 && content != memory.ContentOf(nil) {
 		return wrongDigestError(op, content)

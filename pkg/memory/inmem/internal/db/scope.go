@@ -22,7 +22,7 @@ type Scope struct {
 	requests  []RequestKey         // oldest first
 }
 
-// RequestKeyKey identifies a request to change state, so that a repeated request changes nothing.
+// RequestKey identifies a request to change state, so that a repeated request changes nothing.
 type RequestKey struct{ Session, ID string }
 
 func newScope() *Scope {

@@ -91,7 +91,7 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 	return c.Snapshot(), nil
 }
 
-// findOrCreateSessionSession returns the session of an update. It does not add a new session to the database. Modes:
+// findOrCreateSession returns the session of an update. It does not add a new session to the database. Modes:
 // session_deleted, not_found.
 func (s *Sessions) findOrCreateSession(op string, u memory.SessionUpdate) (*db.Session, error) {
 	c, err := s.db.FindSession(op, u.Ref)

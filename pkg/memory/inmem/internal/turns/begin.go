@@ -171,7 +171,7 @@ func (s *Turns) newHolderResult(c *db.Session, t *db.Turn, b memory.Begin) memor
 	}
 }
 
-// windowAtBeginAtBegin returns the latest messages within the limits, up to the last message when the turn began.
+// windowAtBegin returns the latest messages within the limits, up to the last message when the turn began.
 func windowAtBegin(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {

@@ -46,7 +46,7 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	return last, nil
 }
 
-// isRepeatedCommitedCommit reports whether the holder of this epoch has already made the same commit.
+// isRepeatedCommit reports whether the holder of this epoch has already made the same commit.
 func (s *Turns) isRepeatedCommit(c *db.Session, commit memory.Commit) bool {
 	t := s.db.FindTurn(c, commit.TurnID)
 	if t == nil || t.Epoch != commit.Epoch {

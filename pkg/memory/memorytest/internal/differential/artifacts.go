@@ -42,7 +42,7 @@ func appendArtifact(d *comparison, s *testSession) call {
 	return newAppendCall(h, c, offset, text)
 }
 
-// appendLongContentContent appends a piece of the long content. The second piece may come before the first.
+// appendLongContent appends a piece of the long content. The second piece may come before the first.
 func appendLongContent(d *comparison, s *testSession) call {
 	text := artifactTexts[len(artifactTexts)-1]
 	offset := pickOne(d, 0, memory.ArtifactChunk)

@@ -73,7 +73,7 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	}
 }
 
-// decodePutReplyReply decodes the version in the reply of a script that stored it.
+// decodePutReply decodes the version in the reply of a script that stored it.
 func decodePutReply(op string, r db.Reply) (memory.Artifact, error) {
 	put, err := contents.DecodeVersion(r.Text(1), r.Text(2))
 	if err != nil {

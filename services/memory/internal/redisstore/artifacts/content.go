@@ -44,7 +44,7 @@ func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.
 	return stored, err
 }
 
-// stageContentContent begins to store content. It returns how many bytes are already stored, and the state of their
+// stageContent begins to store content. It returns how many bytes are already stored, and the state of their
 // digest.
 func (s *Artifacts) stageContent(ctx context.Context, op string, h memory.Lease, c memory.Content) (int64, string, error) {
 	if c.Size == 0 && c.SHA256 != emptyDigest {

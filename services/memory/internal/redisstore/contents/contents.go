@@ -82,7 +82,7 @@ func DecodeVersions(stored map[string]string) ([]memory.Artifact, error) {
 	return SortArtifacts(all), nil
 }
 
-// SortArtifactsArtifacts sorts artifacts by name and version in place, and returns them.
+// SortArtifacts sorts artifacts by name and version in place, and returns them.
 func SortArtifacts(all []memory.Artifact) []memory.Artifact {
 	slices.SortFunc(all, func(a, b memory.Artifact) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))

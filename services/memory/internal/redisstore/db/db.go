@@ -48,7 +48,7 @@ type DB struct {
 	*redisconn.Conn
 }
 
-// RunScriptScript runs a script. It takes one round trip, unless the script must first be sent to Redis. A reply that
+// RunScript runs a script. It takes one round trip, unless the script must first be sent to Redis. A reply that
 // concerns every caller of the session, such as deleted, becomes an error. The caller of RunScript handles all
 // other replies.
 func (d *DB) RunScript(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
@@ -59,7 +59,7 @@ func (d *DB) RunScript(ctx context.Context, op string, ref session.Ref, script *
 	return r, checkSessionReply(op, ref, r)
 }
 
-// RunReadOnlyScriptScript is like RunScript, for a script that only reads.
+// RunReadOnlyScript is like RunScript, for a script that only reads.
 func (d *DB) RunReadOnlyScript(ctx context.Context, op string, ref session.Ref, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	r, err := script.RunRO(ctx, d, keys, args...).Slice()
 	if err != nil {

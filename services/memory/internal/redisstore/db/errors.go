@@ -35,7 +35,7 @@ func CheckWriteReply(op string, h memory.Lease, r Reply, err error) error {
 	return TurnErrorFromReply(op, h, r)
 }
 
-// TurnErrorFromReplyFromReply returns the error for a reply that any call on behalf of a turn may get.
+// TurnErrorFromReply returns the error for a reply that any call on behalf of a turn may get.
 func TurnErrorFromReply(op string, h memory.Lease, r Reply) error {
 	switch r.Status() {
 	case "not_found":
@@ -58,7 +58,7 @@ func TurnErrorFromReply(op string, h memory.Lease, r Reply) error {
 	}
 }
 
-// SessionErrorFromReplyFromReply returns the error for a reply that any call about a session may get.
+// SessionErrorFromReply returns the error for a reply that any call about a session may get.
 func SessionErrorFromReply(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "no_session":

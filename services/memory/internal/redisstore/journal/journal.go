@@ -127,7 +127,7 @@ func (j *Journal) RetentionAfterTurn(outcome session.Outcome) time.Duration {
 	return j.retention
 }
 
-// encodeEntriesEntries returns entries as the fields and values of a journal's hash.
+// encodeEntries returns entries as the fields and values of a journal's hash.
 func encodeEntries(entries []execution.Entry) ([]any, error) {
 	var fields []any
 	for _, e := range entries {
@@ -165,7 +165,7 @@ func decodeEntries(op string, list db.Reply) ([]execution.Entry, error) {
 	return all, nil
 }
 
-// decodeHashEntriesEntries decodes all entries in the hash of a journal, sorted by number.
+// decodeHashEntries decodes all entries in the hash of a journal, sorted by number.
 func decodeHashEntries(stored map[string]string) ([]execution.Entry, error) {
 	var entries []execution.Entry
 	for field, value := range stored {
@@ -201,7 +201,7 @@ func nondeterminismError(op string, step int, entries []execution.Entry, r db.Re
 		With("phase", string(before.Phase)).With("tool", before.Tool)
 }
 
-// describeActionAction returns a short description of an entry's action, for error messages.
+// describeAction returns a short description of an entry's action, for error messages.
 func describeAction(e execution.Entry) string {
 	if e.Tool == "" {
 		return "a model call"

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-// PartialReplyReply is the unfinished reply of the running step of a turn.
+// PartialReply is the unfinished reply of the running step of a turn.
 type PartialReply struct {
 	Step int
 	Body []byte // the encoded message (empty means none)
@@ -19,7 +19,7 @@ type PartialReply struct {
 	Untrusted string // the source of untrusted text that the step has read (empty means none)
 }
 
-// ReadPartialReplyReply returns the unfinished reply of a turn's running step, which it reads from the journal. A turn
+// ReadPartialReply returns the unfinished reply of a turn's running step, which it reads from the journal. A turn
 // that is not open has none.
 func (j *Journal) ReadPartialReply(ctx context.Context, op string, ref session.Ref, turnID string) (PartialReply, error) {
 	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()

@@ -36,7 +36,7 @@ func EncodeBody(m conversation.Message) ([]byte, error) {
 	return db.Encoding.Marshal(wire.MessageToProto(m))
 }
 
-// DecodeEntryEntry decodes an entry of the log, which has the number of the turn, the time and the body.
+// DecodeEntry decodes an entry of the log, which has the number of the turn, the time and the body.
 func DecodeEntry(id, entry string) (conversation.Message, error) {
 	turn, entry, _ := strings.Cut(entry, " ")
 	at, body, _ := strings.Cut(entry, " ")
@@ -78,7 +78,7 @@ func ReverseFitting(messages []conversation.Message) []conversation.Message {
 // scanBatchSize is how many messages ScanLog reads in one round trip. They have at most 25 MiB.
 const scanBatchSize = 100
 
-// ScanLogLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
+// ScanLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
 func ScanLog(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
 	read, from, to := d.XRevRangeN, "+", "-"
 	if oldestFirst {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
 )
 
-// applyCommitChangeCommitChange applies the change of a commit and removes it from the outbox. The change is never rejected,
+// applyCommitChange applies the change of a commit and removes it from the outbox. The change is never rejected,
 // because its limits were checked with the commit.
 func (o *Outbox) applyCommitChange(ctx context.Context, op, user string, u memory.StateUpdate) error {
 	parts := map[memory.Scope][]any{}

@@ -180,7 +180,7 @@ func (o *Outbox) removeDecidedChange(ctx context.Context, op, user string, c Cha
 	return r, cmp.Or(o.removeChange(ctx, op, user, c, []memory.Scope{scope}), err)
 }
 
-// decodeChangeChange decodes the change stored under id in the outbox of a session.
+// decodeChange decodes the change stored under id in the outbox of a session.
 func decodeChange(ref session.Ref, id, stored string) (Change, error) {
 	if c := (Change{id: id}); c.isPut() || c.isDrop() {
 		var p troupev1.Artifact

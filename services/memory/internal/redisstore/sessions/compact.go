@@ -73,7 +73,7 @@ func messageSizeUpTo(held []conversation.Message, last int64) int64 {
 	return bytes
 }
 
-// readAllMessagesMessages returns all messages of a session after its summary.
+// readAllMessages returns all messages of a session after its summary.
 func (s *Sessions) readAllMessages(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
 	var all []conversation.Message
 	if meta["summary"] != "" {

@@ -50,7 +50,7 @@ func (s *State) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	return snapshot, err
 }
 
-// readStateState returns all state that a session can read. It also returns whether the outbox of the session has
+// readState returns all state that a session can read. It also returns whether the outbox of the session has
 // changes that are not applied yet.
 func (s *State) readState(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
 	var meta *redis.SliceCmd

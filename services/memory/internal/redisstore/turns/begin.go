@@ -52,7 +52,7 @@ func hasOnlyToolResults(messages []conversation.Message) bool {
 	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
 }
 
-// beginWithWindowWithWindow implements BeginTurn. It reads the given number of messages for the window.
+// beginWithWindow implements BeginTurn. It reads the given number of messages for the window.
 func (t *Turns) beginWithWindow(ctx context.Context, b memory.Begin, read int) (memory.BeginResult, error) {
 	const op = "memory.BeginTurn"
 	if err := memory.CheckBegin(op, b); err != nil {
@@ -171,7 +171,7 @@ func (t *Turns) decodeBeginReply(op string, b memory.Begin, read int, r db.Reply
 	return begun, nil
 }
 
-// beginErrorFromReplyFromReply returns the error for a reply that rejects a turn.
+// beginErrorFromReply returns the error for a reply that rejects a turn.
 func (t *Turns) beginErrorFromReply(op string, b memory.Begin, r db.Reply) error {
 	switch r.Status() {
 	case "no_session":

@@ -123,7 +123,7 @@ func (t *Turns) newCommitCall(c memory.Commit, own, shared map[string]json.RawMe
 	return call, nil
 }
 
-// commitErrorFromReplyFromReply returns the error for a reply that rejects a commit.
+// commitErrorFromReply returns the error for a reply that rejects a commit.
 func (t *Turns) commitErrorFromReply(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
@@ -202,7 +202,7 @@ func needsUser(changes map[string]json.RawMessage) bool {
 	return false
 }
 
-// waitingStepIDID returns <turn>:<step> for a step with waiting calls (empty for any other step).
+// waitingStepID returns <turn>:<step> for a step with waiting calls (empty for any other step).
 func waitingStepID(c memory.Commit) string {
 	if len(c.Result.Pending) == 0 {
 		return ""

@@ -29,7 +29,7 @@ const (
 	defaultHits     = 10
 )
 
-// tenantFromContextFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
 // another tenant (guarantees S5).
 func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 

@@ -67,7 +67,7 @@ func sessionRef(id string) session.Ref {
 	return session.Ref{Tenant: identity.DefaultTenant, Session: id}
 }
 
-// beginTurnTurn begins a turn of user alice.
+// beginTurn begins a turn of user alice.
 func beginTurn(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{

@@ -63,7 +63,7 @@ func (b *Breakers) Allow(in registry.Instance) ReportFunc {
 	return func(result breaker.Result, err error) { b.recordResult(in, own, began, done, result, err) }
 }
 
-// recordFirstFailureFailure records a failure of a step that began when the instance had no breaker. Another step may
+// recordFirstFailure records a failure of a step that began when the instance had no breaker. Another step may
 // have created the breaker since.
 func (b *Breakers) recordFirstFailure(in registry.Instance, began time.Time, err error) {
 	who := instances.IncarnationOf(in)
@@ -82,7 +82,7 @@ func (b *Breakers) recordFirstFailure(in registry.Instance, began time.Time, err
 	}
 }
 
-// recordResultResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
+// recordResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
 // loss of one connection, count as one failure.
 func (b *Breakers) recordResult(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
 	b.mu.Lock()

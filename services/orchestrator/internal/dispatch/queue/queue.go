@@ -21,7 +21,7 @@ type Queue struct {
 	agents map[string]*agentSlots
 }
 
-// agentSlotsSlots is the wait list of one agent and the slot counts of its instances.
+// agentSlots is the wait list of one agent and the slot counts of its instances.
 type agentSlots struct {
 	waitList
 	instanceList   *instances.List
@@ -79,7 +79,7 @@ func (q *Queue) NextCounter(agent string, strategy selection.Strategy) uint64 {
 	return n
 }
 
-// TakeSlotSlot selects an instance from the list for a step and reserves a slot there. The caller releases the slot
+// TakeSlot selects an instance from the list for a step and reserves a slot there. The caller releases the slot
 // once. It fills in the candidates with their steps in flight. All of this happens under one lock, so that
 // simultaneous steps are spread. It returns false when no instance has a slot, or when other steps come first. A
 // step that gets a slot leaves the wait list.
@@ -102,7 +102,7 @@ func (q *Queue) TakeSlot(agent string, list *instances.List, in selection.Input,
 	return list.Instances[i], d, true
 }
 
-// ReleaseSlotSlot returns a slot. If the slot was not used, because the instance rejected the step, no other step is
+// ReleaseSlot returns a slot. If the slot was not used, because the instance rejected the step, no other step is
 // woken: it would be rejected as well.
 func (q *Queue) ReleaseSlot(in registry.Instance, used bool) {
 	q.mu.Lock()

@@ -65,7 +65,7 @@ func (s *Starter) Begin(in registry.Instance) *Start {
 	return begun
 }
 
-// ForgetUnneededUnneeded removes the starts of all instances that no longer need to be started.
+// ForgetUnneeded removes the starts of all instances that no longer need to be started.
 func (s *Starter) ForgetUnneeded(registered []registry.Instance) {
 	unstarted := map[registry.Key]bool{}
 	for _, in := range registered {

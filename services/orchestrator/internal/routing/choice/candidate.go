@@ -18,7 +18,7 @@ func CandidateFromInstance(c selection.Candidate, out selection.Availability) Ca
 	}
 }
 
-// CombineInstancesInstances combines the instances of an agent into one candidate. The agent has the capabilities of all
+// CombineInstances combines the instances of an agent into one candidate. The agent has the capabilities of all
 // available instances and their average load. If no instance is available, the agent is unavailable for the reason
 // of the first instance, and has the capabilities of all instances.
 func CombineInstances(agent string, instances []Candidate) Candidate {

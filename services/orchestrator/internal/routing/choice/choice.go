@@ -91,7 +91,7 @@ func (d Decision) Chosen() []string {
 	return append([]string{d.Target}, d.Alternatives...)
 }
 
-// FindCandidateCandidate returns the candidate with the given id (the zero Candidate if there is none).
+// FindCandidate returns the candidate with the given id (the zero Candidate if there is none).
 func (in Input) FindCandidate(id string) Candidate {
 	if i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == id }); i >= 0 {
 		return in.Candidates[i]
@@ -99,7 +99,7 @@ func (in Input) FindCandidate(id string) Candidate {
 	return Candidate{}
 }
 
-// RenameCandidatesCandidates returns the policy with each candidate id replaced by the result of to.
+// RenameCandidates returns the policy with each candidate id replaced by the result of to.
 func (p Policy) RenameCandidates(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil

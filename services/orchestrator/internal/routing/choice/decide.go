@@ -56,7 +56,7 @@ func (in Input) availability(c Candidate) selection.Availability {
 	}
 }
 
-// countMetNeedsNeeds returns how many of the needed capabilities a candidate has.
+// countMetNeeds returns how many of the needed capabilities a candidate has.
 func (in Input) countMetNeeds(c Candidate) (n int) {
 	for _, need := range in.Needs {
 		if slices.Contains(c.Capabilities, need) {

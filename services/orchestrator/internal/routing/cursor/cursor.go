@@ -17,7 +17,7 @@ import (
 type Task struct {
 	Number   int // number of the step in the turn, from 1
 	Decision routing.Decision
-	// PriorStepsSteps lists the numbers of the earlier steps whose results this step receives, in order. After a join
+	// PriorSteps lists the numbers of the earlier steps whose results this step receives, in order. After a join
 	// it lists the steps of all branches.
 	PriorSteps []int
 }

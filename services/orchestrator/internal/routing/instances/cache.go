@@ -171,7 +171,7 @@ func compareKeys(a, b registry.Instance) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
 }
 
-// KnowsAgentAgent reports whether any instance of the agent is known, in any state.
+// KnowsAgent reports whether any instance of the agent is known, in any state.
 func (r *Cache) KnowsAgent(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

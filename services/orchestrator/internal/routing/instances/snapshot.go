@@ -162,7 +162,7 @@ func (r *Cache) restore(confirmed []registry.Instance, stored int) {
 	r.notifyChange()
 }
 
-// marshalSnapshotSnapshot returns the content of the file, without the time of saving.
+// marshalSnapshot returns the content of the file, without the time of saving.
 func marshalSnapshot(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {

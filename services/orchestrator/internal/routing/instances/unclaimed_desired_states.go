@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// UnclaimedDesiredStatesDesiredStates returns the desired states whose instances are gone, and a channel that is closed at the
+// UnclaimedDesiredStates returns the desired states whose instances are gone, and a channel that is closed at the
 // next change. An instance may register again within registrationTTL. Only after that is its desired state
 // unclaimed, or at once if the desired state is DRAIN. It returns none while the registry cannot be reached.
 func (r *Cache) UnclaimedDesiredStates() ([]registry.DesiredState, <-chan struct{}) {

@@ -37,7 +37,7 @@ func DecideToWait() Decision {
 	return Decision{Reason: "other steps wait for a place, and come first", MaySucceedLater: true}
 }
 
-// rankedCandidateCandidate is a candidate with its rank.
+// rankedCandidate is a candidate with its rank.
 type rankedCandidate struct {
 	rank
 	index        int32 // in the input
@@ -200,7 +200,7 @@ func (s *survey) namedWithheld() (few []Rejected) {
 	return few
 }
 
-// recordedInputedInput returns the part of the input that is needed to repeat the decision.
+// recordedInput returns the part of the input that is needed to repeat the decision.
 func (s *survey) recordedInput() Input {
 	in := *s.in
 	var kept []int32

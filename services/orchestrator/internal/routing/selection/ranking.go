@@ -127,7 +127,7 @@ func (o *ranking) isNamed(c *Candidate) bool {
 	return (c.hash == 0 || c.hash == o.manual.hash) && c.ID == o.manual.id
 }
 
-// drawVersionVersion selects the version that gets this step. Over as many steps as the shares add up to, each version
+// drawVersion selects the version that gets this step. Over as many steps as the shares add up to, each version
 // with candidates gets exactly its share. The versions alternate evenly.
 func (o *ranking) drawVersion(in *Input) {
 	o.shares.firstCandidates = slices.Repeat([]int{-1}, len(o.versions)+1)
@@ -253,7 +253,7 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	return r
 }
 
-// countMetNeedsNeeds returns how many of the needed capabilities a candidate has. It compares the names only once for
+// countMetNeeds returns how many of the needed capabilities a candidate has. It compares the names only once for
 // each numbered capability set.
 func (o *ranking) countMetNeeds(c *Candidate) int {
 	if o.metCounts[c.capabilitySet] == 0 || c.capabilitySet == 0 && c != o.countedCandidate {
@@ -322,7 +322,7 @@ func hash(text string) uint64 {
 	return mixBits(h.Sum64())
 }
 
-// mixBitsBits scrambles a number, so that neighboring numbers map to very different ones.
+// mixBits scrambles a number, so that neighboring numbers map to very different ones.
 func mixBits(x uint64) uint64 {
 	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	x = high ^ low

@@ -39,7 +39,7 @@ func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQ
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// sequenceOfDecisionDecision returns the sequence of the event that contains a decision.
+// sequenceOfDecision returns the sequence of the event that contains a decision.
 func sequenceOfDecision(d *troupev1.Decision) int {
 	_, text, _ := strings.Cut(d.GetRecordId(), "-")
 	n, _ := strconv.Atoi(text) // the record id is made here

@@ -85,7 +85,7 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	return epoch, last, nil
 }
 
-// evalFuncFunc is the type of EvalSha and Eval for a script.
+// evalFunc is the type of EvalSha and Eval for a script.
 type evalFunc func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 
 // claimAndList sends the claim, the entry in the tenant's list and the entry in the list of open traces in one

@@ -95,7 +95,7 @@ type fencedTrace struct {
 	children []string // child sessions
 }
 
-// fenceTraceTrace fences the owner of a trace, so that it can write nothing more.
+// fenceTrace fences the owner of a trace, so that it can write nothing more.
 func (e *eraser) fenceTrace(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
 	reply, err := fenceScript.Run(ctx, e.conn, []string{recordKey(ref), childrenKey(ref)}, markRetention.Milliseconds()).Slice()
 	if err != nil {

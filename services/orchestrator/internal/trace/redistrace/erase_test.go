@@ -43,7 +43,7 @@ func storeTraceWithWords(t *testing.T, s *redistrace.Store, n int, id string) in
 	return epoch
 }
 
-// dumpRedisRedis returns the content of Redis by key.
+// dumpRedis returns the content of Redis by key.
 func dumpRedis(t *testing.T, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -134,7 +134,7 @@ func (e *sessionEntry) insert(p *QueuePosition) {
 	e.queue = slices.Insert(e.queue, at, p)
 }
 
-// LeaveQueueQueue gives up a position. The position is removed when the last call that shares it has left.
+// LeaveQueue gives up a position. The position is removed when the last call that shares it has left.
 func (t *Table) LeaveQueue(ref session.Ref, p *QueuePosition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -87,7 +87,7 @@ func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *
 	return begun, err
 }
 
-// toBegunTurnTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
+// toBegunTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
 // because the memory service has already stored them and must not receive them again.
 func (a *Admitter) toBegunTurn(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {

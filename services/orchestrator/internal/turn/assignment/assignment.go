@@ -46,7 +46,7 @@ type Conversation struct {
 	Results      []execution.Result     // of the steps so far, in order
 }
 
-// AddResultResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session
+// AddResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session
 // now contains the messages of the agent.
 func (c *Conversation) AddResult(task cursor.Task, r execution.Result, turn int) {
 	c.Results = append(c.Results, r)

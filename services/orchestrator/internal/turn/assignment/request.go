@@ -70,7 +70,7 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 	}
 }
 
-// goalTextText returns the user's goal, as the first event of the trace quotes it: the last text, or the names of
+// goalText returns the user's goal, as the first event of the trace quotes it: the last text, or the names of
 // files that came without one.
 func goalText(text string, history []conversation.Message) string {
 	if text := conversation.Brief(text, publish.MaxText); text != "" {

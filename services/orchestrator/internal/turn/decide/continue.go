@@ -75,7 +75,7 @@ func (d *Decider) admitLikeTrace(ctx context.Context, req request.Request, begin
 	return decided, err
 }
 
-// withChoicesOfTraceTrace returns the labels of a turn that continues the turn of a trace. They contain the choices of
+// withChoicesOfTrace returns the labels of a turn that continues the turn of a trace. They contain the choices of
 // that turn, including those that it had inherited.
 func (d *Decider) withChoicesOfTrace(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
 	for after := uint64(0); ; {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// InDoubtTurnsTurns records the turns that this orchestrator may have begun. Either the call to begin the turn got no
+// InDoubtTurns records the turns that this orchestrator may have begun. Either the call to begin the turn got no
 // answer, or the trace could not be opened. No step was dispatched for them. A repeated request asks for such a
 // turn under the same trace, because the trace identifies the holder of the lease. Otherwise the request would
 // wait until the lease has expired. InDoubtTurns is safe for concurrent use.
@@ -29,7 +29,7 @@ type BeginAttempt struct {
 	until  time.Time      // by then its lease has run out, if there is one
 }
 
-// NewInDoubtTurnsTurns returns an empty set of turns.
+// NewInDoubtTurns returns an empty set of turns.
 func NewInDoubtTurns() *InDoubtTurns { return &InDoubtTurns{byTurn: map[string]BeginAttempt{}} }
 
 // Take removes the attempt recorded for a turn and returns it.

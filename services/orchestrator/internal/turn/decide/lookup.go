@@ -20,7 +20,7 @@ type Memory interface {
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 
-// LocateSessionSession returns a request with its run and its session. A request that resumes a trace belongs to the
+// LocateSession returns a request with its run and its session. A request that resumes a trace belongs to the
 // session of that trace.
 func (d *Decider) LocateSession(ctx context.Context, req request.Request) (request.Request, error) {
 	req.Root = request.RootFromParent(req.Parent)

@@ -85,7 +85,7 @@ func (p *PriorEvents) originOfStep(number int, agent string) EventOrigin {
 	return at
 }
 
-// NeedsEndEventEvent reports whether the end of a finished step must still be published. It is false for inherited
+// NeedsEndEvent reports whether the end of a finished step must still be published. It is false for inherited
 // steps, and for the steps before the one whose calls were answered.
 func (p *PriorEvents) NeedsEndEvent(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
@@ -101,7 +101,7 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// WriteRecoveredStepStep publishes the text and the end of a finished step that its owner had not published.
+// WriteRecoveredStep publishes the text and the end of a finished step that its owner had not published.
 func (p *PriorEvents) WriteRecoveredStep(ctx context.Context, r execution.Result) error {
 	at := p.originOfStep(r.Step, r.Agent)
 	if r.Text != "" {

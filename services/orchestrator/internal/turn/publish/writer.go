@@ -151,13 +151,13 @@ func (p *Publisher) auditTakeover(t Turn) {
 // PriorEvents returns what earlier owners of the turn published.
 func (w *Writer) PriorEvents() *PriorEvents { return w.prior }
 
-// Loggerger returns the logger of the turn. Its lines contain the run.
+// Logger returns the logger of the turn. Its lines contain the run.
 func (w *Writer) Logger() *zap.Logger { return w.log }
 
 // TraceID names the trace.
 func (w *Writer) TraceID() string { return w.turn.Turn.Trace }
 
-// RootTraceTrace returns the root trace of the run.
+// RootTrace returns the root trace of the run.
 func (w *Writer) RootTrace() string { return w.events.Root() }
 
 // EventLog returns the event log of the trace.

@@ -23,7 +23,7 @@ func (e *Error) Error() string { return e.cause.Error() }
 // Unwrap returns the underlying failure, which is policy_security.
 func (e *Error) Unwrap() error { return e.cause }
 
-// WatchAgentAgent returns a context for a step of an agent. The context ends when the agent is quarantined. The caller
+// WatchAgent returns a context for a step of an agent. The context ends when the agent is quarantined. The caller
 // must call done when the step has ended.
 func WatchAgent(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
 	work, cancel := context.WithCancelCause(work)
@@ -63,7 +63,7 @@ type Turn struct {
 	Epoch                         int64
 }
 
-// RecordAuditAudit records in the audit log that a turn ends because its agent is quarantined.
+// RecordAudit records in the audit log that a turn ends because its agent is quarantined.
 func (e *Error) RecordAudit(log *audit.Log, t Turn) {
 	log.Record(audit.Entry{
 		Kind: audit.Denied, Actor: "orchestrator " + t.Owner, Action: "end turn of quarantined agent", Object: e.Agent,

@@ -68,7 +68,7 @@ func (a Allowance) NilIfDefault(workflow budget.Limits) *Allowance {
 	return &a
 }
 
-// AllowanceOrDefaultDefault returns the allowance in the labels, or else the workflow's.
+// AllowanceOrDefault returns the allowance in the labels, or else the workflow's.
 func (l Labels) AllowanceOrDefault(workflow budget.Limits) Allowance {
 	if l.Budget != nil {
 		return *l.Budget

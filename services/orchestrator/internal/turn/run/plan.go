@@ -22,7 +22,7 @@ func (t *Turn) initialize(_, ctx context.Context) (state, error) {
 	return beginning, err
 }
 
-// resumeAfterTakeoverAfterTakeover publishes that the turn has a new owner. It fails when the turn must be abandoned.
+// resumeAfterTakeover publishes that the turn has a new owner. It fails when the turn must be abandoned.
 func (t *Turn) resumeAfterTakeover(work, ctx context.Context) (state, error) {
 	if err := t.events.PriorEvents().RetractUnfinished(ctx); err != nil {
 		return stopping, err

@@ -48,7 +48,7 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 	return ended, nil
 }
 
-// closeTurnTurn closes the turn and its trace, with or without an answer.
+// closeTurn closes the turn and its trace, with or without an answer.
 func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 	b := t.begun
 	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}

@@ -145,7 +145,7 @@ func (r *Reconciler) restoreRequest(ref trace.Ref, found trace.RunningTrace) (de
 	return decided, req
 }
 
-// claimTurnTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
+// claimTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
 // its owner meanwhile.
 func (r *Reconciler) claimTurn(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
 	if known.LeaseLeft > 0 {
