@@ -138,7 +138,7 @@ func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	for want, flags := range map[string][]string{
 		"--drain: -1s is below zero":                     {"--drain=-1s"},
-		`--advertise-addr: "host" is not host:port`:      {"--advertise-addr", "host"},
+		`--advertise-addr: "host" is not the host:port of`: {"--advertise-addr", "host"},
 		"--log-format must be one of":                    {"--log-format", "xml"},
 		`--memory: "foo" is not host:port`:               {"--memory", "foo"},
 		`--instance-id: "a/b"`:                           {"--instance-id", "a/b"},

@@ -121,7 +121,7 @@ func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 		second, third := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "a", time.Time{})
 		fourth := startAdmit(t, g, "a", time.Time{})
 		require.Zero(t, fourth.waited)
-		require.ErrorContains(t, fourth.err, "than the 5s that this caller may wait. Send the same request again in 6s")
+		require.ErrorContains(t, fourth.err, "within the 5s that this caller may wait. Send the same request again in 6s")
 
 		time.Sleep(5 * time.Second) // the first turn takes longer than expected
 		synctest.Wait()

@@ -167,7 +167,7 @@ func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
 	require.NoError(t, err)
 	_, why, err = r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
-	require.Contains(t, why, "not kept any more", "what it was about is gone")
+	require.Contains(t, why, "no longer kept")
 
 	_, err = store.DeleteSession(t.Context(), ref)
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func TestLoad_ReportsEveryProblem(t *testing.T) {
 		"empty rule": {"  entry: a\n  steps:\n    a: {agent: x, routes: [b], rules: [{next: b}]}\n    b: {agent: x, end: true}",
 			"rule 1 has no condition"},
 		"unreachable": {"  entry: a\n  steps:\n    a: {agent: x, end: true}\n    b: {agent: x, end: true}", "w.yaml:9: step b cannot be reached from a"},
-		"endless":     {"  entry: a\n  steps:\n    a: {agent: x, next: b}\n    b: {agent: x, next: a}", "go round and never end"},
+		"endless":     {"  entry: a\n  steps:\n    a: {agent: x, next: b}\n    b: {agent: x, next: a}", "form an endless cycle"},
 		"window": {"  entry: a\n  historyWindow: 2000\n  steps: {a: {agent: x, end: true}}",
 			"w.yaml:7: historyWindow: 2000 is not between 1 and 100"},
 		"misspelled field": {"  entri: a\n  steps: {a: {agent: x, end: true}}", `did you mean "entry"?`},
