@@ -137,12 +137,12 @@ func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 
 func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	for want, flags := range map[string][]string{
-		"--drain: -1s is below zero":                     {"--drain=-1s"},
+		"--drain: -1s is below zero":                       {"--drain=-1s"},
 		`--advertise-addr: "host" is not the host:port of`: {"--advertise-addr", "host"},
-		"--log-format must be one of":                    {"--log-format", "xml"},
-		`--memory: "foo" is not host:port`:               {"--memory", "foo"},
-		`--instance-id: "a/b"`:                           {"--instance-id", "a/b"},
-		`unknown flag --drainn, did you mean "--drain"?`: {"--drainn", "1s"},
+		"--log-format must be one of":                      {"--log-format", "xml"},
+		`--memory: "foo" is not host:port`:                 {"--memory", "foo"},
+		`--instance-id: "a/b"`:                             {"--instance-id", "a/b"},
+		`unknown flag --drainn, did you mean "--drain"?`:   {"--drainn", "1s"},
 	} {
 		_, err := parseFlags(t, flags...)
 		require.ErrorContains(t, err, want)
