@@ -21,7 +21,7 @@ func TestServer_ExplainsTLSErrors(t *testing.T) {
 	files := func() identity.Config {
 		ca, err := identity.OpenCA(t.TempDir())
 		require.NoError(t, err)
-		made, err := ca.Files(identity.Orchestrator, "")
+		made, err := ca.WriteFiles(identity.Orchestrator, "")
 		require.NoError(t, err)
 		return made
 	}

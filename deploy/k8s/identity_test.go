@@ -81,7 +81,7 @@ func TestPods_HaveCertificates(t *testing.T) {
 			c := m.mountedCertificate(t, w, "TROUPE_TLS_")
 			id := identity.ID{TrustDomain: "troupe.internal", Role: identity.Role(role), Name: agent}
 			require.Equal(t, []string{id.String()}, c.Spec.URIs, w.name)
-			require.Equal(t, id.User(), c.Spec.CommonName, w.name)
+			require.Equal(t, id.EtcdUser(), c.Spec.CommonName, w.name)
 			require.Contains(t, c.Spec.Usages, "server auth", w.name)
 			require.Contains(t, c.Spec.Usages, "client auth", w.name)
 			require.Equal(t, "troupe.internal", environment(t, w)["TROUPE_TRUST_DOMAIN"], w.name)

@@ -62,7 +62,7 @@ func (p *redisPod) write(name, text string) {
 // renewCertificate writes a new certificate of Redis into the folder of its Secret.
 func (p *redisPod) renewCertificate() {
 	p.t.Helper()
-	made, err := p.ca.ServerFiles(p.t.TempDir(), "redis")
+	made, err := p.ca.WriteServerFiles(p.t.TempDir(), "redis")
 	require.NoError(p.t, err)
 	for name, file := range map[string]string{"tls.crt": made.Cert, "tls.key": made.Key, "ca.crt": made.CA} {
 		text, err := os.ReadFile(file)
@@ -100,7 +100,7 @@ func (p *redisPod) probe(by *corev1.Probe) bool {
 // ask sends a command with the Redis user of a service and the certificate of a process.
 func (p *redisPod) ask(service, process identity.Role, agent string, command ...any) error {
 	p.t.Helper()
-	files, err := p.ca.Files(process, agent)
+	files, err := p.ca.WriteFiles(process, agent)
 	require.NoError(p.t, err)
 	url := strings.Replace(environment(p.t, p.mesh.workload(p.t, string(service)))["TROUPE_REDIS"], "redis:6379", p.address, 1)
 	conn, err := redisconn.New(redisconn.Config{URL: url, Security: redisconn.Security{

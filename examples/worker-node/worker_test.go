@@ -88,8 +88,8 @@ func TestWorker_Conforms(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Config{Address: address})
 	require.NoError(t, err)
 	var table strings.Builder
-	require.NoError(t, report.Table(&table, false))
-	require.Zero(t, report.Failed(), "%s", &table)
+	require.NoError(t, report.WriteTable(&table, false))
+	require.Zero(t, report.FailedCount(), "%s", &table)
 	stop()
 }
 
@@ -126,7 +126,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 
 	ca, err := identity.OpenCA(mesh.DevCA)
 	require.NoError(t, err)
-	own, err := ca.Files(identity.Worker, "words")
+	own, err := ca.WriteFiles(identity.Worker, "words")
 	require.NoError(t, err)
 	require.NoError(t, etcdauth.ProvisionWithDevCA(t.Context(), mesh.DevCA, mesh.Etcd, "words"))
 	stop := startNode(t, []string{
@@ -138,7 +138,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	for role, want := range map[identity.Role]failure.Mode{identity.Orchestrator: "", identity.Memory: failure.UserPermission} {
 		self, err := identity.Open(identity.Config{DevCA: mesh.DevCA}, role, "", zap.NewNop())
 		require.NoError(t, err)
-		inside, err := rpc.DialWith(self.Client(identity.Worker, "words"), address, telemetry.Discard())
+		inside, err := rpc.DialWith(self.ClientCredentials(identity.Worker, "words"), address, telemetry.Discard())
 		require.NoError(t, err)
 		_, err = troupev1.NewLifecycleServiceClient(inside).GetState(t.Context(), &troupev1.GetStateRequest{})
 		require.NoError(t, inside.Close())

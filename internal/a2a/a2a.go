@@ -1,6 +1,7 @@
-// Package a2a lets clients of the A2A protocol talk with a mesh. A session of the mesh is an A2A context, and a
-// turn is a task (C-17). The bridge is an ordinary client of the mesh and stores nothing: it reads the state of
-// a task from the task's trace. So any number of bridges may serve one mesh, and a restart loses nothing.
+// Package a2a lets clients of the A2A protocol talk to a mesh. A session of the mesh is an A2A context, and a turn
+// is a task (C-17). The bridge is an ordinary client of the mesh and stores nothing, because it reads the state of
+// a task from the task's trace. Any number of bridges may therefore serve one mesh, and a restart of a bridge
+// loses nothing.
 package a2a
 
 import (
@@ -20,39 +21,41 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config configures a bridge.
+// Config configures a Bridge.
 type Config struct {
 	// Client reaches the mesh.
 	Client *client.Client
-	// Log receives details that clients do not get.
+	// Log receives the details of errors, which clients do not see.
 	Log *zap.Logger
-	// URL is where clients reach the bridge, such as http://127.0.0.1:7410; the agent card says so.
+	// URL is the address at which clients reach the bridge, such as http://127.0.0.1:7410. The agent card contains
+	// it.
 	URL string
-	// Name is the name of the mesh as an agent (empty for troupe).
+	// Name is the agent name of the mesh in the agent card (empty means troupe).
 	Name string
-	// Target is the workflow or agent for messages that name none (empty for the default of the mesh).
-	Target string
-	// Bearer forwards the token of each request to the mesh, which identifies the caller by it. The agent card
-	// then requires a token.
-	Bearer bool
+	// DefaultTarget is the workflow or agent for messages that specify no target (empty means the default of the
+	// mesh).
+	DefaultTarget string
+	// ForwardTokens makes the bridge forward the bearer token of each request to the mesh, which authenticates the
+	// caller with it. The agent card then requires a token.
+	ForwardTokens bool
 }
 
-// Bridge serves A2A. It is safe for concurrent use. It implements a2asrv.RequestHandler, for transports that
-// Handler does not serve.
+// Bridge serves the A2A protocol. It is safe for concurrent use. It implements a2asrv.RequestHandler, so that a
+// caller can add transports that Handler does not serve.
 type Bridge struct {
-	client *client.Client
-	log    *zap.Logger
-	url    string
-	name   string
-	target string
-	bearer bool
+	client         *client.Client
+	log            *zap.Logger
+	url            string
+	name           string
+	defaultTarget  string
+	forwardsTokens bool
 }
 
 var _ a2asrv.RequestHandler = (*Bridge)(nil)
 
 // New returns a bridge.
 func New(cfg Config) *Bridge {
-	b := &Bridge{cfg.Client, cfg.Log, strings.TrimSuffix(cfg.URL, "/"), cfg.Name, cfg.Target, cfg.Bearer}
+	b := &Bridge{cfg.Client, cfg.Log, strings.TrimSuffix(cfg.URL, "/"), cfg.Name, cfg.DefaultTarget, cfg.ForwardTokens}
 	if b.log == nil {
 		b.log = zap.NewNop()
 	}
@@ -62,20 +65,21 @@ func New(cfg Config) *Bridge {
 	return b
 }
 
-// keepAlive is the interval of keep-alive messages on an idle stream.
+// keepAlive is the interval between keep-alive messages on an idle stream.
 const keepAlive = 15 * time.Second
 
-// maxBody limits a request: a text of 256 KiB in JSON, and 3 MiB of files as base64.
-const maxBody = 6 << 20
+// maxBodyBytesBytes limits the body of a request. It leaves room for 256 KiB of text in JSON and 3 MiB of files in
+// base64.
+const maxBodyBytes = 6 << 20
 
-// Handler serves the agent card, JSON-RPC at /, and REST, in versions 1.0 and 0.3 of the protocol. A request
-// without a version counts as 0.3, as the protocol requires.
+// Handler returns an HTTP handler that serves the agent card, JSON-RPC at /, and REST, in versions 1.0 and 0.3 of
+// the protocol. A request without a version is handled as version 0.3, as the protocol requires.
 func (b *Bridge) Handler() http.Handler {
 	quiet := &a2asrv.InterceptedHandler{Handler: b, Logger: slog.New(slog.DiscardHandler)}
 	options := []a2asrv.TransportOption{a2asrv.WithTransportKeepAlive(keepAlive), a2asrv.WithTransportPanicHandler(b.reportPanic)}
 	now, before := a2asrv.NewJSONRPCHandler(quiet, options...), a2av0.NewJSONRPCHandler(quiet, options...)
 	mux := http.NewServeMux()
-	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewAgentCardHandler(a2av0.NewAgentCardProducer(a2asrv.AgentCardProducerFn(b.card))))
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewAgentCardHandler(a2av0.NewAgentCardProducer(a2asrv.AgentCardProducerFn(b.agentCard))))
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get(a2a.SvcParamVersion) {
 		case "", string(a2av0.Version):
@@ -86,18 +90,19 @@ func (b *Bridge) Handler() http.Handler {
 	})
 	mux.Handle(a2av0.RESTPathPrefix+"/", a2av0.NewRESTHandler(quiet, options...))
 	mux.Handle("/", a2asrv.NewRESTHandler(quiet, options...))
-	return rejectCrossSite(b.forwardToken(http.MaxBytesHandler(mux, maxBody)), b.url)
+	return rejectCrossSite(b.forwardToken(http.MaxBytesHandler(mux, maxBodyBytes)), b.url)
 }
 
-// reportPanic logs a panic and returns the error for the client.
+// reportPanic logs a panic and returns the error that is sent to the client.
 func (b *Bridge) reportPanic(p any) error {
 	b.log.Error("panic while serving A2A", zap.Any("panic", p), zap.Stack("stack"))
-	return toA2A(errors.New("panic"))
+	return toA2AError(errors.New("panic"))
 }
 
-// clientError returns the error for a client. Details that clients do not get are logged.
-func (b *Bridge) clientError(method string, err error) error {
-	told := toA2A(err)
+// toClientError converts an error to the one that is sent to the client. Internal and server errors are logged in
+// full, because the client does not get their details.
+func (b *Bridge) toClientError(method string, err error) error {
+	told := toA2AError(err)
 	left := failure.ModeOf(err) == failure.UserCancelled // the client disconnected
 	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {
 		b.log.Warn("A2A call failed", zap.String("method", method), zap.String("mode", string(failure.ModeOf(err))), zap.Error(err))
@@ -106,38 +111,39 @@ func (b *Bridge) clientError(method string, err error) error {
 }
 
 var (
-	errPush     = a2a.NewError(a2a.ErrPushNotificationNotSupported, "push notifications are not supported; follow it with SubscribeToTask, or ask with GetTask")
-	errList     = a2a.NewError(a2a.ErrUnsupportedOperation, "tasks are not listed; ask for one by its id")
-	errExtended = a2a.NewError(a2a.ErrUnsupportedOperation, "there is no card but the public one")
+	errPushUnsupported = a2a.NewError(a2a.ErrPushNotificationNotSupported,
+		"push notifications are not supported; follow it with SubscribeToTask, or ask with GetTask")
+	errListUnsupported         = a2a.NewError(a2a.ErrUnsupportedOperation, "tasks are not listed; ask for one by its id")
+	errExtendedCardUnsupported = a2a.NewError(a2a.ErrUnsupportedOperation, "there is only the public card")
 )
 
-// ListTasks implements a2asrv.RequestHandler: it is not supported, because the mesh does not
-// know which client a task belongs to.
+// ListTasks implements a2asrv.RequestHandler. It is not supported, because the mesh does not know which client a
+// task belongs to.
 func (b *Bridge) ListTasks(context.Context, *a2a.ListTasksRequest) (*a2a.ListTasksResponse, error) {
-	return nil, errList
+	return nil, errListUnsupported
 }
 
-// GetExtendedAgentCard implements a2asrv.RequestHandler: it is not supported.
+// GetExtendedAgentCard implements a2asrv.RequestHandler. It is not supported.
 func (b *Bridge) GetExtendedAgentCard(context.Context, *a2a.GetExtendedAgentCardRequest) (*a2a.AgentCard, error) {
-	return nil, errExtended
+	return nil, errExtendedCardUnsupported
 }
 
-// GetTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+// GetTaskPushConfig implements a2asrv.RequestHandler. It is not supported.
 func (b *Bridge) GetTaskPushConfig(context.Context, *a2a.GetTaskPushConfigRequest) (*a2a.PushConfig, error) {
-	return nil, errPush
+	return nil, errPushUnsupported
 }
 
-// ListTaskPushConfigs implements a2asrv.RequestHandler: it is not supported.
+// ListTaskPushConfigs implements a2asrv.RequestHandler. It is not supported.
 func (b *Bridge) ListTaskPushConfigs(context.Context, *a2a.ListTaskPushConfigRequest) (*a2a.ListTaskPushConfigResponse, error) {
-	return nil, errPush
+	return nil, errPushUnsupported
 }
 
-// CreateTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+// CreateTaskPushConfig implements a2asrv.RequestHandler. It is not supported.
 func (b *Bridge) CreateTaskPushConfig(context.Context, *a2a.PushConfig) (*a2a.PushConfig, error) {
-	return nil, errPush
+	return nil, errPushUnsupported
 }
 
-// DeleteTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+// DeleteTaskPushConfig implements a2asrv.RequestHandler. It is not supported.
 func (b *Bridge) DeleteTaskPushConfig(context.Context, *a2a.DeleteTaskPushConfigRequest) error {
-	return errPush
+	return errPushUnsupported
 }

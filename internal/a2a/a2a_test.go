@@ -21,12 +21,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each failure mode maps to an A2A error that says whether a retry may succeed. Other errors, and causes, are
-// not sent.
-func TestToA2A_HidesCauses(t *testing.T) {
+// Each failure mode maps to an A2A error that says whether a retry may succeed. Causes, and errors that are not
+// failures, are not sent to the client.
+func TestToA2AError_HidesCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
 		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
-		err := toA2A(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
+		err := toA2AError(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
 		told, ok := errors.AsType[*a2a.Error](err)
 		require.True(t, ok, f.Mode)
 		require.Equal(t, "You cannot.", told.Error(), f.Mode)
@@ -36,38 +36,39 @@ func TestToA2A_HidesCauses(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{"mode": f.Mode.Reason(), "retryable": fmt.Sprint(f.Mode.Retryable())}, told.ErrorInfo().Value["metadata"])
 	}
-	unknown := toA2A(errors.New("secret of 10.0.0.1"))
+	unknown := toA2AError(errors.New("secret of 10.0.0.1"))
 	require.ErrorIs(t, unknown, a2a.ErrInternalError)
 	require.NotContains(t, unknown.Error(), "secret")
-	require.NotContains(t, toA2A(context.Canceled).Error(), "context")
-	require.Same(t, errPush, toA2A(errPush))
-	require.NoError(t, toA2A(nil))
+	require.NotContains(t, toA2AError(context.Canceled).Error(), "context")
+	require.Same(t, errPushUnsupported, toA2AError(errPushUnsupported))
+	require.NoError(t, toA2AError(nil))
 }
 
-// An invalid message is rejected with what it should contain.
-func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
+// A message is accepted if it contains either text and files or answers. Any other message is rejected with the
+// right A2A error.
+func TestAddInput_AcceptsEitherContentOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
 	for name, tc := range map[string]struct {
 		parts []*a2a.Part
 		fails error
 	}{
-		"texts":                     {[]*a2a.Part{a2a.NewTextPart("a"), a2a.NewTextPart("b")}, nil},
-		"answers":                   {[]*a2a.Part{data(yes)}, nil},
-		"answers and white space":   {[]*a2a.Part{a2a.NewTextPart(" "), data(yes)}, nil},
-		"both":                      {[]*a2a.Part{a2a.NewTextPart("a"), data(yes)}, a2a.ErrInvalidParams},
-		"answers twice":             {[]*a2a.Part{data(yes), data(yes)}, a2a.ErrInvalidParams},
-		"no answer":                 {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
-		"a verdict that is none":    {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
-		"no verdict":                {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
-		"a credential":              {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"})}, nil},
-		"one that is no base64":     {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "!"})}, a2a.ErrInvalidParams},
-		"a field that is not known": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "by": "x"})}, a2a.ErrInvalidParams},
-		"other data":                {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
-		"a file":                    {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, nil},
-		"a file and a text":         {[]*a2a.Part{a2a.NewRawPart([]byte("x")), a2a.NewTextPart("a")}, nil},
-		"a file and answers":        {[]*a2a.Part{a2a.NewRawPart([]byte("x")), data(yes)}, a2a.ErrInvalidParams},
-		"a file that is somewhere":  {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
+		"texts":                         {[]*a2a.Part{a2a.NewTextPart("a"), a2a.NewTextPart("b")}, nil},
+		"answers":                       {[]*a2a.Part{data(yes)}, nil},
+		"answers and white space":       {[]*a2a.Part{a2a.NewTextPart(" "), data(yes)}, nil},
+		"both":                          {[]*a2a.Part{a2a.NewTextPart("a"), data(yes)}, a2a.ErrInvalidParams},
+		"answers twice":                 {[]*a2a.Part{data(yes), data(yes)}, a2a.ErrInvalidParams},
+		"no answer":                     {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
+		"unknown verdict":               {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
+		"no verdict":                    {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
+		"a credential":                  {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"})}, nil},
+		"credential that is not base64": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "!"})}, a2a.ErrInvalidParams},
+		"unknown field":                 {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "by": "x"})}, a2a.ErrInvalidParams},
+		"other data":                    {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
+		"a file":                        {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, nil},
+		"a file and a text":             {[]*a2a.Part{a2a.NewRawPart([]byte("x")), a2a.NewTextPart("a")}, nil},
+		"a file and answers":            {[]*a2a.Part{a2a.NewRawPart([]byte("x")), data(yes)}, a2a.ErrInvalidParams},
+		"file given by URL":             {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var turn troupev1.OrchestrateRequest
@@ -80,8 +81,8 @@ func TestInput_AcceptsTextAndFilesOrAnswers(t *testing.T) {
 	}
 }
 
-// Files are described by their names or URLs; their bytes are passed on unchanged.
-func TestInput_NamesFiles(t *testing.T) {
+// A file keeps its name and bytes. A file without a name is named by its position in the message.
+func TestAddInput_NamesFilesWithoutName(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest
 	require.NoError(t, addInput(&turn, a2a.NewMessage(a2a.MessageRoleUser, named, a2a.NewRawPart([]byte("b")))))
@@ -91,7 +92,7 @@ func TestInput_NamesFiles(t *testing.T) {
 	}
 }
 
-// Sealed credentials go to the mesh but are never shown (LP-37).
+// Sealed credentials are sent to the mesh but never shown in a task (LP-37).
 func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{
 		"id":      "1-1",
@@ -102,36 +103,37 @@ func TestWithoutSecrets_DropsSealedCredentials(t *testing.T) {
 	require.Equal(t, []byte{1, 2, 3}, turn.GetAnswers().GetAnswers()[0].GetSealed())
 	told := withoutSecrets(said, &turn)
 	require.Equal(t, said.ID, told.ID)
-	require.Equal(t, fields{"answers": []fields{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
+	require.Equal(t, itemData{"answers": []itemData{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
 	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
 }
 
-// A turn names the task that it continues in its request id; request ids in another form name none.
-func TestTaskOf_ReadsOnlyItsOwnRequestIDs(t *testing.T) {
+// The request id of a turn contains the id of the task that it continues. A request id in another form contains
+// none.
+func TestTaskFromRequestID_IgnoresForeignIDs(t *testing.T) {
 	for id, want := range map[string]string{
-		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
+		requestIDFromMessage(taskID, "m1"): taskID, requestIDFromMessage("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
 	} {
-		require.Equal(t, want, taskOf(id), id)
+		require.Equal(t, want, taskFromRequestID(id), id)
 	}
-	require.Nil(t, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system"}}))
-	require.Equal(t, taskID, referencedParent(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
+	require.Nil(t, parentFromReferences(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system"}}))
+	require.Equal(t, taskID, parentFromReferences(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of another system", taskID}}).GetTraceId())
 }
 
-// A web page in a browser on this machine cannot talk to the mesh.
-func TestGuard_RejectsWebPages(t *testing.T) {
+// A web page in a browser on the bridge's machine cannot send requests to the mesh.
+func TestRejectCrossSite_RejectsWebPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		local, host, origin, method string
 		status                      int
 	}{
-		"a program":                        {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by name":               {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by IPv6":               {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
-		"a proxy":                          {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
-		"a page from elsewhere":            {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
-		"a page whose name was made ours":  {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
-		"one that only reads":              {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
-		"served to others":                 {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
-		"served to others, from elsewhere": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"a program":                                      {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by name":                             {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by IPv6":                             {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
+		"a proxy":                                        {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
+		"page of another origin":                         {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"page after DNS rebinding":                       {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
+		"page after DNS rebinding that only reads":       {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
+		"bridge not on loopback":                         {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
+		"bridge not on loopback, page of another origin": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, err := net.ResolveTCPAddr("tcp", tc.local)

@@ -8,45 +8,48 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerID is the id of the only artifact of a task: the streamed text of its agents, and finally its answer.
+// answerID is the id of a task's only artifact. It holds the streamed text of the agents, and finally the answer.
 const answerID a2a.ArtifactID = "answer"
 
-// answerStream streams text as chunks of one artifact. Each step, each round after a tool call, and each
-// attempt restarts the artifact, which discards the text before. The last chunk leaves the answer of the turn.
+// answerStream streams text as chunks of one artifact. Each step, each model call after a tool call, and each
+// attempt restarts the artifact, which discards its earlier text. After the last chunk the artifact contains the
+// answer of the turn.
 type answerStream struct {
-	task       a2a.TaskInfo
-	sent       strings.Builder // the text that the chunks so far add up to
-	step       int32           // step of the current text
-	started    bool            // a chunk was sent
-	restarting bool            // the next chunk restarts the artifact
+	task           a2a.TaskInfo
+	sent           strings.Builder // text of the artifact after the chunks sent so far
+	step           int32           // step of the current text
+	started        bool            // whether a chunk was sent
+	restartPending bool            // whether the next chunk restarts the artifact
 }
 
-// delta returns the chunk for a piece of text.
-func (a *answerStream) delta(step int32, text string) *a2a.TaskArtifactUpdateEvent {
-	if step != a.step || a.restarting {
+// addText returns the chunk that adds text of a step to the artifact.
+func (a *answerStream) addText(step int32, text string) *a2a.TaskArtifactUpdateEvent {
+	if step != a.step || a.restartPending {
 		a.sent.Reset()
-		a.step, a.restarting = step, false
+		a.step, a.restartPending = step, false
 	}
 	goesOn := a.sent.Len() > 0
 	a.sent.WriteString(text)
-	return a.chunk(text, goesOn)
+	return a.newChunk(text, goesOn)
 }
 
-// retract returns the chunk that discards the text of a step (nil if it has none).
+// retract returns the chunk that discards the text of a step (nil if no text of the step was sent).
 func (a *answerStream) retract(step int32) *a2a.TaskArtifactUpdateEvent {
 	if step != a.step || a.sent.Len() == 0 {
 		return nil
 	}
 	a.sent.Reset()
-	return a.chunk("", false)
+	return a.newChunk("", false)
 }
 
-// restart makes the next chunk restart the artifact, if the current text belongs to the step.
-func (a *answerStream) restart(step int32) { a.restarting = a.restarting || step == a.step }
+// scheduleRestart makes the next chunk restart the artifact, if the current text belongs to the step.
+func (a *answerStream) scheduleRestart(step int32) {
+	a.restartPending = a.restartPending || step == a.step
+}
 
-// final returns the last chunk (nil if there was no text and there is no answer).
-func (a *answerStream) final(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEvent {
-	complete := stateOf(r) == a2a.TaskStateCompleted
+// finalChunk returns the last chunk of the artifact (nil if no text was sent and the turn has no answer).
+func (a *answerStream) finalChunk(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEvent {
+	complete := stateFromResult(r) == a2a.TaskStateCompleted
 	if !a.started && (!complete || r.GetText() == "") {
 		return nil
 	}
@@ -54,12 +57,12 @@ func (a *answerStream) final(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEven
 	if complete && a.sent.String() != r.GetText() {
 		text, goesOn = r.GetText(), false
 	}
-	c := a.chunk(text, goesOn)
+	c := a.newChunk(text, goesOn)
 	c.LastChunk = true
 	return c
 }
 
-func (a *answerStream) chunk(text string, goesOn bool) *a2a.TaskArtifactUpdateEvent {
+func (a *answerStream) newChunk(text string, goesOn bool) *a2a.TaskArtifactUpdateEvent {
 	a.started = true
 	c := a2a.NewArtifactUpdateEvent(a.task, answerID, a2a.NewTextPart(text))
 	c.Append, c.Artifact.Name = goesOn, string(answerID)

@@ -9,9 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 )
 
-// forwardToken sends the token of a request with each call to the mesh. The bridge neither reads nor stores it.
+// forwardToken returns a handler that adds the token of a request to each call to the mesh. The bridge neither
+// reads nor stores the token.
 func (b *Bridge) forwardToken(next http.Handler) http.Handler {
-	if !b.bearer {
+	if !b.forwardsTokens {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,8 +23,8 @@ func (b *Bridge) forwardToken(next http.Handler) http.Handler {
 	})
 }
 
-// requireToken declares in a card that a token is required.
-func requireToken(card *a2a.AgentCard) {
+// addTokenRequirement declares in a card that requests need a token.
+func addTokenRequirement(card *a2a.AgentCard) {
 	const scheme = "bearer"
 	card.SecuritySchemes = a2a.NamedSecuritySchemes{scheme: a2a.HTTPAuthSecurityScheme{Scheme: "Bearer", Description: "A token of the mesh."}}
 	card.SecurityRequirements = a2a.SecurityRequirementsOptions{{scheme: {}}}

@@ -24,22 +24,23 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// mesh lists agents for known callers, and records who started a turn.
-type mesh struct {
+// fakeMesh lists agents for authenticated callers, and records which caller started a turn.
+type fakeMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	asked chan identity.Principal
+	callers chan identity.Principal
 }
 
-func (*mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (*fakeMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research"}}}, nil
 }
 
-func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
-	m.asked <- identity.PrincipalOf(stream.Context())
+func (m *fakeMesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	m.callers <- identity.PrincipalFromContext(stream.Context())
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
-// newTokenBridge returns a bridge to a mesh that knows ann, and ann's token.
+// newTokenBridge serves a bridge to a mesh that accepts only ann's token. It returns the bridge's URL, the token,
+// and the callers that the mesh receives.
 func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
@@ -51,21 +52,21 @@ func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan id
 	require.NoError(t, err)
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Authenticate: clients.Authenticate})
 	require.NoError(t, err)
-	m := &mesh{asked: make(chan identity.Principal, 10)}
+	m := &fakeMesh{callers: make(chan identity.Principal, 10)}
 	troupev1.RegisterOrchestratorServiceServer(server, m)
 	lis, err := rpc.Listen("test", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
-	b := httptest.NewServer(New(Config{Client: client.New(conn), URL: "http://127.0.0.1", Bearer: passes}).Handler())
+	b := httptest.NewServer(New(Config{Client: client.New(conn), URL: "http://127.0.0.1", ForwardTokens: passes}).Handler())
 	t.Cleanup(func() { b.Close(); require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
-	return b.URL, value.Reveal(), m.asked
+	return b.URL, value.Reveal(), m.callers
 }
 
-// sendWithToken returns the response to a request with a token.
+// sendWithToken sends an HTTP request with a bearer token and returns the body of the response.
 func sendWithToken(t *testing.T, method, url, shown, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -87,7 +88,8 @@ const (
 	hello    = `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}`
 )
 
-// The mesh authenticates the caller of the bridge; the bridge authenticates none.
+// The mesh authenticates the callers of the bridge by the tokens that the bridge forwards. The bridge itself
+// authenticates none of them.
 func TestBridge_ForwardsTokens(t *testing.T) {
 	url, ann, asked := newTokenBridge(t, true)
 	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "not today")
@@ -105,7 +107,7 @@ func TestBridge_ForwardsTokens(t *testing.T) {
 	require.Contains(t, sendWithToken(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
 }
 
-// A bridge without Bearer forwards no token.
+// A bridge without ForwardTokens forwards no token.
 func TestBridge_ForwardsNoTokenByDefault(t *testing.T) {
 	url, ann, asked := newTokenBridge(t, false)
 	require.Contains(t, sendWithToken(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")

@@ -15,15 +15,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// card describes the mesh to A2A clients: one agent, whose skills are the workflows and the registered agents.
-// A message that names a skill goes to that target.
-func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
+// agentCard describes the mesh to A2A clients as one agent, whose skills are the workflows and the registered
+// agents. A message that names a skill is sent to that workflow or agent.
+func (b *Bridge) agentCard(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
-	if b.bearer && failure.Is(grpcfailure.FromStatus("card", err), failure.UserUnauthenticated) {
-		err = nil // a card is for everybody, and has the skills for those whom the mesh knows
+	if b.forwardsTokens && failure.Is(grpcfailure.FromStatus("card", err), failure.UserUnauthenticated) {
+		err = nil // every caller may read the card, but only authenticated callers see the skills
 	}
 	if err != nil {
-		return nil, b.clientError("card", err)
+		return nil, b.toClientError("card", err)
 	}
 	binding := func(path string, protocol a2a.TransportProtocol, version a2a.ProtocolVersion) *a2a.AgentInterface {
 		return &a2a.AgentInterface{URL: b.url + path, ProtocolBinding: protocol, ProtocolVersion: version}
@@ -38,19 +38,19 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 			binding("", a2a.TransportProtocolHTTPJSON, a2av0.Version),
 		},
 		Capabilities: a2a.AgentCapabilities{Streaming: true, Extensions: []a2a.AgentExtension{{
-			URI: Extension, Description: "The metadata of every event of a task says what happened in the mesh.",
+			URI: ExtensionURI, Description: "The metadata of every event of a task says what happened in the mesh.",
 		}}},
 		DefaultInputModes: []string{"text/plain", "application/json", "*/*"}, DefaultOutputModes: []string{"text/plain"},
-		Skills: skills(resp.GetAgents()),
+		Skills: skillsFromAgents(resp.GetAgents()),
 	}
-	if b.bearer {
-		requireToken(card)
+	if b.forwardsTokens {
+		addTokenRequirement(card)
 	}
 	return card, nil
 }
 
-// skills returns the workflows and then the agents.
-func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
+// skillsFromAgents returns one skill for each workflow, followed by one for each agent.
+func skillsFromAgents(agents []*troupev1.Agent) []a2a.AgentSkill {
 	members := map[string][]string{}
 	all := []a2a.AgentSkill{}
 	for _, a := range agents {
@@ -67,7 +67,7 @@ func skills(agents []*troupev1.Agent) []a2a.AgentSkill {
 	return all
 }
 
-// version returns the version of the program.
+// version returns the version of the program from its build information.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// errorCodes maps failure modes to errors of A2A (LP-38). Other modes are internal to the mesh: they become a
+// errorCodes maps failure modes to A2A errors (LP-38). All other modes are internal to the mesh. They become a
 // server error if a retry may succeed, and otherwise an internal error.
 var errorCodes = map[failure.Mode]error{
 	failure.NotFound: a2a.ErrTaskNotFound,
@@ -37,9 +37,10 @@ var errorCodes = map[failure.Mode]error{
 	failure.UserCancelled:  a2a.ErrServerError,
 }
 
-// toA2A converts an error for a client of A2A: the message of a failure, its reason, and whether a retry may
-// succeed. The text of an error that is not a failure is left out.
-func toA2A(err error) error {
+// toA2AError converts an error for an A2A client. The result contains the message of a failure, its reason, and
+// whether a retry may succeed. The text of an error that is not a failure is dropped, because it may reveal
+// internals.
+func toA2AError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -47,7 +48,7 @@ func toA2A(err error) error {
 		return known
 	}
 	err = grpcfailure.FromStatus("a2a", err)
-	f := grpcfailure.FromProto(grpcfailure.ToProto(err)) // an error that is no failure has lost its text here
+	f := grpcfailure.FromProto(grpcfailure.ToProto(err)) // the text of an error that is not a failure is dropped here
 	code, ok := errorCodes[f.Mode]
 	if !ok {
 		code = a2a.ErrInternalError
@@ -60,8 +61,8 @@ func toA2A(err error) error {
 	})
 }
 
-// notFound is the error for an id without a task.
-func notFound(id a2a.TaskID) error {
+// newNotFoundError returns the error for an id to which no task belongs.
+func newNotFoundError(id a2a.TaskID) error {
 	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id),
 		64))+"; a task is kept for as long as the mesh keeps its trace")
 }

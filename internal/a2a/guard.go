@@ -7,14 +7,14 @@ import (
 	"net/url"
 )
 
-// rejectCrossSite rejects requests of web pages in a browser on this machine. It rejects requests of another
-// origin. Where the bridge listens on loopback, it also rejects a Host that is neither loopback nor the host
-// of the bridge's URL, which protects against DNS rebinding.
+// rejectCrossSite returns a handler that rejects requests from web pages in a browser on this machine. It rejects
+// requests from another origin. If the bridge listens on loopback, it also rejects any Host other than loopback
+// and the host of the bridge's URL, which protects against DNS rebinding.
 func rejectCrossSite(next http.Handler, at string) http.Handler {
 	known, _ := url.Parse(at)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if ok && loopback(local.String()) && !loopback(r.Host) && (known == nil || r.Host != known.Host) {
+		if ok && isLoopback(local.String()) && !isLoopback(r.Host) && (known == nil || r.Host != known.Host) {
 			http.Error(w, "this address is for programs on the same machine; name it as 127.0.0.1 or localhost", http.StatusForbidden)
 			return
 		}
@@ -22,8 +22,8 @@ func rejectCrossSite(next http.Handler, at string) http.Handler {
 	}))
 }
 
-// loopback reports whether a host, with or without a port, is this machine and no other.
-func loopback(address string) bool {
+// isLoopback reports whether the address, with or without a port, is a loopback address.
+func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address

@@ -12,7 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// addInput adds the content of a message: its texts and files, or answers in a data part.
+// addInput adds the content of a message to a turn request: either its texts and files, or the answers in its data
+// part.
 func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	var texts []string
 	var answers *troupev1.Answers
@@ -27,7 +28,7 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 			}
 			answers, err = parseAnswers(c.Value)
 		case a2a.Raw:
-			turn.Parts = append(turn.Parts, filePart(p, c, len(turn.GetParts())+1))
+			turn.Parts = append(turn.Parts, newFilePart(p, c, len(turn.GetParts())+1))
 		default:
 			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: nothing is fetched from a url; send the bytes of the file, at most 1 MiB")
 		}
@@ -42,20 +43,20 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	case strings.TrimSpace(text) == "" && len(turn.GetParts()) == 0:
 		turn.Input = &troupev1.OrchestrateRequest_Answers{Answers: answers}
 	default:
-		return a2a.NewError(a2a.ErrInvalidParams, "message.parts: send answers alone, or a text and files; those leave the calls that wait for good")
+		return a2a.NewError(a2a.ErrInvalidParams, "message.parts: send answers alone, or a text and files; a text or file abandons the waiting calls")
 	}
 	return nil
 }
 
-// filePart returns a file of a message. A file without a name gets its number in the message.
-func filePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
+// newFilePart returns the message part for a file. A file without a name is named by its position in the message.
+func newFilePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
 	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}
 }
 
-// referencedParent returns the task that a message refers to, as the parent of its turn: the first reference
-// with a valid id of a mesh. It is nil if there is none.
-func referencedParent(m *a2a.Message) *troupev1.Parent {
+// parentFromReferences returns the parent of a turn: the first task referenced in the message whose id has the
+// form used by the mesh. It returns nil if there is none.
+func parentFromReferences(m *a2a.Message) *troupev1.Parent {
 	for _, id := range m.ReferenceTasks {
 		if taskIDPattern.MatchString(string(id)) {
 			return &troupev1.Parent{TraceId: string(id)}
@@ -64,21 +65,21 @@ func referencedParent(m *a2a.Message) *troupev1.Parent {
 	return nil
 }
 
-// withoutSecrets returns a message as its task shows it: without sealed credentials (LP-37).
+// withoutSecrets returns the message as a task shows it, without sealed credentials (LP-37).
 func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
 	if turn.GetAnswers() == nil {
 		return m
 	}
-	said := []fields{}
+	said := []itemData{}
 	for _, a := range turn.GetAnswers().GetAnswers() {
-		said = append(said, fields{"id": a.GetId(), "verdict": verdict(a), "text": a.GetText()})
+		said = append(said, itemData{"id": a.GetId(), "verdict": verdictName(a), "text": a.GetText()})
 	}
 	own := *m
-	own.Parts = a2a.ContentParts{a2a.NewDataPart(fields{"answers": said})}
+	own.Parts = a2a.ContentParts{a2a.NewDataPart(itemData{"answers": said})}
 	return &own
 }
 
-// callAnswer is an answer to a pending call, as clients write it.
+// callAnswer is the JSON form of a client's answer to a pending call.
 type callAnswer struct {
 	ID      string `json:"id"`
 	Verdict string `json:"verdict"`

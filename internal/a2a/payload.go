@@ -10,49 +10,50 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// turnStartedItems adds the items for the first event of a turn: a task was created, or input has arrived for one.
-func turnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, fields)) {
-	about := fields{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
+// addTurnStartedItems adds the items for the first event of a turn. The turn either creates a task or brings input
+// for an existing one.
+func addTurnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, itemData)) {
+	about := itemData{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
 	if !goesOn {
 		add("task-created", about)
-		attachmentItems(p, add)
+		addAttachmentItems(p, add)
 		return
 	}
-	answers := []fields{}
+	answers := []itemData{}
 	for _, a := range p.GetAnswers() {
-		answers = append(answers, fields{"id": a.GetId(), "verdict": verdict(a)})
+		answers = append(answers, itemData{"id": a.GetId(), "verdict": verdictName(a)})
 	}
 	about["answers"] = answers
 	add("input-received", about)
 	for _, a := range p.GetAnswers() {
 		if a.GetAuthId() != "" {
-			add("auth-completed", fields{"id": a.GetId(), "authId": a.GetAuthId(), "verdict": verdict(a)})
+			add("auth-completed", itemData{"id": a.GetId(), "authId": a.GetAuthId(), "verdict": verdictName(a)})
 		}
 	}
-	attachmentItems(p, add)
-	add("task-status", fields{"state": "working", "stage": "initialize"})
+	addAttachmentItems(p, add)
+	add("task-status", itemData{"state": "working", "stage": "initialize"})
 }
 
-// attachmentItems returns items for the files of the user, which become artifacts of the task.
-func attachmentItems(p *troupev1.TurnStarted, add func(string, fields)) {
+// addAttachmentItems adds items for the files of the user, which become artifacts of the task.
+func addAttachmentItems(p *troupev1.TurnStarted, add func(string, itemData)) {
 	for _, f := range p.GetAttachments() {
-		add(writeKind(f.GetName()), fields{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
+		add(artifactItemKind(f.GetName()), itemData{"name": f.GetName(), "version": f.GetArtifact().GetVersion()})
 	}
 }
 
-// verdict returns the outcome of an answered call.
-func verdict(a *troupev1.CallAnswer) string {
+// verdictName returns the verdict on a call in lower case. A late answer counts as deny.
+func verdictName(a *troupev1.CallAnswer) string {
 	if a.GetLate() {
 		return "deny"
 	}
-	return lowerName(a.GetVerdict().String(), "CALL_VERDICT_")
+	return lowerEnumName(a.GetVerdict().String(), "CALL_VERDICT_")
 }
 
 // finishReason returns why the model stopped: stop, length, tool_calls or content_filter. If the model gave no
-// reason, it is derived from its tool calls.
+// reason, the reason is derived from its tool calls.
 func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
-		return lowerName(said.String(), "FINISH_REASON_")
+		return lowerEnumName(said.String(), "FINISH_REASON_")
 	}
 	if m.GetToolCalls() > 0 {
 		return "tool_calls"
@@ -60,20 +61,20 @@ func finishReason(m *troupev1.ModelCall) string {
 	return "stop"
 }
 
-// toolProgressItem returns the item for the progress of a tool.
-func toolProgressItem(p *troupev1.ToolProgress, add func(string, fields)) {
-	told := fields{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
+// addToolProgressItem adds the item for the progress of a tool.
+func addToolProgressItem(p *troupev1.ToolProgress, add func(string, itemData)) {
+	told := itemData{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
 		told["fraction"] = p.GetFraction()
 	}
 	add("tool-progress", told)
 }
 
-// subtaskItems returns the items for a child turn, which is a task of its own with this task as its parent. The
-// agent waits for it, but parallel agents may work, so the A2A state stays working.
-func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
-	child := fields{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
-	waits := fields{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
+// addSubtaskItems adds the items for a child turn, which is a separate task whose parent is this task. The A2A
+// state stays working although one agent waits for the child, because parallel agents may still run.
+func addSubtaskItems(s *troupev1.SubtaskStarted, add func(string, itemData)) {
+	child := itemData{"taskId": s.GetTraceId(), "contextId": s.GetSessionId(), "turnId": s.GetTurnId(), "requestId": s.GetRequestId(), "target": s.GetTarget()}
+	waits := itemData{"state": "waiting-subtask", "stage": "execute", "taskId": s.GetTraceId()}
 	if s.GetCallId() != "" {
 		child["callId"], waits["callId"] = s.GetCallId(), s.GetCallId()
 	}
@@ -81,66 +82,66 @@ func subtaskItems(s *troupev1.SubtaskStarted, add func(string, fields)) {
 	add("task-status", waits)
 }
 
-// agentMessageItems returns items for texts and changes of an agent, except text of its model. Values and bytes
-// stay in the session.
-func agentMessageItems(m *troupev1.AgentMessage, add func(string, fields)) {
+// addAgentMessageItems adds items for the text, artifacts and state changes of an agent, but not for the text of
+// its model. The items contain only names and versions; values and bytes stay in the session.
+func addAgentMessageItems(m *troupev1.AgentMessage, add func(string, itemData)) {
 	if m.GetText() != "" {
-		add("message", fields{"text": m.GetText()})
+		add("message", itemData{"text": m.GetText()})
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
-		add(writeKind(name), fields{"name": name, "version": m.GetArtifacts()[name]})
+		add(artifactItemKind(name), itemData{"name": name, "version": m.GetArtifacts()[name]})
 	}
 	if len(m.GetStateKeys()) > 0 {
-		add("data-write", fields{"keys": m.GetStateKeys()})
+		add("data-write", itemData{"keys": m.GetStateKeys()})
 	}
 }
 
-// datasetExtensions are the file extensions of artifacts that consist of rows.
+// datasetExtensions are the file extensions of artifacts that contain rows of data.
 var datasetExtensions = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
 
-// writeKind returns the kind of a written artifact, by its name.
-func writeKind(name string) string {
+// artifactItemKind returns the item kind for a written artifact, which depends on its file extension.
+func artifactItemKind(name string) string {
 	if slices.Contains(datasetExtensions, strings.ToLower(path.Ext(name))) {
 		return "dataset-write"
 	}
 	return "file-write"
 }
 
-// turnResultItems returns the items for the last event of a turn.
-func turnResultItems(r *troupev1.TurnResult, add func(string, fields)) {
-	state := stateOf(r)
-	status := fields{"state": stateNames[state]}
+// addTurnResultItems adds the items for the last event of a turn.
+func addTurnResultItems(r *troupev1.TurnResult, add func(string, itemData)) {
+	state := stateFromResult(r)
+	status := itemData{"state": stateNames[state]}
 	if f := r.GetFailure(); f != nil {
-		status["reason"], status["message"] = lowerName(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
+		status["reason"], status["message"] = lowerEnumName(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
 	}
 	if waits := askKinds[state]; waits != "" {
-		add(waits, fields{"text": r.GetText(), "pending": pendingCalls(r.GetPending())})
+		add(waits, itemData{"text": r.GetText(), "pending": pendingCallsData(r.GetPending())})
 		add("task-status", status)
 		return
 	}
 	add("task-status", status)
-	add("task-complete", usage(r.GetUsage(), fields{"state": stateNames[state], "agent": r.GetAgent()}))
+	add("task-complete", addUsage(r.GetUsage(), itemData{"state": stateNames[state], "agent": r.GetAgent()}))
 }
 
-func pendingCalls(calls []*troupev1.PendingCall) []fields {
-	waits := []fields{}
+func pendingCallsData(calls []*troupev1.PendingCall) []itemData {
+	waits := []itemData{}
 	for _, c := range calls {
-		waits = append(waits, pendingCall(c))
+		waits = append(waits, pendingCallData(c))
 	}
 	return waits
 }
 
-// pendingCall is a pending tool call in the form that A2A clients get.
-func pendingCall(c *troupev1.PendingCall) fields {
-	told := fields{
+// pendingCallData returns a pending tool call in the form that A2A clients receive.
+func pendingCallData(c *troupev1.PendingCall) itemData {
+	told := itemData{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
-		"needs": lowerName(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
+		"needs": lowerEnumName(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
 	}
 	if c.GetUntil() != nil {
 		told["until"] = c.GetUntil().AsTime()
 	}
 	if a := c.GetAuth(); a != nil {
-		told["auth"] = fields{
+		told["auth"] = itemData{
 			"authId": a.GetAuthId(), "name": a.GetName(), "prompt": a.GetPrompt(), "url": a.GetUrl(),
 			"publicKey": base64.StdEncoding.EncodeToString(a.GetPublicKey()), "expires": a.GetExpires().AsTime(),
 		}

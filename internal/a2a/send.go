@@ -15,8 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// SendMessage implements a2asrv.RequestHandler: the task at the end of its turn, or once it has
-// begun if the client will not wait. The turn does not end when the client goes away.
+// SendMessage implements a2asrv.RequestHandler. It returns the task when its turn has ended, or as soon as the
+// turn has started if the client does not want to wait. The turn continues if the client disconnects.
 func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
 	var task *a2a.Task
 	for told, err := range b.SendStreamingMessage(ctx, req) {
@@ -35,34 +35,34 @@ func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (
 			}
 			ended, err := b.GetTask(ctx, &a2a.GetTaskRequest{ID: task.ID})
 			if err == nil {
-				ended.History = task.History // whole, as it came
+				ended.History = task.History // the full message; GetTask would cut it
 			}
 			return ended, err
 		}
 	}
-	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; GetTask shows how it goes on")
+	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; call GetTask to see its state")
 }
 
 // SendStreamingMessage implements a2asrv.RequestHandler. It streams the events of the turn that the message
-// begins, or of the waiting task that the message continues.
+// starts. If the message names a waiting task, the turn continues that task.
 func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
 	return func(yield func(a2a.Event, error) bool) {
-		turn, task, err := b.turnRequest(ctx, req)
+		turn, task, err := b.newTurnRequest(ctx, req)
 		if err != nil {
-			yield(nil, toA2A(err))
+			yield(nil, toA2AError(err))
 			return
 		}
 		var t *taskStream
 		for e, err := range b.client.Turn(ctx, turn) {
 			if t == nil && err == nil {
 				t = newTaskStream(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, withoutSecrets(req.Message, turn))
-				t.parent = b.parentTask(ctx, e.GetTurnStarted().GetParent())
+				t.parent = b.findParentTask(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
 				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // the target does not exist
 			}
 			if err != nil {
-				yield(nil, b.clientError("SendMessage", err))
+				yield(nil, b.toClientError("SendMessage", err))
 				return
 			}
 			for _, told := range t.convert(e) {
@@ -74,41 +74,42 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 	}
 }
 
-// turnRequest returns the request for a message, and the task that it continues (empty if it begins one).
-func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
+// newTurnRequest returns the turn request for a message and the id of the task that the turn continues (empty if
+// it starts a new task).
+func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
 	m := req.Message
 	if m == nil || m.ID == "" {
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message: it needs a messageId, which makes the call repeatable")
 	}
 	if req.Config != nil && req.Config.PushConfig != nil {
-		return nil, "", errPush
+		return nil, "", errPushUnsupported
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID), Parent: referencedParent(m)}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage("", m.ID), Parent: parentFromReferences(m)}
 	if err := addInput(turn, m); err != nil {
 		return nil, "", err
 	}
 	if m.TaskID == "" {
 		b.joinRun(ctx, turn.GetParent())
 		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
-		turn.Target = cmp.Or(target(m.Metadata), target(req.Metadata), b.target)
+		turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
 		if turn.GetAnswers() != nil {
 			return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
 		}
 		return turn, "", nil
 	}
-	turn.RequestId = requestID(m.TaskID, m.ID)
+	turn.RequestId = requestIDFromMessage(m.TaskID, m.ID)
 	trace, err := b.findTrace(ctx, m.TaskID)
 	switch {
 	case err != nil:
 		return nil, "", err
 	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
 		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
-	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message finds its turn again
+	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message gets the same turn
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
-	case askKinds[stateOf(trace.GetResult())] == "":
+		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
+	case askKinds[stateFromResult(trace.GetResult())] == "":
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
-			"the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
+			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
 	if above := trace.GetParent(); above != nil { // a continued task keeps its target
@@ -122,21 +123,23 @@ func (b *Bridge) turnRequest(ctx context.Context, req *a2a.SendMessageRequest) (
 	return turn, m.TaskID, nil
 }
 
-// target returns the workflow or agent that a client names in metadata.
-func target(metadata map[string]any) string {
+// targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for
+// none).
+func targetFromMetadata(metadata map[string]any) string {
 	name, _ := metadata["target"].(string)
 	return name
 }
 
-// requestID returns the request id of a message. The same message in the same context gets the same id, so it is
-// the same turn. The id also names the task that the turn continues; nothing else in the mesh does.
-func requestID(task a2a.TaskID, message string) string {
+// requestIDFromMessage derives the request id of a turn from its message, so that a repeated message in the same
+// context finds the same turn. The id also contains the task that the turn continues, because nothing else in the
+// mesh stores it.
+func requestIDFromMessage(task a2a.TaskID, message string) string {
 	sum := sha256.Sum256([]byte(message))
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
-// taskOf returns the task that a turn continues, by its request id ("" if it continues none).
-func taskOf(requestID string) string {
+// taskFromRequestID returns the task that a turn continues, read from its request id (empty for none).
+func taskFromRequestID(requestID string) string {
 	rest, ours := strings.CutPrefix(requestID, "a2a:")
 	task, _, _ := strings.Cut(rest, ":")
 	if !ours || !taskIDPattern.MatchString(task) {
@@ -145,5 +148,7 @@ func taskOf(requestID string) string {
 	return task
 }
 
-// continuesTask reports whether a turn with the request id continues a task.
-func continuesTask(requestID string, task a2a.TaskID) bool { return taskOf(requestID) == string(task) }
+// continuesTask reports whether the turn with this request id continues the task.
+func continuesTask(requestID string, task a2a.TaskID) bool {
+	return taskFromRequestID(requestID) == string(task)
+}

@@ -8,9 +8,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stateOf returns the state of a task whose turn ended with the result. A failure takes precedence over a
-// question, and a question over an answer (AD-33).
-func stateOf(r *troupev1.TurnResult) a2a.TaskState {
+// stateFromResult returns the state of a task whose turn ended with r. A failure takes precedence over a question,
+// and a question over an answer (AD-33).
+func stateFromResult(r *troupev1.TurnResult) a2a.TaskState {
 	switch outcome := r.GetOutcome(); {
 	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED:
 		return a2a.TaskStateCanceled
@@ -27,7 +27,7 @@ func stateOf(r *troupev1.TurnResult) a2a.TaskState {
 	}
 }
 
-// stateNames are the states of a task as LP-29 calls them.
+// stateNames are the LP-29 names of task states.
 var stateNames = map[a2a.TaskState]string{
 	a2a.TaskStateWorking:       "working",
 	a2a.TaskStateInputRequired: "waiting-input",
@@ -37,16 +37,16 @@ var stateNames = map[a2a.TaskState]string{
 	a2a.TaskStateCanceled:      "canceled",
 }
 
-// askKinds are the LP-29 names of what a task asks for.
+// askKinds are the LP-29 item kinds for the two states in which a task waits for its client.
 var askKinds = map[a2a.TaskState]string{
 	a2a.TaskStateInputRequired: "input-required",
 	a2a.TaskStateAuthRequired:  "auth-required",
 }
 
-// status returns the state of a task with its details: a question and the pending calls as a data part, or why
-// there is no answer. The answer itself is an artifact of the task.
-func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
-	s := a2a.TaskStatus{State: stateOf(r), Timestamp: &at}
+// statusFromResult returns the state of a task with its details. These are a question and the pending calls as a
+// data part, or the reason why there is no answer. The answer itself is an artifact of the task.
+func statusFromResult(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
+	s := a2a.TaskStatus{State: stateFromResult(r), Timestamp: &at}
 	var parts []*a2a.Part
 	if text := r.GetFailure().GetMessage(); text != "" {
 		parts = append(parts, a2a.NewTextPart(text))
@@ -56,7 +56,7 @@ func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskSta
 			parts = append(parts, a2a.NewTextPart(r.GetText()))
 		}
 		if len(r.GetPending()) > 0 {
-			parts = append(parts, a2a.NewDataPart(fields{"pending": pendingCalls(r.GetPending())}))
+			parts = append(parts, a2a.NewDataPart(itemData{"pending": pendingCallsData(r.GetPending())}))
 		}
 	}
 	if len(parts) > 0 {

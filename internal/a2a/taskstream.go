@@ -9,50 +9,53 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Extension is the metadata key of the EventMetadata of a task's event.
-const Extension = "https://troupe.dev/a2a/events/v1"
+// ExtensionURIURI identifies the A2A extension of the bridge. It is also the metadata key of the EventMetadata in
+// each event of a task.
+const ExtensionURI = "https://troupe.dev/a2a/events/v1"
 
-// EventMetadata describes an event of the mesh in the terms of LP-29.
+// EventMetadata describes an event of the mesh in the vocabulary of LP-29.
 type EventMetadata struct {
 	// Sequence is the sequence of the event in the mesh, from 1 without gaps (0 for an event that is not stored).
 	Sequence uint64 `json:"sequence"`
-	// TraceID is the trace of the turn.
+	// TraceID is the id of the turn's trace.
 	TraceID string `json:"traceId"`
-	// Events are the items that the event of the mesh is converted to.
+	// Events are the items into which the event of the mesh was converted.
 	Events []Item `json:"events"`
 }
 
-// taskStream converts the events of one turn to events of a task.
+// taskStream converts the events of one turn to A2A events of a task.
 type taskStream struct {
-	task        a2a.TaskInfo
-	parent      string         // the parent task (empty for none)
-	userMessage *a2a.Message   // input of the user (nil means the input in the trace)
-	knownUpTo   uint64         // events up to this sequence happened before the client subscribed
-	streaming   map[int32]bool // running steps whose text the client gets from its beginning
-	concurrent  int            // known number of concurrent steps
-	stepStarted bool           // the concurrent steps have started, so the next decision begins a new group
-	answer      answerStream
-	deltaCounts map[speaker]int // number of deltas of each text
+	task              a2a.TaskInfo
+	parent            string         // the parent task (empty for none)
+	userMessage       *a2a.Message   // input of the user (nil means the input in the trace)
+	lastKnownSequence uint64         // events up to this sequence happened before the client subscribed
+	streamingSteps    map[int32]bool // running steps whose text the client gets from its beginning
+	concurrentSteps   int            // number of concurrent steps known so far
+	stepStarted       bool           // whether the concurrent steps have started, so that the next decision begins a new group
+	answer            answerStream
+	deltaCounts       map[textKey]int // number of deltas of each text
 }
 
-// speaker identifies the text of a step. One agent may have several concurrent steps.
-type speaker struct {
+// textKey identifies a streamed text. Concurrent steps may run the same agent, so the agent alone is not enough.
+type textKey struct {
 	step int32
 	path string
 }
 
-func speakerOf(e *troupev1.Event) speaker { return speaker{step: e.GetStep(), path: pathOf(e)} }
+func textKeyFromEvent(e *troupev1.Event) textKey {
+	return textKey{step: e.GetStep(), path: agentPath(e)}
+}
 
 func newTaskStream(task a2a.TaskInfo, asked *a2a.Message) *taskStream {
-	return &taskStream{task: task, userMessage: asked, streaming: map[int32]bool{}, answer: answerStream{task: task}, deltaCounts: map[speaker]int{}}
+	return &taskStream{task: task, userMessage: asked, streamingSteps: map[int32]bool{}, answer: answerStream{task: task}, deltaCounts: map[textKey]int{}}
 }
 
 // convert returns the A2A events for an event of the mesh. Every event is converted, except text deltas of steps
-// that started before the client subscribed: that client gets the whole text at the end. Text of concurrent
-// steps is not part of the answer; the step after them makes the answer.
+// that started before the client subscribed, because that client gets the whole text at the end. Text of
+// concurrent steps is not part of the answer, because a later step writes the answer.
 func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
-	at := position{task: string(t.task.TaskID)}
+	at := eventContext{task: string(t.task.TaskID)}
 	t.stepStarted = t.stepStarted || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
@@ -62,79 +65,80 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	case *troupev1.Event_StepStarted:
 		t.trackStep(e)
 	case *troupev1.Event_StepFinished:
-		delete(t.streaming, e.GetStep())
+		delete(t.streamingSteps, e.GetStep())
 	case *troupev1.Event_ModelCall:
 		t.trackStep(e)
-		delete(t.deltaCounts, speakerOf(e))
+		delete(t.deltaCounts, textKeyFromEvent(e))
 		if p.ModelCall.GetToolCalls() > 0 {
-			t.answer.restart(e.GetStep())
+			t.answer.scheduleRestart(e.GetStep())
 		}
 	case *troupev1.Event_TextRetracted:
 		t.trackStep(e)
-		maps.DeleteFunc(t.deltaCounts, func(v speaker, _ int) bool { return v.step == e.GetStep() })
+		maps.DeleteFunc(t.deltaCounts, func(v textKey, _ int) bool { return v.step == e.GetStep() })
 		if c := t.answer.retract(e.GetStep()); c != nil {
 			told = append(told, c)
 		}
 	case *troupev1.Event_TextDelta:
-		if !t.streaming[e.GetStep()] {
+		if !t.streamingSteps[e.GetStep()] {
 			return nil
 		}
-		at.index = t.deltaCounts[speakerOf(e)]
-		t.deltaCounts[speakerOf(e)]++
-		if e.GetBranch() == "" && t.concurrent < 2 { // parallel agents do not write into one text
-			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
+		at.index = t.deltaCounts[textKeyFromEvent(e)]
+		t.deltaCounts[textKeyFromEvent(e)]++
+		if e.GetBranch() == "" && t.concurrentSteps < 2 { // text of parallel agents is not part of the answer
+			told = append(told, t.answer.addText(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
-		if c := t.answer.final(p.TurnResult); c != nil {
+		if c := t.answer.finalChunk(p.TurnResult); c != nil {
 			told = append(told, c)
 		}
 	}
 	if len(told) == 0 || e.GetTurnResult() != nil || e.GetTextRetracted() != nil {
-		told = append(told, t.status(e))
+		told = append(told, t.statusEvent(e))
 	}
 	at.parent = t.parent
-	told[len(told)-1].SetMeta(Extension, EventMetadata{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translate(e, at)})
+	told[len(told)-1].SetMeta(ExtensionURI, EventMetadata{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translateEvent(e, at)})
 	return told
 }
 
-// countDecision counts concurrent steps. All of them are decided before the first starts. Steps that continue
-// under another owner are decided again and still count as concurrent.
+// countDecision counts concurrent steps, which are all decided before the first of them starts. After a takeover
+// the new owner decides the unfinished steps again. They still count as concurrent.
 func (t *taskStream) countDecision() {
-	if t.stepStarted && len(t.streaming) < 2 {
-		t.concurrent, t.stepStarted = 0, false
+	if t.stepStarted && len(t.streamingSteps) < 2 {
+		t.concurrentSteps, t.stepStarted = 0, false
 	}
-	t.concurrent++
+	t.concurrentSteps++
 }
 
-// trackStep records that the client gets the text of a step from its beginning. A client that missed the
-// decisions counts concurrent steps here.
+// trackStep records that the client receives the text of a step from its beginning. It also counts the concurrent
+// steps for a client that subscribed after they were decided.
 func (t *taskStream) trackStep(e *troupev1.Event) {
-	if e.GetSequence() > t.knownUpTo {
-		t.streaming[e.GetStep()] = true
-		t.concurrent = max(t.concurrent, len(t.streaming))
+	if e.GetSequence() > t.lastKnownSequence {
+		t.streamingSteps[e.GetStep()] = true
+		t.concurrentSteps = max(t.concurrentSteps, len(t.streamingSteps))
 	}
 }
 
-// status returns the task with an event: created, working, or ended.
-func (t *taskStream) status(e *troupev1.Event) a2a.Event {
+// statusEvent returns the task with its state after an event: created, working, or ended.
+func (t *taskStream) statusEvent(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {
 		state := a2a.TaskStateSubmitted
 		if e.GetTraceId() != string(t.task.TaskID) { // still working
 			state = a2a.TaskStateWorking
 		}
-		return t.taskIn(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
+		return t.newTask(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
 	}
 	u := a2a.NewStatusUpdateEvent(t.task, a2a.TaskStateWorking, nil)
 	u.Status.Timestamp = &at
 	if r := e.GetTurnResult(); r != nil {
-		u.Status = status(t.task, r, at)
+		u.Status = statusFromResult(t.task, r, at)
 	}
 	return u
 }
 
-// taskIn returns the task in a state. said is the user's input, if nothing else is known of it.
-func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
+// newTask returns the task with the given status. said becomes the text of the user's message if the stream has no
+// message.
+func (t *taskStream) newTask(s a2a.TaskStatus, said string) *a2a.Task {
 	asked := a2a.NewMessageForTask(a2a.MessageRoleUser, t.task, a2a.NewTextPart(said))
 	if t.userMessage != nil {
 		own := *t.userMessage
@@ -144,9 +148,9 @@ func (t *taskStream) taskIn(s a2a.TaskStatus, said string) *a2a.Task {
 	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
 }
 
-// finalTask returns the task in its final state.
-func (t *taskStream) finalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
-	task := t.taskIn(status(t.task, r, at), said)
+// newFinalTask returns the task in its final state, with the answer as an artifact.
+func (t *taskStream) newFinalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
+	task := t.newTask(statusFromResult(t.task, r, at), said)
 	if task.Status.State == a2a.TaskStateCompleted {
 		task.Artifacts = []*a2a.Artifact{{ID: answerID, Name: string(answerID), Parts: a2a.ContentParts{a2a.NewTextPart(r.GetText())}}}
 	}

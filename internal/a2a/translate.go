@@ -8,18 +8,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Item is an event of a task in the terms of LP-29. One event of the mesh becomes one or more items.
+// Item is a task event in the vocabulary of LP-29. One event of the mesh becomes one or more items.
 type Item struct {
-	// Kind is the kind of the event: task-created, task-status, content-delta, and so on; docs/a2a.md lists
-	// all.
+	// Kind is the kind of the item, such as task-created, task-status or content-delta. docs/a2a.md lists all
+	// kinds.
 	Kind string `json:"kind"`
-	// ContextID is the session id.
+	// ContextID is the id of the session.
 	ContextID string `json:"contextId"`
 	// TaskID is the id of the task.
 	TaskID string `json:"taskId"`
-	// ParentTaskID is the parent of this task (absent for none).
+	// ParentTaskID is the id of the parent task (omitted if there is none).
 	ParentTaskID string `json:"parentTaskId,omitempty"`
-	// Path is the agent with its ancestors in a flow, joined by dots (empty outside of steps).
+	// Path is the agent that caused the event, preceded by its ancestors in a flow and joined by dots (empty
+	// outside of steps).
 	Path string `json:"path"`
 	// Timestamp is the time of the event.
 	Timestamp time.Time `json:"timestamp"`
@@ -27,100 +28,100 @@ type Item struct {
 	Data map[string]any `json:"data,omitempty"`
 }
 
-// position is the position of an event in its stream, where the event itself does not hold it.
-type position struct {
-	task   string // the task of its turn; if it is not the trace of the turn, the turn continues that task
+// eventContext holds what translateEvent needs to know about an event beyond the event itself.
+type eventContext struct {
+	task   string // task of the event's turn; it differs from the turn's trace if the turn continues a task
 	parent string // the parent task (empty for none)
 	index  int    // index of a text delta in its text, from 0
 }
 
-// fields are the data of an item.
-type fields = map[string]any
+// itemData holds the details of an item, keyed by field name.
+type itemData = map[string]any
 
-// translate returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
-// routing decision, becomes a task-status with the stage of the task.
-func translate(e *troupev1.Event, at position) []Item {
+// translateEvent returns the items for an event of the mesh. An event without a counterpart in LP-29, such as a
+// routing decision, becomes a task-status item with the stage of the task.
+func translateEvent(e *troupev1.Event, at eventContext) []Item {
 	var items []Item
-	add := func(kind string, data fields) {
+	add := func(kind string, data itemData) {
 		items = append(items, Item{
 			Kind: kind, ContextID: e.GetSessionId(), TaskID: at.task, ParentTaskID: at.parent,
-			Path: pathOf(e), Timestamp: e.GetTime().AsTime(), Data: data,
+			Path: agentPath(e), Timestamp: e.GetTime().AsTime(), Data: data,
 		})
 	}
-	working := func(data fields) {
-		data["state"], data["stage"] = "working", lowerName(e.GetStage().String(), "STAGE_")
+	working := func(data itemData) {
+		data["state"], data["stage"] = "working", lowerEnumName(e.GetStage().String(), "STAGE_")
 		add("task-status", data)
 	}
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		turnStartedItems(p.TurnStarted, at.task != "" && at.task != e.GetTraceId(), add)
+		addTurnStartedItems(p.TurnStarted, at.task != "" && at.task != e.GetTraceId(), add)
 	case *troupev1.Event_Plan:
-		working(fields{"workflow": p.Plan.GetWorkflow(), "steps": p.Plan.GetSteps()})
+		working(itemData{"workflow": p.Plan.GetWorkflow(), "steps": p.Plan.GetSteps()})
 	case *troupev1.Event_RoutingDecision:
 		what := "agent"
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tool"
 		}
-		working(fields{what: p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
+		working(itemData{what: p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
 	case *troupev1.Event_StepStarted:
-		working(fields{"agent": e.GetAgent(), "step": e.GetStep(), "attempt": e.GetAttempt()})
+		working(itemData{"agent": e.GetAgent(), "step": e.GetStep(), "attempt": e.GetAttempt()})
 	case *troupev1.Event_StepFinished:
-		working(fields{"agent": e.GetAgent(), "step": e.GetStep(), "finished": true})
+		working(itemData{"agent": e.GetAgent(), "step": e.GetStep(), "finished": true})
 	case *troupev1.Event_TextDelta:
-		add("content-delta", fields{"index": at.index, "delta": p.TextDelta.GetText()})
+		add("content-delta", itemData{"index": at.index, "delta": p.TextDelta.GetText()})
 	case *troupev1.Event_TextRetracted:
-		working(fields{"step": e.GetStep(), "reset": true})
+		working(itemData{"step": e.GetStep(), "reset": true})
 	case *troupev1.Event_ModelCall:
-		add("content-complete", fields{"finishReason": finishReason(p.ModelCall)})
-		add("llm-usage", usage(p.ModelCall.GetUsage(), fields{"model": p.ModelCall.GetModel(), "iteration": p.ModelCall.GetIteration()}))
+		add("content-complete", itemData{"finishReason": finishReason(p.ModelCall)})
+		add("llm-usage", addUsage(p.ModelCall.GetUsage(), itemData{"model": p.ModelCall.GetModel(), "iteration": p.ModelCall.GetIteration()}))
 	case *troupev1.Event_ToolCallStarted:
 		c := p.ToolCallStarted
-		add("tool-call", fields{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
-		add("tool-start", fields{"callId": c.GetCallId(), "tool": c.GetTool()})
+		add("tool-call", itemData{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
+		add("tool-start", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
 	case *troupev1.Event_ToolProgress:
-		toolProgressItem(p.ToolProgress, add)
+		addToolProgressItem(p.ToolProgress, add)
 	case *troupev1.Event_SubtaskStarted:
-		subtaskItems(p.SubtaskStarted, add)
+		addSubtaskItems(p.SubtaskStarted, add)
 	case *troupev1.Event_ToolCallFinished:
 		c := p.ToolCallFinished
-		status := lowerName(c.GetStatus().String(), "TOOL_STATUS_")
-		add("tool-complete", fields{
+		status := lowerEnumName(c.GetStatus().String(), "TOOL_STATUS_")
+		add("tool-complete", itemData{
 			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
 		})
 		if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
-			add("tool-input-required", fields{"callId": c.GetCallId(), "tool": c.GetTool()})
+			add("tool-input-required", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
 		}
 	case *troupev1.Event_ToolCallPending:
-		add("tool-input-required", pendingCall(p.ToolCallPending.GetCall()))
+		add("tool-input-required", pendingCallData(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_AgentMessage:
-		agentMessageItems(p.AgentMessage, add)
+		addAgentMessageItems(p.AgentMessage, add)
 	case *troupev1.Event_Thinking:
-		add("thought-stream", fields{"topic": lowerName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
+		add("thought-stream", itemData{"topic": lowerEnumName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
 	case *troupev1.Event_Warning:
-		working(fields{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
+		working(itemData{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
 	case *troupev1.Event_OwnershipViolation:
 		v := p.OwnershipViolation
-		working(fields{"violation": v.GetKey(), "owner": v.GetOwner(), "actor": v.GetActor()})
+		working(itemData{"violation": v.GetKey(), "owner": v.GetOwner(), "actor": v.GetActor()})
 	case *troupev1.Event_Aggregate:
-		working(usage(p.Aggregate.GetUsage(), fields{"agents": p.Aggregate.GetAgents()}))
+		working(addUsage(p.Aggregate.GetUsage(), itemData{"agents": p.Aggregate.GetAgents()}))
 	case *troupev1.Event_TurnResult:
-		turnResultItems(p.TurnResult, add)
+		addTurnResultItems(p.TurnResult, add)
 	default:
-		working(fields{}) // an event of a newer mesh
+		working(itemData{}) // an event that only newer versions of the mesh send
 	}
 	return items
 }
 
-// pathOf returns the agent of an event with its ancestors in a flow.
-func pathOf(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
+// agentPath returns the agent of an event, preceded by its ancestors in a flow.
+func agentPath(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
 
-func usage(u *troupev1.Usage, data fields) fields {
+func addUsage(u *troupev1.Usage, data itemData) itemData {
 	data["inputTokens"], data["outputTokens"], data["cachedTokens"] = u.GetInputTokens(), u.GetOutputTokens(), u.GetCachedTokens()
 	data["modelCalls"], data["costMicroUsd"] = u.GetModelCalls(), u.GetCostMicroUsd()
 	return data
 }
 
-// lowerName returns the name of an enum's value in lower case.
-func lowerName(value, prefix string) string {
+// lowerEnumName returns the name of an enum value in lower case, without its prefix.
+func lowerEnumName(value, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(value, prefix))
 }

@@ -17,16 +17,16 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 const taskID = "0af7651916cd43dd8448eb211c80319c"
 
-// newEvent returns an event of a step of the task's turn.
+// newEvent returns an event of step 1 in the trace of the tested task.
 func newEvent(stage troupev1.Stage) *troupev1.Event {
 	return &troupev1.Event{TraceId: taskID, SessionId: "s1", Step: 1, Attempt: 1, Agent: "research", Time: timestamppb.New(noon), Stage: stage}
 }
 
 // Req: LP-29
-func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
+func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
-	usedData := func(more fields) fields {
-		data := fields{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
+	usedData := func(more itemData) itemData {
+		data := itemData{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
 		maps.Copy(data, more)
 		return data
 	}
@@ -34,16 +34,16 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 		Id: "1-1", CallId: "c1", Tool: "send", Arguments: `{"to":"bob"}`, Agent: "clerk", Risk: "at_most_once", Reason: "Mails leave the house.",
 		Needs: troupev1.CallNeed_CALL_NEED_APPROVAL, Until: timestamppb.New(noon),
 	}
-	waits := fields{
+	waits := itemData{
 		"id": "1-1", "callId": "c1", "tool": "send", "arguments": `{"to":"bob"}`, "agent": "clerk",
 		"needs": "approval", "risk": "at_most_once", "reason": "Mails leave the house.", "until": noon,
 	}
 	lacks := &troupev1.PendingCall{Id: "1-2", CallId: "c2", Tool: "fetch", Agent: "clerk", Needs: troupev1.CallNeed_CALL_NEED_AUTH, Auth: &troupev1.PendingAuth{
 		AuthId: "k@clerk-1", Name: "mailbox", Prompt: "Log in.", Url: "https://x", PublicKey: []byte{1, 2, 3}, Expires: timestamppb.New(noon),
 	}}
-	lacksData := fields{
+	lacksData := itemData{
 		"id": "1-2", "callId": "c2", "tool": "fetch", "arguments": "", "agent": "clerk", "needs": "auth", "risk": "", "reason": "",
-		"auth": fields{"authId": "k@clerk-1", "name": "mailbox", "prompt": "Log in.", "url": "https://x", "publicKey": "AQID", "expires": noon},
+		"auth": itemData{"authId": "k@clerk-1", "name": "mailbox", "prompt": "Log in.", "url": "https://x", "publicKey": "AQID", "expires": noon},
 	}
 	model := func(finish troupev1.FinishReason) *troupev1.Event {
 		return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
@@ -58,7 +58,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 	}
 	type items []struct {
 		kind string
-		data fields
+		data itemData
 	}
 	result := func(r *troupev1.TurnResult) *troupev1.Event {
 		return &troupev1.Event{Stage: troupev1.Stage_STAGE_COMPLETE, Payload: &troupev1.Event_TurnResult{TurnResult: r}}
@@ -69,7 +69,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 	}{
 		"a task begins": {
 			&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "r1", TurnId: "t1", Target: "flow"}}},
-			items{{"task-created", fields{"requestId": "r1", "turnId": "t1", "target": "flow"}}},
+			items{{"task-created", itemData{"requestId": "r1", "turnId": "t1", "target": "flow"}}},
 		},
 		"a task goes on": {
 			&troupev1.Event{TraceId: "another", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
@@ -79,8 +79,8 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 				}},
 			}}},
 			items{
-				{"input-received", fields{"requestId": "r2", "turnId": "t2", "target": "flow", "answers": []fields{{"id": "1-1", "verdict": "succeed"}}}},
-				{"task-status", fields{"state": "working", "stage": "initialize"}},
+				{"input-received", itemData{"requestId": "r2", "turnId": "t2", "target": "flow", "answers": []itemData{{"id": "1-1", "verdict": "succeed"}}}},
+				{"task-status", itemData{"state": "working", "stage": "initialize"}},
 			},
 		},
 		"a task continues with a credential, and one came too late": {
@@ -90,12 +90,12 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 				{Id: "1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_STOP},
 			}}}},
 			items{
-				{"input-received", fields{"requestId": "", "turnId": "", "target": "", "answers": []fields{
+				{"input-received", itemData{"requestId": "", "turnId": "", "target": "", "answers": []itemData{
 					{"id": "1-1", "verdict": "approve"}, {"id": "1-2", "verdict": "deny"}, {"id": "1-3", "verdict": "stop"},
 				}}},
-				{"auth-completed", fields{"id": "1-1", "authId": "k@clerk-1", "verdict": "approve"}},
-				{"auth-completed", fields{"id": "1-2", "authId": "l@clerk-1", "verdict": "deny"}},
-				{"task-status", fields{"state": "working", "stage": "initialize"}},
+				{"auth-completed", itemData{"id": "1-1", "authId": "k@clerk-1", "verdict": "approve"}},
+				{"auth-completed", itemData{"id": "1-2", "authId": "l@clerk-1", "verdict": "deny"}},
+				{"task-status", itemData{"state": "working", "stage": "initialize"}},
 			},
 		},
 		"a task begins with files": {
@@ -106,104 +106,104 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 				},
 			}}}},
 			items{
-				{"task-created", fields{"requestId": "", "turnId": "", "target": ""}},
-				{"file-write", fields{"name": "map.png", "version": int32(1)}},
-				{"dataset-write", fields{"name": "rows.csv", "version": int32(2)}},
+				{"task-created", itemData{"requestId": "", "turnId": "", "target": ""}},
+				{"file-write", itemData{"name": "map.png", "version": int32(1)}},
+				{"dataset-write", itemData{"name": "rows.csv", "version": int32(2)}},
 			},
 		},
 		"a plan": {
 			&troupev1.Event{Stage: troupev1.Stage_STAGE_PLAN, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "flow", Steps: []string{"a", "b"}}}},
-			items{{"task-status", fields{"state": "working", "stage": "plan", "workflow": "flow", "steps": []string{"a", "b"}}}},
+			items{{"task-status", itemData{"state": "working", "stage": "plan", "workflow": "flow", "steps": []string{"a", "b"}}}},
 		},
 		"a routing decision": {
 			&troupev1.Event{
 				Stage:   troupev1.Stage_STAGE_ROUTE,
 				Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "a", Reason: "because"}},
 			},
-			items{{"task-status", fields{"state": "working", "stage": "route", "agent": "a", "reason": "because"}}},
+			items{{"task-status", itemData{"state": "working", "stage": "route", "agent": "a", "reason": "because"}}},
 		},
 		"a step begins": {
 			&troupev1.Event{Payload: &troupev1.Event_StepStarted{}},
-			items{{"task-status", fields{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "attempt": int32(1)}}},
+			items{{"task-status", itemData{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "attempt": int32(1)}}},
 		},
 		"a step ends": {
 			&troupev1.Event{Payload: &troupev1.Event_StepFinished{}},
-			items{{"task-status", fields{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "finished": true}}},
+			items{{"task-status", itemData{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "finished": true}}},
 		},
 		"text": {
 			&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "An "}}},
-			items{{"content-delta", fields{"index": 3, "delta": "An "}}},
+			items{{"content-delta", itemData{"index": 3, "delta": "An "}}},
 		},
 		"text that is void": {
 			&troupev1.Event{Payload: &troupev1.Event_TextRetracted{}},
-			items{{"task-status", fields{"state": "working", "stage": "execute", "step": int32(1), "reset": true}}},
+			items{{"task-status", itemData{"state": "working", "stage": "execute", "step": int32(1), "reset": true}}},
 		},
 		"a model that answers": {
 			&troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 2, Usage: used}}},
-			items{{"content-complete", fields{"finishReason": "stop"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(2)})}},
+			items{{"content-complete", itemData{"finishReason": "stop"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(2)})}},
 		},
 		"a model that calls tools": {
 			&troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, ToolCalls: 2, Usage: used}}},
-			items{{"content-complete", fields{"finishReason": "tool_calls"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
+			items{{"content-complete", itemData{"finishReason": "tool_calls"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(1)})}},
 		},
 		"a model that is cut off": {
 			model(troupev1.FinishReason_FINISH_REASON_LENGTH),
-			items{{"content-complete", fields{"finishReason": "length"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
+			items{{"content-complete", itemData{"finishReason": "length"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(1)})}},
 		},
 		"a model that declines": {
 			model(troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER),
-			items{{"content-complete", fields{"finishReason": "content_filter"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
+			items{{"content-complete", itemData{"finishReason": "content_filter"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(1)})}},
 		},
 		"a model that says all, and calls tools": {
 			model(troupev1.FinishReason_FINISH_REASON_STOP),
-			items{{"content-complete", fields{"finishReason": "stop"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
+			items{{"content-complete", itemData{"finishReason": "stop"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(1)})}},
 		},
 		"a model that waits for its tools": {
 			model(troupev1.FinishReason_FINISH_REASON_TOOL_CALLS),
-			items{{"content-complete", fields{"finishReason": "tool_calls"}}, {"llm-usage", usedData(fields{"model": "m", "iteration": int32(1)})}},
+			items{{"content-complete", itemData{"finishReason": "tool_calls"}}, {"llm-usage", usedData(itemData{"model": "m", "iteration": int32(1)})}},
 		},
 		"a tool is half done": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
 				CallId: "c1", Tool: "look",
 				Message: "half", Fraction: new(0.5),
 			}}},
-			items{{"tool-progress", fields{"callId": "c1", "tool": "look", "message": "half", "fraction": 0.5}}},
+			items{{"tool-progress", itemData{"callId": "c1", "tool": "look", "message": "half", "fraction": 0.5}}},
 		},
 		"a tool does not know how far it is": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "c1", Tool: "look", Message: "still"}}},
-			items{{"tool-progress", fields{"callId": "c1", "tool": "look", "message": "still"}}},
+			items{{"tool-progress", itemData{"callId": "c1", "tool": "look", "message": "still"}}},
 		},
 		"another agent works for this one": {
 			subtasked(""),
 			items{
-				{"subtask-created", fields{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder"}},
-				{"task-status", fields{"state": "waiting-subtask", "stage": "execute", "taskId": "child"}},
+				{"subtask-created", itemData{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder"}},
+				{"task-status", itemData{"state": "waiting-subtask", "stage": "execute", "taskId": "child"}},
 			},
 		},
 		"another agent works for this one, as a tool": {
 			subtasked("c1"),
 			items{
-				{"subtask-created", fields{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder", "callId": "c1"}},
-				{"task-status", fields{"state": "waiting-subtask", "stage": "execute", "taskId": "child", "callId": "c1"}},
+				{"subtask-created", itemData{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder", "callId": "c1"}},
+				{"task-status", itemData{"state": "waiting-subtask", "stage": "execute", "taskId": "child", "callId": "c1"}},
 			},
 		},
 		"a tool begins": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: "{}"}}},
-			items{{"tool-call", fields{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", fields{"callId": "c1", "tool": "look"}}},
+			items{{"tool-call", itemData{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", itemData{"callId": "c1", "tool": "look"}}},
 		},
 		"a tool ends": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "red", Duration: durationpb.New(time.Second),
 			}}},
-			items{{"tool-complete", fields{"callId": "c1", "tool": "look", "status": "success", "summary": "red", "milliseconds": int64(1000)}}},
+			items{{"tool-complete", itemData{"callId": "c1", "tool": "look", "status": "success", "summary": "red", "milliseconds": int64(1000)}}},
 		},
 		"a tool asks": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "ask", Status: troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 			}}},
 			items{
-				{"tool-complete", fields{"callId": "c1", "tool": "ask", "status": "input_required", "summary": "", "milliseconds": int64(0)}},
-				{"tool-input-required", fields{"callId": "c1", "tool": "ask"}},
+				{"tool-complete", itemData{"callId": "c1", "tool": "ask", "status": "input_required", "summary": "", "milliseconds": int64(0)}},
+				{"tool-input-required", itemData{"callId": "c1", "tool": "ask"}},
 			},
 		},
 		"a call waits": {
@@ -215,51 +215,51 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 				Text: "Done.", StateKeys: []string{"user:name"}, Artifacts: map[string]int32{"rows.CSV": 2, "plan.md": 1},
 			}}},
 			items{
-				{"message", fields{"text": "Done."}},
-				{"file-write", fields{"name": "plan.md", "version": int32(1)}},
-				{"dataset-write", fields{"name": "rows.CSV", "version": int32(2)}},
-				{"data-write", fields{"keys": []string{"user:name"}}},
+				{"message", itemData{"text": "Done."}},
+				{"file-write", itemData{"name": "plan.md", "version": int32(1)}},
+				{"dataset-write", itemData{"name": "rows.CSV", "version": int32(2)}},
+				{"data-write", itemData{"keys": []string{"user:name"}}},
 			},
 		},
 		"a thought": {
 			&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "First this."}}},
-			items{{"thought-stream", fields{"topic": "plan", "text": "First this."}}},
+			items{{"thought-stream", itemData{"topic": "plan", "text": "First this."}}},
 		},
 		"a warning": {
 			&troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "MAX_ITERATIONS", Message: "It was the last."}}},
-			items{{"task-status", fields{"state": "working", "stage": "execute", "warning": "MAX_ITERATIONS", "message": "It was the last."}}},
+			items{{"task-status", itemData{"state": "working", "stage": "execute", "warning": "MAX_ITERATIONS", "message": "It was the last."}}},
 		},
 		"a sum": {
 			&troupev1.Event{
 				Stage:   troupev1.Stage_STAGE_AGGREGATE,
 				Payload: &troupev1.Event_Aggregate{Aggregate: &troupev1.Aggregate{Agents: []string{"a"}, Usage: used}},
 			},
-			items{{"task-status", usedData(fields{"state": "working", "stage": "aggregate", "agents": []string{"a"}})}},
+			items{{"task-status", usedData(itemData{"state": "working", "stage": "aggregate", "agents": []string{"a"}})}},
 		},
 		"an answer": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Agent: "research", Text: "Red.", Usage: used}),
-			items{{"task-status", fields{"state": "completed"}}, {"task-complete", usedData(fields{"state": "completed", "agent": "research"})}},
+			items{{"task-status", itemData{"state": "completed"}}, {"task-complete", usedData(itemData{"state": "completed", "agent": "research"})}},
 		},
 		"a failure": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: used, Failure: &troupev1.Failure{
-				Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "It is away.",
+				Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "The service is down.",
 			}}),
 			items{
-				{"task-status", fields{"state": "failed", "reason": "resource_api", "message": "It is away."}},
-				{"task-complete", usedData(fields{"state": "failed", "agent": ""})},
+				{"task-status", itemData{"state": "failed", "reason": "resource_api", "message": "The service is down."}},
+				{"task-complete", usedData(itemData{"state": "failed", "agent": ""})},
 			},
 		},
 		"a question": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which?"}),
-			items{{"input-required", fields{"text": "Which?", "pending": []fields{}}}, {"task-status", fields{"state": "waiting-input"}}},
+			items{{"input-required", itemData{"text": "Which?", "pending": []itemData{}}}, {"task-status", itemData{"state": "waiting-input"}}},
 		},
 		"a call that the turn ends with": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "May I?", Pending: []*troupev1.PendingCall{call}}),
-			items{{"input-required", fields{"text": "May I?", "pending": []fields{waits}}}, {"task-status", fields{"state": "waiting-input"}}},
+			items{{"input-required", itemData{"text": "May I?", "pending": []itemData{waits}}}, {"task-status", itemData{"state": "waiting-input"}}},
 		},
 		"a cancellation": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, Usage: used}),
-			items{{"task-status", fields{"state": "canceled"}}, {"task-complete", usedData(fields{"state": "canceled", "agent": ""})}},
+			items{{"task-status", itemData{"state": "canceled"}}, {"task-complete", usedData(itemData{"state": "canceled", "agent": ""})}},
 		},
 		"a call lacks a credential": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: lacks}}},
@@ -267,7 +267,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 		},
 		"an authorization that is needed": {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, Text: "Log in.", Pending: []*troupev1.PendingCall{lacks}}),
-			items{{"auth-required", fields{"text": "Log in.", "pending": []fields{lacksData}}}, {"task-status", fields{"state": "waiting-auth"}}},
+			items{{"auth-required", itemData{"text": "Log in.", "pending": []itemData{lacksData}}}, {"task-status", itemData{"state": "waiting-auth"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 			if tc.event.GetTraceId() != "" {
 				e.TraceId = tc.event.GetTraceId()
 			}
-			got := translate(e, position{task: taskID, parent: "above", index: 3})
+			got := translateEvent(e, eventContext{task: taskID, parent: "above", index: 3})
 			want := []Item{}
 			for _, w := range tc.want {
 				want = append(want, Item{Kind: w.kind, ContextID: "s1", TaskID: taskID, ParentTaskID: "above", Path: "research", Timestamp: noon, Data: w.data})
@@ -289,7 +289,7 @@ func TestTranslate_ReturnsItemsOfLP29(t *testing.T) {
 	}
 }
 
-// Every event is converted, also unknown kinds.
+// Every kind of event is converted to at least one item, including kinds that the bridge does not know.
 func TestTranslate_ConvertsEveryEvent(t *testing.T) {
 	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
 	require.NotZero(t, kinds.Len())
@@ -302,7 +302,7 @@ func TestTranslate_ConvertsEveryEvent(t *testing.T) {
 		if agent := e.GetAgentMessage(); agent != nil {
 			agent.Text = "Done."
 		}
-		items := translate(e, position{task: taskID})
+		items := translateEvent(e, eventContext{task: taskID})
 		require.NotEmpty(t, items, field.Name())
 		for _, item := range items {
 			require.Equal(t, "flow.research", item.Path)

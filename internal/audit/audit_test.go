@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func beginLog(t *testing.T, path string, most int64, log *zap.Logger) *Log {
+func openLog(t *testing.T, path string, most int64, log *zap.Logger) *Log {
 	t.Helper()
 	l, err := New(Config{Path: path, MaxBytes: most, Name: "test", Log: log, Meter: noop.Meter{}})
 	require.NoError(t, err)
@@ -27,20 +27,20 @@ func beginLog(t *testing.T, path string, most int64, log *zap.Logger) *Log {
 	return l
 }
 
-// runLog opens the log, records n entries and closes it.
-func runLog(t *testing.T, path string, most int64, n int) {
+// writeLog opens the log, records n entries and closes the log.
+func writeLog(t *testing.T, path string, most int64, n int) {
 	t.Helper()
-	l := beginLog(t, path, most, zap.NewNop())
+	l := openLog(t, path, most, zap.NewNop())
 	for i := range n {
 		l.Record(Entry{Kind: Denied, Actor: "worker research", Action: "/troupe.v1.MemoryService/BeginTurn", Object: fmt.Sprint(i), Result: "policy_security", Facts: map[string]string{"tenant": "a"}})
 	}
 	require.NoError(t, l.Close())
 }
 
-// chainFiles returns the files of a chain, the full ones first.
+// chainFiles returns the files of a chain, from the oldest to the current one.
 func chainFiles(t *testing.T, path string) []string {
 	t.Helper()
-	aside, _, err := fullFiles(path)
+	aside, _, err := listFullFiles(path)
 	require.NoError(t, err)
 	return append(aside, path)
 }
@@ -48,21 +48,21 @@ func chainFiles(t *testing.T, path string) []string {
 func TestLog_StoresEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "log.jsonl")
 	core, logs := observer.New(zap.InfoLevel)
-	l := beginLog(t, path, 0, zap.New(core))
+	l := openLog(t, path, 0, zap.New(core))
 	sent := Entry{Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok", Facts: map[string]string{"tenant": "default"}}
 	l.Named("orchestrator").Record(sent)
-	sent.Facts["tenant"] = "another" // is the caller's again
+	sent.Facts["tenant"] = "another" // the caller may change the map after Record
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close(), "again")
-	l.Record(sent) // is lost without an error
+	l.Record(sent) // an entry recorded after Close is lost without an error
 
-	var read []Recorded
-	r, err := Verify([]string{path}, "", func(_ string, _ int, e Recorded) { read = append(read, e) })
+	var read []RecordedEntry
+	r, err := Verify([]string{path}, "", func(_ string, _ int, e RecordedEntry) { read = append(read, e) })
 	require.NoError(t, err)
-	require.Len(t, read, 3, "it actionBegin, holds one entry and ends")
+	require.Len(t, read, 3, "begin, one entry, end")
 	sent.Facts["tenant"] = "default"
 	require.Equal(t, sent, read[1].Entry)
-	require.Equal(t, "orchestrator", read[1].At)
+	require.Equal(t, "orchestrator", read[1].Component)
 	require.WithinDuration(t, time.Now(), read[1].Time, time.Minute)
 	require.Equal(t, Report{Lines: 3, First: 1, Last: 3, From: read[0].Time, To: read[2].Time, Head: r.Head}, r)
 	loggedHead := logs.FilterMessage("audit log ended").All()
@@ -74,7 +74,7 @@ func TestLog_StoresEntries(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestLog_NilKeepsNothing(t *testing.T) {
+func TestLog_NilDiscardsEntries(t *testing.T) {
 	var l *Log
 	l.Named("x").Record(Entry{Kind: Denied})
 	require.NoError(t, l.Close())
@@ -82,21 +82,21 @@ func TestLog_NilKeepsNothing(t *testing.T) {
 
 func TestLog_LocksItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	beginLog(t, path, 0, zap.NewNop())
+	openLog(t, path, 0, zap.NewNop())
 	_, err := New(Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.ErrorContains(t, err, path+" is in use by another process")
 }
 
 func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	runLog(t, path, 2000, 30)
-	runLog(t, path, 2000, 0)
-	runLog(t, path, 2000, 30)
+	writeLog(t, path, 2000, 30)
+	writeLog(t, path, 2000, 0)
+	writeLog(t, path, 2000, 30)
 	all := chainFiles(t, path)
 	require.Greater(t, len(all), 2)
-	all[0], all[2] = all[2], all[0] // in whatever order they are named
+	all[0], all[2] = all[2], all[0] // Verify accepts the files in any order
 	resumed, denied := 0, 0
-	r, err := Verify(all, "", func(_ string, _ int, e Recorded) {
+	r, err := Verify(all, "", func(_ string, _ int, e RecordedEntry) {
 		if e.Action == actionResume {
 			resumed++
 		}
@@ -109,17 +109,18 @@ func TestLog_ContinuesAcrossRestartsAndFiles(t *testing.T) {
 	require.Equal(t, 60, denied)
 	require.EqualValues(t, 1, r.First)
 	require.EqualValues(t, r.Lines, r.Last)
-	require.NoError(t, os.Remove(path)) // it stopped between two files
-	runLog(t, path, 2000, 1)
+	require.NoError(t, os.Remove(path)) // as if the process had stopped during a rotation
+	writeLog(t, path, 2000, 1)
 	_, err = Verify(chainFiles(t, path), "", nil)
 	require.NoError(t, err)
 }
 
-// A crash leaves a part of a line, or the zeros of a file system that has stored only its length.
+// After a crash the file may end with a partial line, or with zeros if the file system stored only the length. The
+// log continues after both.
 func TestLog_ContinuesAfterATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for i, left := range []string{`{"n":17,"prev":"`, "\x00\x00\x00", "torn\nand\n\nmore", "torn with its end\n"} {
-		runLog(t, path, 0, 2)
+		writeLog(t, path, 0, 2)
 		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
 		_, err = file.WriteString(left)
@@ -127,25 +128,25 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 		require.NoError(t, file.Close())
 		_, err = Verify([]string{path}, "", nil)
 		require.ErrorContains(t, err, "this line was changed")
-		runLog(t, path, 0, 1)
+		writeLog(t, path, 0, 1)
 		r, err := Verify([]string{path}, "", nil)
 		require.NoError(t, err, "%q", left)
 		require.Equal(t, i+1, r.Torn)
 	}
 	empty := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(empty, []byte(`{"n":1,"pr`), 0o600))
-	runLog(t, empty, 0, 1)
+	writeLog(t, empty, 0, 1)
 	_, err := Verify([]string{empty}, "", nil)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(empty, []byte("a file of\nanother program\n"), 0o600))
 	_, err = New(Config{Path: empty, Log: zap.NewNop(), Meter: noop.Meter{}})
-	require.ErrorContains(t, err, "does not end as an audit log does")
+	require.ErrorContains(t, err, "does not end like an audit log")
 }
 
-// No text can look like a line of its own or control a terminal.
-func TestLog_EscapesTexts(t *testing.T) {
+// Recorded text can neither look like a separate line nor control a terminal.
+func TestLog_SanitizesText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l := beginLog(t, path, 0, zap.NewNop())
+	l := openLog(t, path, 0, zap.NewNop())
 	evil := "a\n{\"n\":3}\r\x1b[2J\u009b31m\u202egood\u2028\x7f\xff"
 	l.Record(Entry{Kind: Kind(evil), Actor: evil, Action: evil, Object: evil + strings.Repeat("x", 5000), Result: evil, Facts: map[string]string{evil: evil}})
 	many := map[string]string{}
@@ -163,36 +164,36 @@ func TestLog_EscapesTexts(t *testing.T) {
 		}
 		return r
 	}, string(text)), "!")
-	require.Less(t, len(text), maxLine)
+	require.Less(t, len(text), maxLineBytes)
 	_, err = Verify([]string{path}, "", nil)
 	require.NoError(t, err)
 }
 
-// Entries that the disk rejects are counted and logged. The chain mentions them once it can be written again,
-// also after a torn line.
+// Entries that cannot be written are counted and logged. Once the file is writable again, the chain contains their
+// number, even after a torn line.
 func TestQueue_ReportsLostEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	c, err := open(path, DefaultMaxBytes)
+	c, err := openChain(path, DefaultMaxBytes)
 	require.NoError(t, err)
 	core, logs := observer.New(zap.InfoLevel)
 	entries, err := noop.Meter{}.Int64Counter("")
 	require.NoError(t, err)
-	q := &queue{chain: c, log: zap.New(core), entries: entries, missing: entries, waiting: make(chan queuedEntry, 2), stop: make(chan struct{}), done: make(chan struct{})}
-	denied := queuedEntry{Entry: Entry{Kind: Denied}, at: time.Now()}
+	q := &queue{chain: c, log: zap.New(core), entryCounter: entries, lostCounter: entries, waiting: make(chan queuedEntry, 2), stop: make(chan struct{}), done: make(chan struct{})}
+	denied := queuedEntry{Entry: Entry{Kind: Denied}, recordedAt: time.Now()}
 	for range 5 {
-		q.add(denied) // no writer runs, and the queue holds 2
+		q.enqueue(denied) // no writer runs, and the queue holds 2
 	}
-	disk, full := c.file, requireNoError(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	disk, full := c.file, requireFile(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
 	c.file = full
 	q.write()
 	q.write(denied)
-	require.EqualValues(t, 6, q.lost.Load(), "3 found no room, and 3 no disk")
+	require.EqualValues(t, 6, q.lost.Load(), "3 did not fit into the queue, and 3 could not be written")
 	require.Equal(t, 1, logs.FilterLevelExact(zap.ErrorLevel).Len(), "once, and not for each")
 	require.NoError(t, full.Close())
 	c.file = disk
-	_, err = disk.WriteString(`{"n":2,"pre`) // a part that came through
+	_, err = disk.WriteString(`{"n":2,"pre`) // part of a line that reached the disk
 	require.NoError(t, err)
-	c.addTorn([]byte(`{"n":2,"pre`))
+	c.addTornBytes([]byte(`{"n":2,"pre`))
 	q.write(denied)
 	go q.run()
 	require.NoError(t, q.close())
@@ -203,11 +204,11 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("the audit log can be written again").Len())
 }
 
-// Moving the file of a running process is logged each time.
+// A process logs each time that its open file is moved or replaced, but not its own rotation.
 func TestLog_ReportsAMovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "log"), filepath.Join(dir, "moved")
-	c, err := open(path, 1000)
+	c, err := openChain(path, 1000)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.close()) }()
 	core, logs := observer.New(zap.InfoLevel)
@@ -227,7 +228,7 @@ func TestLog_ReportsAMovedFile(t *testing.T) {
 	require.Equal(t, 2, said(), "it sets its file aside itself")
 }
 
-func requireNoError(t *testing.T) func(*os.File, error) *os.File {
+func requireFile(t *testing.T) func(*os.File, error) *os.File {
 	return func(f *os.File, err error) *os.File {
 		t.Helper()
 		require.NoError(t, err)
@@ -235,9 +236,9 @@ func requireNoError(t *testing.T) func(*os.File, error) *os.File {
 	}
 }
 
-func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
+func TestLog_StoresOrCountsEveryConcurrentEntry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l := beginLog(t, path, 100_000, zap.NewNop())
+	l := openLog(t, path, 100_000, zap.NewNop())
 	var writing sync.WaitGroup
 	for range 8 {
 		writing.Go(func() {
@@ -249,7 +250,7 @@ func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	writing.Wait()
 	require.NoError(t, l.Close())
 	denied := 0
-	r, err := Verify(chainFiles(t, path), "", func(_ string, _ int, e Recorded) {
+	r, err := Verify(chainFiles(t, path), "", func(_ string, _ int, e RecordedEntry) {
 		if e.Kind == Denied {
 			denied++
 		}
@@ -258,7 +259,7 @@ func TestLog_OfConcurrentCallersIsCompleteOrReportsLosses(t *testing.T) {
 	require.EqualValues(t, 8000, int64(denied)+r.Lost)
 }
 
-// BenchmarkLog measures what Record costs its caller.
+// BenchmarkLog_Record measures what Record costs its caller.
 func BenchmarkLog_Record(b *testing.B) {
 	l, err := New(Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(b, err)

@@ -13,57 +13,58 @@ import (
 	"time"
 )
 
-// chain is the file and the position of its end. Only one goroutine may use it.
+// chain appends lines to the current file and remembers the number and hash of the last line. Only one goroutine
+// may use it.
 type chain struct {
-	path      string
-	maxBytes  int64 // file size in bytes at which the next file begins
-	file      *os.File
-	size      int64
-	n         uint64 // number of the last line
-	head      string // its hash
-	torn      hash.Hash
-	tornBytes int64 // bytes after the last line that form no line; torn is their hash
-	dirty     bool
+	path       string
+	maxBytes   int64 // file size in bytes at which the next file begins
+	file       *os.File
+	size       int64
+	lastNumber uint64 // number of the last line
+	lastHash   string // hash of the last line
+	tornHash   hash.Hash
+	tornBytes  int64 // number of bytes after the last line that form no complete line; tornHash hashes them
+	needsSync  bool
 }
 
-// logLine returns a line about the log itself.
+// logLine returns a line that describes an event of the log itself.
 func logLine(action string, facts map[string]string) line {
-	return line{Kind: Own, Action: action, Time: time.Now().UTC(), Facts: facts}
+	return line{Kind: LogItself, Action: action, Time: time.Now().UTC(), Facts: facts}
 }
 
-// lossLine returns a line that says how many entries were lost.
+// lossLine returns a line that contains the number of lost entries.
 func lossLine(lost int64) line {
 	return logLine(actionLost, map[string]string{factEntries: strconv.FormatInt(lost, 10)})
 }
 
-// withTorn adds the hash and size of the torn bytes before a line to its facts.
-func (c *chain) withTorn(l line) line {
+// withTornFacts returns the line with the hash and size of the torn bytes before it added to its facts.
+func (c *chain) withTornFacts(l line) line {
 	l.Facts = maps.Clone(l.Facts)
 	if l.Facts == nil {
 		l.Facts = map[string]string{}
 	}
-	l.Facts[factTorn], l.Facts[factTornBytes] = hex.EncodeToString(c.torn.Sum(nil)), strconv.FormatInt(c.tornBytes, 10)
+	l.Facts[factTorn], l.Facts[factTornBytes] = hex.EncodeToString(c.tornHash.Sum(nil)), strconv.FormatInt(c.tornBytes, 10)
 	return l
 }
 
-// add writes lines with one write and returns how many are in the file. If a line is written in part, the next
-// line marks the rest of it as torn.
-func (c *chain) add(lines ...line) (written int, err error) {
+// appendLines writes lines with one write and returns how many were written in full. If a line is written only in
+// part, the next line contains the hash of that part, so that Verify accepts it.
+func (c *chain) appendLines(lines ...line) (written int, err error) {
 	if len(lines) == 0 {
 		return 0, nil
 	}
 	if c.size >= c.maxBytes {
-		rotateErr := c.rotate() // after a failure the file grows beyond its limit
+		rotateErr := c.rotate() // if this fails, the file grows beyond its limit
 		defer func() { err = errors.Join(err, rotateErr) }()
 	}
 	before := 0
 	var text bytes.Buffer
 	if c.tornBytes > 0 {
 		text.WriteByte('\n')
-		if lines[0].canOpenFile() {
-			lines[0] = c.withTorn(lines[0])
+		if lines[0].canStartFile() {
+			lines[0] = c.withTornFacts(lines[0])
 		} else {
-			lines, before = append([]line{c.withTorn(logLine(actionResume, nil))}, lines...), 1
+			lines, before = append([]line{c.withTornFacts(logLine(actionResume, nil))}, lines...), 1
 		}
 	}
 	type encodedLine struct {
@@ -71,10 +72,10 @@ func (c *chain) add(lines ...line) (written int, err error) {
 		hash string
 	}
 	var encodedLines []encodedLine
-	n, head := c.n, c.head
+	n, head := c.lastNumber, c.lastHash
 	for _, l := range lines {
 		n++
-		l.N, l.Prev = n, head
+		l.Number, l.PrevHash = n, head
 		encoded, hash, err := l.encode()
 		if err != nil {
 			return 0, err
@@ -85,34 +86,34 @@ func (c *chain) add(lines ...line) (written int, err error) {
 	}
 	count, err := c.file.Write(text.Bytes())
 	c.size += int64(count)
-	c.dirty = c.dirty || count > 0
-	rest := 0 // offset after the last whole line
+	c.needsSync = c.needsSync || count > 0
+	rest := 0 // offset after the last complete line
 	for _, p := range encodedLines {
 		if p.end > count {
 			break
 		}
-		c.n, c.head, rest = c.n+1, p.hash, p.end
+		c.lastNumber, c.lastHash, rest = c.lastNumber+1, p.hash, p.end
 		c.tornBytes = 0
-		c.torn.Reset()
+		c.tornHash.Reset()
 		written++
 	}
-	c.addTorn(text.Bytes()[rest:count])
+	c.addTornBytes(text.Bytes()[rest:count])
 	return max(0, written-before), err
 }
 
-// addTorn records bytes that form no line.
-func (c *chain) addTorn(text []byte) {
-	c.torn.Write(text)
+// addTornBytes records bytes at the end of the file that form no complete line.
+func (c *chain) addTornBytes(text []byte) {
+	c.tornHash.Write(text)
 	c.tornBytes += int64(len(text))
 }
 
 // sync flushes written lines to disk.
 func (c *chain) sync() error {
-	if !c.dirty {
+	if !c.needsSync {
 		return nil
 	}
 	err := c.file.Sync()
-	c.dirty = err != nil
+	c.needsSync = err != nil
 	return err
 }
 
@@ -120,8 +121,8 @@ func (c *chain) close() error {
 	return errors.Join(c.sync(), c.file.Close())
 }
 
-// isMoved reports whether the file at the path is no longer the one being written.
-func (c *chain) isMoved() bool {
+// isFileMoved reports whether the path no longer names the file that is being written.
+func (c *chain) isFileMoved() bool {
 	written, err := c.file.Stat()
 	if err != nil {
 		return false // the next write reports the error
@@ -136,25 +137,25 @@ func (c *chain) rotate() error {
 	if err := c.sync(); err != nil {
 		return err
 	}
-	_, last, err := fullFiles(c.path)
+	_, last, err := listFullFiles(c.path)
 	if err != nil {
 		return err
 	}
-	aside := fullName(c.path, last+1)
+	aside := fullFileName(c.path, last+1)
 	if err := os.Rename(c.path, aside); err != nil {
 		return err
 	}
-	next, err := create(c.path)
+	next, err := openLockedFile(c.path)
 	if err != nil {
 		return errors.Join(err, os.Rename(aside, c.path))
 	}
 	_ = c.file.Close() // it was synced
 	c.file, c.size = next, 0
-	_, err = c.add(logLine(actionRotate, map[string]string{factAfter: filepath.Base(aside)}))
+	_, err = c.appendLines(logLine(actionRotate, map[string]string{factAfter: filepath.Base(aside)}))
 	return errors.Join(err, syncFolder(c.path))
 }
 
-// syncFolder flushes file names to disk.
+// syncFolder flushes the folder that contains path to disk, so that a new or renamed file survives a crash.
 func syncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -164,5 +165,5 @@ func syncFolder(path string) error {
 	return folder.Sync()
 }
 
-// fullName returns the name of a full file.
-func fullName(path string, number int) string { return fmt.Sprintf("%s.%06d", path, number) }
+// fullFileName returns the name of the full file with the given number.
+func fullFileName(path string, number int) string { return fmt.Sprintf("%s.%06d", path, number) }

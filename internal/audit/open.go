@@ -17,26 +17,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultMaxBytes is the file size at which the next file begins.
+// DefaultMaxBytes is the default size at which a file is full and the log continues in a new one.
 const DefaultMaxBytes = 64 << 20
 
 // Config configures a log.
 type Config struct {
-	// Path of the current file. Full files are kept in the same folder, as PATH.000001 and so on; they are
-	// never removed. The folder is created if missing.
+	// Path is the current file. Full files are kept in the same folder as PATH.000001 and so on. They are never
+	// removed. The folder is created if it is missing.
 	Path string
 	// MaxBytes is the approximate size limit of a file (0 means 64 MiB).
 	MaxBytes int64
-	// Name of the program, for lines of a log without another name.
+	// Name is the component in lines that are recorded without another name. It is the name of the program.
 	Name string
-	// Log receives the position of the chain and losses of entries.
+	// Log receives the position at the end of the chain, and errors about lost entries.
 	Log *zap.Logger
-	// Meter counts entries and losses.
+	// Meter counts recorded and lost entries.
 	Meter metric.Meter
 }
 
-// New opens a log and continues the chain in its file. Only its owner may read the file, and only one process
-// may write it. The caller closes the log.
+// New opens an audit log and continues the chain in its file. Only the file's owner may read it, and only one
+// process may write it. The caller must close the log.
 func New(cfg Config) (*Log, error) {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = DefaultMaxBytes
@@ -50,26 +50,26 @@ func New(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(cfg.Path, cfg.MaxBytes)
+	c, err := openChain(cfg.Path, cfg.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	q := &queue{
-		chain: c, log: cfg.Log, entries: entries, missing: missing,
+		chain: c, log: cfg.Log, entryCounter: entries, lostCounter: missing,
 		waiting: make(chan queuedEntry, queueSize), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	q.log.Info("audit log opened", q.position()...)
+	q.log.Info("audit log opened", q.positionFields()...)
 	go q.run()
-	return &Log{at: cfg.Name, queue: q}, nil
+	return &Log{component: cfg.Name, queue: q}, nil
 }
 
-// open finds the end of the chain and writes a line that continues it.
-func open(path string, maxBytes int64) (_ *chain, err error) {
+// openChain finds the end of the chain and writes a line that continues it.
+func openChain(path string, maxBytes int64) (_ *chain, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	c := &chain{path: path, maxBytes: maxBytes, head: originHash, torn: sha256.New()}
-	if c.file, err = create(path); err != nil {
+	c := &chain{path: path, maxBytes: maxBytes, lastHash: originHash, tornHash: sha256.New()}
+	if c.file, err = openLockedFile(path); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -82,12 +82,12 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 		return nil, err
 	}
 	c.size = info.Size()
-	aside, _, err := fullFiles(path)
+	aside, _, err := listFullFiles(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case c.size > 0:
-		err = c.find(c.file, c.size)
+		err = c.findLastLine(c.file, c.size)
 	case len(aside) > 0: // the process stopped during a rotation
 		err = c.continueAfter(aside[len(aside)-1])
 	}
@@ -95,15 +95,15 @@ func open(path string, maxBytes int64) (_ *chain, err error) {
 		return nil, err
 	}
 	first := logLine(actionResume, nil)
-	if c.n == 0 {
+	if c.lastNumber == 0 {
 		first = logLine(actionBegin, nil)
 	}
-	_, err = c.add(first)
+	_, err = c.appendLines(first)
 	return c, errors.Join(err, c.sync(), syncFolder(path))
 }
 
-// create opens a file for appending and locks it for this process.
-func create(path string) (*os.File, error) {
+// openLockedFile opens a file for appending, creates it if it is missing, and locks it for this process.
+func openLockedFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, err
@@ -115,11 +115,11 @@ func create(path string) (*os.File, error) {
 	return file, nil
 }
 
-// searchWindow is how many bytes at the end of a file are searched for its last line.
+// searchWindow is the number of bytes at the end of a file in which the last line is searched.
 const searchWindow = 4 << 20
 
-// find looks for the last line of a file. The bytes after it are torn.
-func (c *chain) find(file io.ReaderAt, size int64) error {
+// findLastLine finds the last valid line of a file. It records the bytes after that line as torn.
+func (c *chain) findLastLine(file io.ReaderAt, size int64) error {
 	from := max(0, size-searchWindow)
 	text := make([]byte, size-from)
 	if _, err := file.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
@@ -127,21 +127,21 @@ func (c *chain) find(file io.ReaderAt, size int64) error {
 	}
 	for end := bytes.LastIndexByte(text, '\n'); end >= 0; {
 		begin := bytes.LastIndexByte(text[:end], '\n') + 1
-		if l, hash, ok := decode(text[begin:end]); ok {
-			c.n, c.head = l.N, hash
-			c.addTorn(text[end+1:])
+		if l, hash, ok := decodeLine(text[begin:end]); ok {
+			c.lastNumber, c.lastHash = l.Number, hash
+			c.addTornBytes(text[end+1:])
 			return nil
 		}
 		end = begin - 1
 	}
 	if from == 0 && !bytes.ContainsRune(text, '\n') { // the first line was torn
-		c.addTorn(text)
+		c.addTornBytes(text)
 		return nil
 	}
-	return fmt.Errorf("%s does not end as an audit log does; look at it with `troupe audit verify`, and move it away", c.path)
+	return fmt.Errorf("%s does not end like an audit log; check it with `troupe audit verify`, and move it away", c.path)
 }
 
-// continueAfter continues the chain of a full file.
+// continueAfter continues the chain of a full file in the current file.
 func (c *chain) continueAfter(path string) error {
 	file, err := os.Open(path) //nolint:gosec // it lies beside the one that the operator names
 	if err != nil {
@@ -152,11 +152,11 @@ func (c *chain) continueAfter(path string) error {
 	if err != nil {
 		return err
 	}
-	return c.find(file, info.Size())
+	return c.findLastLine(file, info.Size())
 }
 
-// fullFiles returns the full files in order, and the number of the last one.
-func fullFiles(path string) (files []string, last int, err error) {
+// listFullFiles returns the full files in order, and the number of the last one.
+func listFullFiles(path string) (files []string, last int, err error) {
 	known, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return nil, 0, err

@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	queueSize  = 4096             // entries that may wait for the disk
-	maxBatch   = 256              // entries of one write
-	syncPeriod = time.Second      // interval of syncs to disk
-	headPeriod = 10 * time.Minute // interval of logging the position of the chain
+	queueSize     = 4096             // entries that may wait for the disk
+	maxBatch      = 256              // entries of one write
+	syncPeriod    = time.Second      // interval of syncs to disk
+	headLogPeriod = 10 * time.Minute // interval of logging the position of the chain
 )
 
-// queuedEntry is an entry with the part of the program that recorded it, and the time.
+// queuedEntry is an entry with the time of its recording and the component that recorded it.
 type queuedEntry struct {
 	Entry
-	by string
-	at time.Time
+	component  string
+	recordedAt time.Time
 }
 
-// queue passes entries to a chain. One goroutine owns the chain.
+// queue passes entries to the chain. Its goroutine is the only user of the chain.
 type queue struct {
-	chain   *chain
-	log     *zap.Logger
-	entries metric.Int64Counter
-	missing metric.Int64Counter
+	chain        *chain
+	log          *zap.Logger
+	entryCounter metric.Int64Counter
+	lostCounter  metric.Int64Counter
 
-	waiting chan queuedEntry
-	lost    atomic.Int64 // lost entries that no line of the chain mentions yet
-	closed  atomic.Bool
-	stop    chan struct{}
-	done    chan struct{}
-	once    sync.Once
-	err     error // valid once done is closed
-	broken  bool  // the last write failed
-	moved   bool  // the file was moved or removed
+	waiting     chan queuedEntry
+	lost        atomic.Int64 // lost entries that are not yet counted in a line of the chain
+	closed      atomic.Bool
+	stop        chan struct{}
+	done        chan struct{}
+	once        sync.Once
+	err         error // valid once done is closed
+	writeFailed bool  // whether the last write failed
+	fileMoved   bool  // whether the file was moved or removed
 }
 
-// add enqueues an entry, or counts it as lost if the queue is full.
-func (q *queue) add(r queuedEntry) {
+// enqueue adds an entry to the queue, or counts it as lost if the queue is full.
+func (q *queue) enqueue(r queuedEntry) {
 	if !q.closed.Load() {
 		select {
 		case q.waiting <- r:
@@ -57,10 +57,10 @@ func (q *queue) add(r queuedEntry) {
 
 func (q *queue) addLost(n int) {
 	q.lost.Add(int64(n))
-	q.missing.Add(context.Background(), int64(n))
+	q.lostCounter.Add(context.Background(), int64(n))
 }
 
-// close stops the queue and returns when its last line is on disk.
+// close stops the queue and waits until its last line is on disk.
 func (q *queue) close() error {
 	q.once.Do(func() {
 		q.closed.Store(true)
@@ -70,13 +70,13 @@ func (q *queue) close() error {
 	return q.err
 }
 
-// run writes until close.
+// run writes queued entries until close is called.
 func (q *queue) run() {
 	defer close(q.done)
-	syncs, heads := time.NewTicker(syncPeriod), time.NewTicker(headPeriod)
+	syncs, heads := time.NewTicker(syncPeriod), time.NewTicker(headLogPeriod)
 	defer syncs.Stop()
 	defer heads.Stop()
-	loggedHead := q.chain.head
+	loggedHead := q.chain.lastHash
 	for {
 		select {
 		case first := <-q.waiting:
@@ -85,12 +85,12 @@ func (q *queue) run() {
 			if q.lost.Load() > 0 {
 				q.write()
 			}
-			q.noteResult(0, q.chain.sync())
+			q.logWriteResult(0, q.chain.sync())
 			q.checkMoved()
 		case <-heads.C:
-			if loggedHead != q.chain.head {
-				loggedHead = q.chain.head
-				q.log.Info("audit log", q.position()...)
+			if loggedHead != q.chain.lastHash {
+				loggedHead = q.chain.lastHash
+				q.log.Info("audit log", q.positionFields()...)
 			}
 		case <-q.stop:
 			q.finish()
@@ -99,33 +99,34 @@ func (q *queue) run() {
 	}
 }
 
-// checkMoved logs once that the file was moved or removed while it is written.
+// checkMoved logs an error when it first finds the open file moved or removed.
 func (q *queue) checkMoved() {
-	moved := q.chain.isMoved()
-	if moved && !q.moved {
+	moved := q.chain.isFileMoved()
+	if moved && !q.fileMoved {
 		q.log.Error("the audit log was moved or removed, and lines still go to the old file; "+
 			"put it back, or restart the process", zap.String("file", q.chain.path))
 	}
-	q.moved = moved
+	q.fileMoved = moved
 }
 
-// finish writes the waiting entries and logs the end of the chain.
+// finish writes the queued entries and the last line, closes the file and logs the final position.
 func (q *queue) finish() {
 	for q.write(); len(q.waiting) > 0; {
 		q.write()
 	}
-	_, err := q.chain.add(logLine(actionEnd, nil))
+	_, err := q.chain.appendLines(logLine(actionEnd, nil))
 	q.err = q.chain.close()
-	q.noteResult(0, err)
-	q.log.Info("audit log ended", append(q.position(), zap.Int64("lost", q.lost.Load()))...)
+	q.logWriteResult(0, err)
+	q.log.Info("audit log ended", append(q.positionFields(), zap.Int64("lost", q.lost.Load()))...)
 }
 
-// position returns the fields that a reader needs to detect missing lines at the end of the file.
-func (q *queue) position() []zap.Field {
-	return []zap.Field{zap.String("file", q.chain.path), zap.Uint64("lines", q.chain.n), zap.String("head", q.chain.head)}
+// positionFields returns the log fields with which an operator can detect missing lines at the end of the file.
+func (q *queue) positionFields() []zap.Field {
+	return []zap.Field{zap.String("file", q.chain.path), zap.Uint64("lines", q.chain.lastNumber), zap.String("head", q.chain.lastHash)}
 }
 
-// write adds entries, and the waiting ones up to a batch, after a line with the number of lost entries.
+// write appends the given entries, and further queued ones up to one batch. If entries were lost, a line with
+// their number comes first.
 func (q *queue) write(entries ...queuedEntry) {
 	for len(entries) < maxBatch && len(q.waiting) > 0 {
 		entries = append(entries, <-q.waiting)
@@ -137,9 +138,9 @@ func (q *queue) write(entries ...queuedEntry) {
 	}
 	for _, e := range entries {
 		lines = append(lines, lineFromEntry(e))
-		q.entries.Add(context.Background(), 1, metric.WithAttributes(attribute.String("kind", string(e.Kind))))
+		q.entryCounter.Add(context.Background(), 1, metric.WithAttributes(attribute.String("kind", string(e.Kind))))
 	}
-	written, err := q.chain.add(lines...)
+	written, err := q.chain.appendLines(lines...)
 	if lost > 0 {
 		if written > 0 {
 			q.lost.Add(-lost)
@@ -147,23 +148,23 @@ func (q *queue) write(entries ...queuedEntry) {
 		}
 		written = max(0, written-1)
 	}
-	q.noteResult(len(entries)-written, err)
+	q.logWriteResult(len(entries)-written, err)
 }
 
-// noteResult logs when the disk starts to fail and when it recovers.
-func (q *queue) noteResult(lost int, err error) {
+// logWriteResult counts lost entries. It logs when writes begin to fail and when they succeed again.
+func (q *queue) logWriteResult(lost int, err error) {
 	if lost > 0 {
 		q.addLost(lost)
 	}
 	if err == nil {
-		if q.broken {
+		if q.writeFailed {
 			q.log.Info("the audit log can be written again", zap.String("file", q.chain.path))
 		}
-		q.broken = false
+		q.writeFailed = false
 		return
 	}
-	if !q.broken {
+	if !q.writeFailed {
 		q.log.Error("the audit log cannot be written; lost entries are counted until its disk works again", zap.String("file", q.chain.path), zap.Error(err))
 	}
-	q.broken = true
+	q.writeFailed = true
 }

@@ -12,103 +12,103 @@ import (
 	"time"
 )
 
-// Report summarizes a chain.
+// Report summarizes a verified chain.
 type Report struct {
 	Lines       int
-	First, Last uint64    // numbers of the first and last line (the chain is complete from 1)
+	First, Last uint64    // numbers of the first and last line (a complete chain starts at 1)
 	From, To    time.Time // times of the first and last line
 	Head        string    // hash of the last line
-	Lost        int64     // entries that the chain says were lost
-	Torn        int       // places that the chain says were torn by a crash or a full disk
+	Lost        int64     // number of entries that were lost
+	Torn        int       // number of places that a crash or a full disk tore
 }
 
-// BrokenError is the place where a chain is broken.
+// BrokenError says where and why a chain is broken.
 type BrokenError struct {
-	File string
-	Line int // in the file, from 1 (0 for the file as a whole)
-	Why  string
+	File   string
+	Line   int // in the file, from 1 (0 for the file as a whole)
+	Reason string
 }
 
 func (b *BrokenError) Error() string {
 	if b.Line == 0 {
-		return fmt.Sprintf("%s: %s", b.File, b.Why)
+		return fmt.Sprintf("%s: %s", b.File, b.Reason)
 	}
-	return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Why)
+	return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Reason)
 }
 
-// Verify reads the files of one chain, given in any order, and finds the first line that was changed, removed,
-// added or moved. It returns that place as a BrokenError, and a report of the valid lines before it. head is a
-// known hash that must occur in the chain (empty if none is known; then missing lines at the end stay
-// undetected). each is called for every valid line (nil for no calls). Files of different logs, and files that
-// are no audit log, are broken.
-func Verify(files []string, head string, each func(file string, n int, r Recorded)) (Report, error) {
+// Verify reads the files of one chain, in any order, and finds the first line that was changed, removed, added or
+// moved. It returns a report of the valid lines before that line, and a BrokenError with its place. If head is not
+// empty, a line of the chain must have that hash. Without a head, missing lines at the end stay undetected. Verify
+// calls each for every valid line, unless each is nil. Files of different logs, and files that are not audit logs,
+// also yield a BrokenError.
+func Verify(files []string, head string, each func(file string, n int, r RecordedEntry)) (Report, error) {
 	files, err := sortFiles(files)
 	if err != nil {
 		return Report{}, err
 	}
-	v := &verifier{each: each, wantedHead: head, seen: head == ""}
+	v := &verifier{each: each, wantedHead: head, foundHead: head == ""}
 	for _, file := range files {
-		if err := v.read(file); err != nil {
+		if err := v.verifyFile(file); err != nil {
 			return v.report, err
 		}
 	}
 	return v.report, v.checkEnd()
 }
 
-// Recorded is an entry that was read.
-type Recorded struct {
+// RecordedEntry is an entry read from a log, with its component and time.
+type RecordedEntry struct {
 	Entry
-	At   string // the part of the program that recorded it
-	Time time.Time
+	Component string // component that recorded the entry
+	Time      time.Time
 }
 
-// verifier reads a chain.
+// verifier verifies the files of a chain one after another and builds the report.
 type verifier struct {
-	each       func(string, int, Recorded)
+	each       func(string, int, RecordedEntry)
 	report     Report
 	wantedHead string // a hash
-	seen       bool   // the wanted hash was found
+	foundHead  bool   // whether the wanted hash was found
 
 	file       string
 	validLines int          // valid lines of the file
-	junk       bytes.Buffer // bytes since the last line that form no line
-	junkAt     int
+	torn       bytes.Buffer // bytes since the last valid line that form no line
+	tornLine   int
 }
 
-// maxTorn limits the torn bytes at one place.
+// maxTorn is the largest number of torn bytes accepted at one place.
 const maxTorn = 8 << 20
 
-// read verifies a file.
-func (v *verifier) read(path string) error {
+// verifyFile opens a file and verifies its content.
+func (v *verifier) verifyFile(path string) error {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	return v.scan(path, file)
+	return v.verifyContent(path, file)
 }
 
-// checkEnd returns what is wrong with the chain as a whole.
+// checkEnd returns an error if the chain as a whole is invalid, for example because its end is missing.
 func (v *verifier) checkEnd() error {
 	switch {
-	case v.validLines == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
+	case v.validLines == 0 && (v.torn.Len() > 0 || v.report.Lines == 0):
 		return &BrokenError{v.file, 0, "the file has no valid line of an audit log; check that it is one"}
-	case v.junk.Len() > 0:
-		return &BrokenError{v.file, v.junkAt, "this line was changed, and no later line says that it was torn"}
-	case !v.seen:
+	case v.torn.Len() > 0:
+		return &BrokenError{v.file, v.tornLine, "this line was changed, and no later line says that it was torn"}
+	case !v.foundHead:
 		return &BrokenError{v.file, 0, "no line has the hash of --head: lines are missing at the end"}
 	}
 	return nil
 }
 
-// scan verifies the content of a file.
-func (v *verifier) scan(path string, file io.Reader) error {
+// verifyContent verifies the lines of one file.
+func (v *verifier) verifyContent(path string, file io.Reader) error {
 	v.file, v.validLines = path, 0
 	in, first := bufio.NewReader(file), true
 	for at := 1; ; at++ {
-		text, err := next(in)
+		text, err := readLine(in)
 		if len(text) > 0 {
-			opened, broken := v.line(at, text, first)
+			opened, broken := v.verifyLine(at, text, first)
 			if broken != "" {
 				return &BrokenError{path, at, broken}
 			}
@@ -123,8 +123,8 @@ func (v *verifier) scan(path string, file io.Reader) error {
 	}
 }
 
-// next reads a line, at most maxTorn bytes of it.
-func next(in *bufio.Reader) (text []byte, err error) {
+// readLine reads one line, but not much more than maxTorn bytes.
+func readLine(in *bufio.Reader) (text []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		if text = append(text, part...); !errors.Is(err, bufio.ErrBufferFull) {
@@ -136,71 +136,73 @@ func next(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// line verifies one line of a file. It returns whether it is a line, or why it is invalid here.
-func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string) {
-	l, hash, ok := decode(bytes.TrimSuffix(text, []byte("\n")))
+// verifyLine verifies one line of a file. ok is whether the text is a valid line at all, and broken is why the
+// line does not fit at this place (empty if it fits).
+func (v *verifier) verifyLine(at int, text []byte, first bool) (ok bool, broken string) {
+	l, hash, ok := decodeLine(bytes.TrimSuffix(text, []byte("\n")))
 	if !ok || text[len(text)-1] != '\n' {
-		if v.junk.Len() == 0 {
-			v.junkAt = at
+		if v.torn.Len() == 0 {
+			v.tornLine = at
 		}
-		if v.junk.Write(text); v.junk.Len() > maxTorn {
+		if v.torn.Write(text); v.torn.Len() > maxTorn {
 			return false, "too many bytes here form no line"
 		}
 		return false, ""
 	}
 	switch {
-	case !v.explainsTorn(l):
-		return true, fmt.Sprintf("line %d was changed, and this line does not say that it was torn", v.junkAt)
-	case first && !l.canOpenFile():
+	case !v.explainsTornBytes(l):
+		return true, fmt.Sprintf("line %d was changed, and this line does not say that it was torn", v.tornLine)
+	case first && !l.canStartFile():
 		return true, "the file does not begin with a line that opens it: lines are missing at its beginning"
-	case v.report.Lines == 0 && l.N == 1 && l.Prev != originHash:
+	case v.report.Lines == 0 && l.Number == 1 && l.PrevHash != originHash:
 		return true, "the first line follows another one"
-	case first && v.report.Lines > 0 && l.N <= v.report.Last:
+	case first && v.report.Lines > 0 && l.Number <= v.report.Last:
 		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it end at line %d: "+
-			"they belong to different logs, or it is given twice; give the files of one log", l.N, v.report.Last)
-	case v.report.Lines > 0 && l.N != v.report.Last+1:
-		return true, fmt.Sprintf("line %d of the chain follows line %d", l.N, v.report.Last)
-	case v.report.Lines > 0 && l.Prev != v.report.Head:
+			"they belong to different logs, or it is given twice; give the files of one log", l.Number, v.report.Last)
+	case v.report.Lines > 0 && l.Number != v.report.Last+1:
+		return true, fmt.Sprintf("line %d of the chain follows line %d", l.Number, v.report.Last)
+	case v.report.Lines > 0 && l.PrevHash != v.report.Head:
 		return true, fmt.Sprintf("the previous line, number %d of the chain, was changed after this line was written", v.report.Last)
 	}
 	v.addToReport(at, l, hash)
 	return true, ""
 }
 
-// explainsTorn reports whether the line has the hash of the torn bytes before it, if there are any.
-func (v *verifier) explainsTorn(l line) bool {
+// explainsTornBytes reports whether the line contains the hash of the torn bytes before it, or whether there are
+// no torn bytes.
+func (v *verifier) explainsTornBytes(l line) bool {
 	torn := l.Facts[factTorn]
-	if v.junk.Len() == 0 {
+	if v.torn.Len() == 0 {
 		return torn == ""
 	}
-	if !l.canOpenFile() || torn == "" {
+	if !l.canStartFile() || torn == "" {
 		return false
 	}
-	return torn == hashOf(bytes.TrimSuffix(v.junk.Bytes(), []byte("\n")))
+	return torn == hashText(bytes.TrimSuffix(v.torn.Bytes(), []byte("\n")))
 }
 
 // addToReport adds a valid line to the report.
 func (v *verifier) addToReport(at int, l line, hash string) {
-	if v.junk.Len() > 0 {
+	if v.torn.Len() > 0 {
 		v.report.Torn++
-		v.junk.Reset()
+		v.torn.Reset()
 	}
 	if v.report.Lines == 0 {
-		v.report.First, v.report.From = l.N, l.Time
+		v.report.First, v.report.From = l.Number, l.Time
 	}
-	v.report.Lines, v.report.Last, v.report.To, v.report.Head = v.report.Lines+1, l.N, l.Time, hash
-	v.seen = v.seen || hash == v.wantedHead
+	v.report.Lines, v.report.Last, v.report.To, v.report.Head = v.report.Lines+1, l.Number, l.Time, hash
+	v.foundHead = v.foundHead || hash == v.wantedHead
 	v.validLines++
-	if l.Kind == Own && l.Action == actionLost {
+	if l.Kind == LogItself && l.Action == actionLost {
 		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // valid, because the hash of the line is
 		v.report.Lost += lost
 	}
 	if v.each != nil {
-		v.each(v.file, at, Recorded{Entry{l.Kind, l.Actor, l.Action, l.Object, l.Result, l.Facts}, l.At, l.Time})
+		v.each(v.file, at, RecordedEntry{Entry{l.Kind, l.Actor, l.Action, l.Object, l.Result, l.Facts}, l.Component, l.Time})
 	}
 }
 
-// sortFiles sorts files by the number of their first line. One that has none comes last.
+// sortFiles sorts files by the number of their first valid line. Files without a valid line come last.
 func sortFiles(files []string) ([]string, error) {
 	type numbered struct {
 		path string
@@ -208,7 +210,7 @@ func sortFiles(files []string) ([]string, error) {
 	}
 	var all []numbered
 	for _, path := range files {
-		n, err := firstNumber(path)
+		n, err := firstLineNumber(path)
 		if err != nil {
 			return nil, err
 		}
@@ -231,21 +233,21 @@ func sortFiles(files []string) ([]string, error) {
 	return sorted, nil
 }
 
-// firstNumber returns the number of the first valid line of a file (0 if there is none).
-func firstNumber(path string) (uint64, error) {
+// firstLineNumber returns the number of the first valid line of a file (0 if there is none).
+func firstLineNumber(path string) (uint64, error) {
 	file, err := os.Open(path) //nolint:gosec // the caller names it
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = file.Close() }()
-	in, read := bufio.NewReaderSize(file, maxLine), 0
+	in, read := bufio.NewReaderSize(file, maxLineBytes), 0
 	for {
-		text, err := next(in)
+		text, err := readLine(in)
 		if read += len(text); read > 2*maxTorn {
-			return 0, nil // read reports the error
+			return 0, nil // verifyFile reports the error
 		}
-		if l, _, ok := decode(bytes.TrimSuffix(text, []byte("\n"))); ok {
-			return l.N, nil
+		if l, _, ok := decodeLine(bytes.TrimSuffix(text, []byte("\n"))); ok {
+			return l.Number, nil
 		}
 		if errors.Is(err, io.EOF) {
 			return 0, nil

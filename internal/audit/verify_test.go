@@ -12,26 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chainTexts returns the texts of a chain in several files, with a torn place.
-func chainTexts(t *testing.T) [][]byte {
+// newChainTexts writes a log with several files and one torn line, and returns the contents of its files.
+func newChainTexts(t *testing.T) [][]byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	runLog(t, path, 800, 2)
+	writeLog(t, path, 800, 2)
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = file.WriteString(`{"n":`)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	runLog(t, path, 800, 1)
+	writeLog(t, path, 800, 1)
 	var texts [][]byte
 	for _, f := range chainFiles(t, path) {
-		texts = append(texts, requireValue(t)(os.ReadFile(f)))
+		texts = append(texts, requireBytes(t)(os.ReadFile(f)))
 	}
 	require.Greater(t, len(texts), 1)
 	return texts
 }
 
-func requireValue(t *testing.T) func([]byte, error) []byte {
+func requireBytes(t *testing.T) func([]byte, error) []byte {
 	return func(b []byte, err error) []byte {
 		t.Helper()
 		require.NoError(t, err)
@@ -39,42 +39,41 @@ func requireValue(t *testing.T) func([]byte, error) []byte {
 	}
 }
 
-// verifyTexts verifies texts as files.
+// verifyTexts writes texts to files in dir and verifies those files.
 func verifyTexts(t *testing.T, dir, head string, texts [][]byte) (Report, error) {
 	t.Helper()
-	all := paths(dir, texts)
+	all := filePaths(dir, texts)
 	for i, text := range texts {
 		require.NoError(t, os.WriteFile(all[i], text, 0o600))
 	}
 	return Verify(all, head, nil)
 }
 
-func paths(dir string, texts [][]byte) (all []string) {
+func filePaths(dir string, texts [][]byte) (all []string) {
 	for i := range texts {
 		all = append(all, filepath.Join(dir, strconv.Itoa(i)))
 	}
 	return all
 }
 
-// withFile returns the chain with one file replaced.
-func withFile(texts [][]byte, i int, text []byte) [][]byte {
+// replaceFile returns a copy of the chain in which file i has the given text.
+func replaceFile(texts [][]byte, i int, text []byte) [][]byte {
 	all := slices.Clone(texts)
 	all[i] = text
 	return all
 }
 
-// Every change of one byte or line of a chain is detected. Only lines at the very end can be cut off
-// undetected, unless a head is known.
-func TestVerify_FindsEveryChange(t *testing.T) {
-	texts, dir := chainTexts(t), t.TempDir()
+// Every change of one byte or line of a chain is detected, except that lines at the very end may be missing.
+func TestVerify_DetectsEveryChange(t *testing.T) {
+	texts, dir := newChainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
 	require.Equal(t, 1, whole.Torn)
-	require.NoError(t, scanTexts(texts))
+	require.NoError(t, verifyTextsInMemory(texts))
 
 	for i, text := range texts {
 		found := func(other []byte, what ...any) {
-			_, broken := errors.AsType[*BrokenError](scanTexts(withFile(texts, i, other)))
+			_, broken := errors.AsType[*BrokenError](verifyTextsInMemory(replaceFile(texts, i, other)))
 			require.True(t, broken, what...)
 		}
 		for at := range text {
@@ -101,11 +100,11 @@ func TestVerify_FindsEveryChange(t *testing.T) {
 	}
 }
 
-// scanTexts verifies texts without files.
-func scanTexts(texts [][]byte) error {
-	v := &verifier{seen: true}
+// verifyTextsInMemory verifies texts without writing them to files.
+func verifyTextsInMemory(texts [][]byte) error {
+	v := &verifier{foundHead: true}
 	for _, text := range texts {
-		if err := v.scan("file", bytes.NewReader(text)); err != nil {
+		if err := v.verifyContent("file", bytes.NewReader(text)); err != nil {
 			return err
 		}
 	}
@@ -113,31 +112,31 @@ func scanTexts(texts [][]byte) error {
 }
 
 func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
-	texts, dir := chainTexts(t), t.TempDir()
+	texts, dir := newChainTexts(t), t.TempDir()
 	var broken *BrokenError
 	_, err := verifyTexts(t, dir, "", slices.Delete(slices.Clone(texts), 1, 2))
 	require.ErrorAs(t, err, &broken)
-	require.Contains(t, broken.Why, "of the chain follows line")
-	other := chainTexts(t)
-	_, err = verifyTexts(t, dir, "", withFile(texts, 1, other[1]))
+	require.Contains(t, broken.Reason, "of the chain follows line")
+	other := newChainTexts(t)
+	_, err = verifyTexts(t, dir, "", replaceFile(texts, 1, other[1]))
 	require.ErrorAs(t, err, &broken)
-	require.Contains(t, broken.Why, "was changed after this line was written")
+	require.Contains(t, broken.Reason, "was changed after this line was written")
 	another := filepath.Join(t.TempDir(), "another")
-	runLog(t, another, 0, 3)
+	writeLog(t, another, 0, 3)
 	one := filepath.Join(t.TempDir(), "log")
-	runLog(t, one, 0, 1)
+	writeLog(t, one, 0, 1)
 	for _, both := range [][]string{{one, another}, {another, one}, {one, one}} {
 		_, err = Verify(both, "", nil)
 		require.ErrorAs(t, err, &broken)
 		require.Equal(t, both[1], broken.File)
-		require.Contains(t, broken.Why, "they belong to different logs, or it is given twice")
+		require.Contains(t, broken.Reason, "they belong to different logs, or it is given twice")
 	}
 	for _, text := range []string{"", "# No audit log\n", "{}\n\n"} {
 		none := filepath.Join(t.TempDir(), "none")
 		require.NoError(t, os.WriteFile(none, []byte(text), 0o600))
 		_, err = Verify([]string{none}, "", nil)
 		require.ErrorAs(t, err, &broken, "%q", text)
-		require.Contains(t, broken.Why, "check that it is one")
+		require.Contains(t, broken.Reason, "check that it is one")
 		_, err = Verify([]string{none, one}, "", nil)
 		require.Equal(t, text != "", errors.As(err, &broken), "an empty file may be the next one, of a process that stopped between two")
 	}
@@ -148,45 +147,45 @@ func TestVerify_RejectsFilesOfDifferentLogs(t *testing.T) {
 	require.Greater(t, late.First, uint64(1), "and it says so")
 }
 
-func TestVerify_DetectsAMissingEndByTheHead(t *testing.T) {
-	texts, dir := chainTexts(t), t.TempDir()
+func TestVerify_DetectsAMissingEndWhenTheHeadIsKnown(t *testing.T) {
+	texts, dir := newChainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
 	last := texts[len(texts)-1]
 	cut := last[:bytes.LastIndexByte(last[:len(last)-1], '\n')+1]
-	shorter, err := verifyTexts(t, dir, "", withFile(texts, len(texts)-1, cut))
+	shorter, err := verifyTexts(t, dir, "", replaceFile(texts, len(texts)-1, cut))
 	require.NoError(t, err, "nothing in the file shows it")
 	require.Equal(t, whole.Lines-1, shorter.Lines)
-	_, err = verifyTexts(t, dir, whole.Head, withFile(texts, len(texts)-1, cut))
+	_, err = verifyTexts(t, dir, whole.Head, replaceFile(texts, len(texts)-1, cut))
 	require.ErrorContains(t, err, "lines are missing at the end")
 	_, err = verifyTexts(t, dir, shorter.Head, texts)
 	require.NoError(t, err, "it went on behind a head that was known earlier")
 }
 
-// A file without a line break is not read to its end.
+// Verify does not read to the end of a huge file that contains no line break.
 func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
-	endless := &xs{}
-	err := (&verifier{}).scan("a", endless)
+	endless := &endlessReader{}
+	err := (&verifier{}).verifyContent("a", endless)
 	broken, ok := errors.AsType[*BrokenError](err)
 	require.True(t, ok, "%v", err)
-	require.Contains(t, broken.Why, "too many bytes here form no line")
-	require.Less(t, endless.read, 2*maxTorn)
+	require.Contains(t, broken.Reason, "too many bytes here form no line")
+	require.Less(t, endless.bytesRead, 2*maxTorn)
 
 	path := filepath.Join(t.TempDir(), "zeros")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.NoError(t, os.Truncate(path, 1<<36)) // and no byte of it on the disk
+	require.NoError(t, os.Truncate(path, 1<<36)) // a sparse file, which uses no space on the disk
 	_, err = Verify([]string{path}, "", nil)
 	_, ok = errors.AsType[*BrokenError](err)
 	require.True(t, ok, "%v", err)
 }
 
-// xs is a file of the letter x.
-type xs struct{ read int }
+// endlessReader is a reader that never ends and consists of the letter x.
+type endlessReader struct{ bytesRead int }
 
-func (x *xs) Read(p []byte) (int, error) {
+func (x *endlessReader) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = 'x'
 	}
-	x.read += len(p)
+	x.bytesRead += len(p)
 	return len(p), nil
 }

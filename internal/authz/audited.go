@@ -5,15 +5,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Audited returns the kind of the audit entry that each call of a method makes, with its caller and result
-// (S19). It returns false if the method makes none; no method of an ordinary turn does.
-func Audited(method string) (audit.Kind, bool) {
-	kind, ok := audited[method]
+// AuditKind returns the kind of the audit entry that each call of a method creates (S19). The entry contains the
+// caller and the result. ok is false for methods that create no entry, which includes all methods of an ordinary
+// turn.
+func AuditKind(method string) (audit.Kind, bool) {
+	kind, ok := auditKinds[method]
 	return kind, ok
 }
 
-// audited maps unary methods to the kind of their audit entry.
-var audited = map[string]audit.Kind{
+// auditKinds maps unary methods to the kind of their audit entry.
+var auditKinds = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:   audit.Admin,

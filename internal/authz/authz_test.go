@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Every method of this module has a row, so that a new one cannot be forgotten.
+// Every method that the module serves has a row in the table, so a new method cannot be forgotten.
 func TestTable_HasARowForEveryMethod(t *testing.T) {
 	served := map[string]bool{}
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
@@ -31,7 +31,7 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 		return true
 	})
 	for method := range served {
-		_, ok := Roles(method)
+		_, ok := RolesFor(method)
 		require.True(t, ok, "%s has no row: say in table.go who may call it", method)
 	}
 	for _, method := range Methods() {
@@ -39,21 +39,21 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 	}
 }
 
-func TestPermit_RejectsMethodsWithoutARow(t *testing.T) {
+func TestAuthorize_RejectsMethodsWithoutARow(t *testing.T) {
 	for _, method := range []string{"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep", "/troupe.v1.MemoryService/commitstep"} {
 		for _, role := range append(everyone, identity.Anybody) {
-			err := Permit(method, identity.Principal{Role: role})
+			err := Authorize(method, identity.Principal{Role: role})
 			require.True(t, failure.Is(err, failure.PolicySecurity), "%s %q", role, method)
 		}
 	}
 }
 
-// Every method that writes has a row and an ownership key of the service that serves it.
-func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
-	for method := range writes {
-		_, ok := Roles(method)
+// Every method that writes state has a row in the table, and the service that serves it owns the state.
+func TestWrittenState_ReturnsTheOwner(t *testing.T) {
+	for method := range writtenKeys {
+		_, ok := RolesFor(method)
 		require.True(t, ok, method)
-		key, owner, ok := Writes(method)
+		key, owner, ok := WrittenState(method)
 		require.True(t, ok)
 		want := ownership.Memory
 		switch {
@@ -64,28 +64,28 @@ func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
 		}
 		require.Equal(t, want, owner, method)
 	}
-	// In the two services that keep state, all methods write except those with a reading verb in their name.
+	// In the two services that keep state, every method writes unless its name has a reading verb.
 	looks := []string{"/Get", "/List", "/Load", "/Search", "/Describe", "/Watch", "/ReplayTrace"}
 	for method := range table {
 		if strings.Contains(method, ".MemoryService/") || strings.Contains(method, ".OrchestratorService/") {
-			_, _, ok := Writes(method)
+			_, _, ok := WrittenState(method)
 			require.NotEqual(t, slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }), ok, "%s: say in writes.go what it writes", method)
 		}
 	}
 }
 
-// Methods for operators only that do more than read make an audit entry.
-func TestAudited_CoversActsOfOperators(t *testing.T) {
+// Each method that only operators may call creates an audit entry, unless it only reads.
+func TestAuditKind_CoversActionsOfOperators(t *testing.T) {
 	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
 	for method, roles := range table {
-		_, audited := Audited(method)
+		_, audited := AuditKind(method)
 		if slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }) {
 			require.False(t, audited, method)
-		} else if slices.Equal(roles, operators) || slices.Equal(roles, overseers) && !strings.Contains(method, "WatchState") && !strings.Contains(method, "OwnsState") {
+		} else if slices.Equal(roles, operators) || slices.Equal(roles, lifecycleManagers) && !strings.Contains(method, "WatchState") && !strings.Contains(method, "OwnsState") {
 			require.True(t, audited, "%s: say in audited.go of which kind its entries are", method)
 		}
 	}
-	for method := range audited {
+	for method := range auditKinds {
 		require.Contains(t, table, method)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func BenchmarkPermit(b *testing.B) {
+func BenchmarkAuthorize(b *testing.B) {
 	worker := identity.Principal{Role: identity.Worker, Name: "a"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Permit(troupev1.MemoryService_CommitStep_FullMethodName, worker); err != nil {
+		if err := Authorize(troupev1.MemoryService_CommitStep_FullMethodName, worker); err != nil {
 			b.Fatal(err)
 		}
 	}

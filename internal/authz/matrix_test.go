@@ -35,19 +35,19 @@ var update = flag.Bool("update", false, "write docs/authz.md anew")
 
 const page = "../../docs/authz.md"
 
-// Each of ten callers calls each method over real connections. The results match the table and the
-// documentation page. A rejected caller learns only that it may not call.
-func TestMatrix(t *testing.T) {
-	callers := identities(t)
+// Each of ten callers calls each method over real connections. The results match the table and the documentation
+// page. A rejected caller learns only that it may not make the call.
+func TestMatrix_MatchesTableAndDocs(t *testing.T) {
+	callers := newCallers(t)
 	var table strings.Builder
 	for _, method := range authz.Methods() {
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 		fmt.Fprintf(&table, "| %s | %s |", service[strings.LastIndex(service, ".")+1:], name)
-		roles, _ := authz.Roles(method)
+		roles, _ := authz.RolesFor(method)
 		for _, c := range callers {
 			got := c.call(t, method)
-			want := c.refused
-			if c.probes && method == healthpb.Health_Check_FullMethodName {
+			want := c.fixedResult
+			if c.canProbe && method == healthpb.Health_Check_FullMethodName {
 				want = resultServed
 			} else if want == "" && !slices.Contains(roles, c.role) {
 				want = resultDenied
@@ -57,7 +57,7 @@ func TestMatrix(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	written := introduction(callers) + table.String()
+	written := pageIntroduction(callers) + table.String()
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(written), 0o600))
 	}
@@ -66,9 +66,9 @@ func TestMatrix(t *testing.T) {
 	require.Equal(t, string(had), written, "make authz writes docs/authz.md anew")
 }
 
-// The possible results of a call.
+// These are the possible results of a call.
 const (
-	resultServed      = ""            // it came to the handler
+	resultServed      = ""            // the call reached the handler
 	resultDenied      = "denied"      // PERMISSION_DENIED
 	resultUnknown     = "unknown"     // UNAUTHENTICATED
 	resultUnconnected = "unconnected" // the handshake failed
@@ -76,7 +76,7 @@ const (
 
 var resultMarks = map[string]string{resultServed: "✔", resultDenied: "·", resultUnknown: "?", resultUnconnected: "x"}
 
-func introduction(callers []caller) string {
+func pageIntroduction(callers []caller) string {
 	names, lines := "", ""
 	for _, c := range callers {
 		names, lines = names+" "+c.name+" |", lines+"---|"
@@ -89,22 +89,22 @@ Written by ` + "`make authz`" + `, which calls each method as each of these call
 A worker's calls of the memory service and the orchestrator need the credential of a turn, and touch that turn
 only. For GetConfig and PutConfig its certificate is enough. Clients and admins touch objects of their own tenant; all
 others are NOT_FOUND.
-Reflection is served where it is configured. A method that is not listed is refused for everyone.
+Reflection is served where it is configured. A method that is not listed is rejected for every caller.
 
 | Service | Method |` + names + "\n|---|---|" + lines + "\n"
 }
 
-// caller is one of the ten identities.
+// caller is one of the ten callers of the test, with its connection and credentials.
 type caller struct {
-	name    string
-	role    identity.Role
-	refused string // whatever it calls; empty: the table decides
-	probes  bool   // but the health of the server, which load balancers ask for
-	conn    *grpc.ClientConn
-	token   string
+	name        string
+	role        identity.Role
+	fixedResult string // result of every call (empty if the table decides)
+	canProbe    bool   // whether it may still check the health of the server, as load balancers do
+	conn        *grpc.ClientConn
+	token       string
 }
 
-// call makes an empty call of a method and returns its result.
+// call calls a method with an empty message and returns the result.
 func (c caller) call(t *testing.T, method string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -114,7 +114,7 @@ func (c caller) call(t *testing.T, method string) string {
 	}
 	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err == nil {
-		_ = stream.SendMsg(&emptypb.Empty{}) // the answer says what became of it
+		_ = stream.SendMsg(&emptypb.Empty{}) // RecvMsg returns the result
 		_ = stream.CloseSend()
 		err = stream.RecvMsg(&emptypb.Empty{})
 	}
@@ -122,7 +122,7 @@ func (c caller) call(t *testing.T, method string) string {
 		return resultServed
 	}
 	switch mode := failure.ModeOf(grpcfailure.FromStatus("test", err)); mode {
-	case failure.AgentContract, failure.UserInvalidInput: // it is past those who guard it
+	case failure.AgentContract, failure.UserInvalidInput: // the call passed authentication and authorization
 		return resultServed
 	case failure.PolicySecurity:
 		return resultDenied
@@ -136,19 +136,20 @@ func (c caller) call(t *testing.T, method string) string {
 	}
 }
 
-// identities returns ten callers, at a port inside the mesh and at the client port.
-func identities(t *testing.T) []caller {
+// newCallers returns the ten callers. Some are connected to a port inside the mesh, others to the port for
+// clients.
+func newCallers(t *testing.T) []caller {
 	mesh, foreign := t.TempDir(), t.TempDir()
 	open := func(dir string, role identity.Role, name string) *identity.Source {
 		source, err := identity.Open(identity.Config{DevCA: dir}, role, name, zap.NewNop())
 		require.NoError(t, err)
 		return source
 	}
-	inner := serve(t, rpc.Config{Inner: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
+	inner := startServer(t, rpc.Config{Internal: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
 	tokens, admin, client := writeTokens(t)
 	known, err := bearer.Open(bearer.Config{Tokens: tokens}, zap.NewNop())
 	require.NoError(t, err)
-	edge := serve(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
+	edge := startServer(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
 	dial := func(to string, creds credentials.TransportCredentials) *grpc.ClientConn {
 		conn, err := rpc.DialWith(creds, to, telemetry.Discard())
 		require.NoError(t, err)
@@ -156,7 +157,7 @@ func identities(t *testing.T) []caller {
 		return conn
 	}
 	as := func(dir string, role identity.Role, name string) *grpc.ClientConn {
-		return dial(inner, open(dir, role, name).Client(identity.Memory, ""))
+		return dial(inner, open(dir, role, name).ClientCredentials(identity.Memory, ""))
 	}
 	clients := dial(edge, insecure.NewCredentials())
 	return []caller{
@@ -166,14 +167,14 @@ func identities(t *testing.T) []caller {
 		{name: "admin, certificate", role: identity.Admin, conn: as(mesh, identity.Admin, "ann")},
 		{name: "admin, token", role: identity.Admin, conn: clients, token: admin},
 		{name: "client", role: identity.Client, conn: clients, token: client},
-		{name: "wrong token", refused: resultUnknown, conn: clients, token: "nonsense"},
-		{name: "no token", refused: resultUnknown, probes: true, conn: clients},
-		{name: "other CA", refused: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
-		{name: "plain text", refused: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
+		{name: "wrong token", fixedResult: resultUnknown, conn: clients, token: "nonsense"},
+		{name: "no token", fixedResult: resultUnknown, canProbe: true, conn: clients},
+		{name: "other CA", fixedResult: resultUnconnected, conn: as(foreign, identity.Orchestrator, "")},
+		{name: "plain text", fixedResult: resultUnconnected, conn: dial(inner, insecure.NewCredentials())},
 	}
 }
 
-// writeTokens writes a token file with an admin and a client.
+// writeTokens writes a token file with the tokens of an admin and a client, and returns the file and both tokens.
 func writeTokens(t *testing.T) (file, admin, client string) {
 	t.Helper()
 	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
@@ -185,8 +186,8 @@ func writeTokens(t *testing.T) (file, admin, client string) {
 	return file, a.Reveal(), c.Reveal()
 }
 
-// serve runs a server whose methods are not implemented, so an allowed call ends with Unimplemented.
-func serve(t *testing.T, cfg rpc.Config) (address string) {
+// startServer runs a server that implements no method, so an authorized call ends with Unimplemented.
+func startServer(t *testing.T, cfg rpc.Config) (address string) {
 	server, err := rpc.NewServer(telemetry.Discard(), cfg)
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, troupev1.UnimplementedOrchestratorServiceServer{})
@@ -195,7 +196,7 @@ func serve(t *testing.T, cfg rpc.Config) (address string) {
 	troupev1.RegisterLifecycleServiceServer(server, troupev1.UnimplementedLifecycleServiceServer{})
 	troupev1.RegisterAgentServiceServer(server, troupev1.UnimplementedAgentServiceServer{})
 	troupev1.RegisterConformanceServiceServer(server, troupev1.UnimplementedConformanceServiceServer{})
-	for _, method := range authz.Methods() { // so that none is refused for being unknown here
+	for _, method := range authz.Methods() { // otherwise a call would fail as unknown instead of being authorized
 		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 		require.True(t, slices.ContainsFunc(server.GetServiceInfo()[service].Methods, func(m grpc.MethodInfo) bool { return m.Name == name }), method)
 	}
@@ -203,7 +204,7 @@ func serve(t *testing.T, cfg rpc.Config) (address string) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 	return lis.Addr().String()
 }

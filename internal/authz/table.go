@@ -11,14 +11,14 @@ import (
 
 // Sets of roles.
 var (
-	everyone      = []identity.Role{identity.Client, identity.Admin, identity.Orchestrator, identity.Memory, identity.Worker}
-	users         = []identity.Role{identity.Client, identity.Admin}
-	turns         = []identity.Role{identity.Client, identity.Admin, identity.Worker} // a worker within its own turn
-	operators     = []identity.Role{identity.Admin}
-	orchestrators = []identity.Role{identity.Orchestrator}
-	overseers     = []identity.Role{identity.Orchestrator, identity.Admin}
-	workers       = []identity.Role{identity.Worker} // with the credential of a turn
-	steps         = []identity.Role{identity.Orchestrator, identity.Worker}
+	everyone          = []identity.Role{identity.Client, identity.Admin, identity.Orchestrator, identity.Memory, identity.Worker}
+	users             = []identity.Role{identity.Client, identity.Admin}
+	turnCallers       = []identity.Role{identity.Client, identity.Admin, identity.Worker} // a worker within its own turn
+	operators         = []identity.Role{identity.Admin}
+	orchestrators     = []identity.Role{identity.Orchestrator}
+	lifecycleManagers = []identity.Role{identity.Orchestrator, identity.Admin}
+	workers           = []identity.Role{identity.Worker} // with the credential of a turn
+	stepCallers       = []identity.Role{identity.Orchestrator, identity.Worker}
 )
 
 // table maps each method to the roles that may call it.
@@ -29,10 +29,10 @@ var table = map[string][]identity.Role{
 	reflection.ServerReflection_ServerReflectionInfo_FullMethodName:      operators,
 	reflectionalpha.ServerReflection_ServerReflectionInfo_FullMethodName: operators,
 
-	troupev1.OrchestratorService_Orchestrate_FullMethodName:      turns,
-	troupev1.OrchestratorService_WatchTrace_FullMethodName:       turns,
-	troupev1.OrchestratorService_GetTrace_FullMethodName:         turns,
-	troupev1.OrchestratorService_CancelTrace_FullMethodName:      turns,
+	troupev1.OrchestratorService_Orchestrate_FullMethodName:      turnCallers,
+	troupev1.OrchestratorService_WatchTrace_FullMethodName:       turnCallers,
+	troupev1.OrchestratorService_GetTrace_FullMethodName:         turnCallers,
+	troupev1.OrchestratorService_CancelTrace_FullMethodName:      turnCallers,
 	troupev1.OrchestratorService_ListTraces_FullMethodName:       users,
 	troupev1.OrchestratorService_ListAgents_FullMethodName:       users,
 	troupev1.OrchestratorService_ListWorkflows_FullMethodName:    users,
@@ -61,14 +61,14 @@ var table = map[string][]identity.Role{
 	troupev1.SessionService_SearchMemory_FullMethodName:    users,
 	troupev1.SessionService_EraseUser_FullMethodName:       users,
 
-	troupev1.LifecycleService_Startup_FullMethodName:    overseers,
-	troupev1.LifecycleService_Shutdown_FullMethodName:   overseers,
-	troupev1.LifecycleService_Pause_FullMethodName:      overseers,
-	troupev1.LifecycleService_Resume_FullMethodName:     overseers,
-	troupev1.LifecycleService_GetState_FullMethodName:   overseers,
-	troupev1.LifecycleService_GetMetrics_FullMethodName: overseers,
-	troupev1.LifecycleService_OwnsState_FullMethodName:  overseers,
-	troupev1.LifecycleService_WatchState_FullMethodName: overseers,
+	troupev1.LifecycleService_Startup_FullMethodName:    lifecycleManagers,
+	troupev1.LifecycleService_Shutdown_FullMethodName:   lifecycleManagers,
+	troupev1.LifecycleService_Pause_FullMethodName:      lifecycleManagers,
+	troupev1.LifecycleService_Resume_FullMethodName:     lifecycleManagers,
+	troupev1.LifecycleService_GetState_FullMethodName:   lifecycleManagers,
+	troupev1.LifecycleService_GetMetrics_FullMethodName: lifecycleManagers,
+	troupev1.LifecycleService_OwnsState_FullMethodName:  lifecycleManagers,
+	troupev1.LifecycleService_WatchState_FullMethodName: lifecycleManagers,
 
 	troupev1.AgentService_ExecuteStep_FullMethodName: orchestrators,
 	troupev1.AgentService_ReplayStep_FullMethodName:  orchestrators,
@@ -83,16 +83,16 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_DeleteSession_FullMethodName:  orchestrators,
 	troupev1.MemoryService_EraseUser_FullMethodName:      orchestrators,
 
-	troupev1.MemoryService_RenewTurn_FullMethodName:     steps,
-	troupev1.MemoryService_LoadHistory_FullMethodName:   steps,
-	troupev1.MemoryService_GetSession_FullMethodName:    steps,
-	troupev1.MemoryService_GetState_FullMethodName:      steps,
-	troupev1.MemoryService_SearchMemory_FullMethodName:  steps,
-	troupev1.MemoryService_GetArtifact_FullMethodName:   steps,
-	troupev1.MemoryService_ListArtifacts_FullMethodName: steps,
-	troupev1.MemoryService_LoadJournal_FullMethodName:   steps,
-	troupev1.MemoryService_LoadRounds_FullMethodName:    steps,
-	troupev1.MemoryService_GetRecording_FullMethodName:  steps, // a worker, to run a step again
+	troupev1.MemoryService_RenewTurn_FullMethodName:     stepCallers,
+	troupev1.MemoryService_LoadHistory_FullMethodName:   stepCallers,
+	troupev1.MemoryService_GetSession_FullMethodName:    stepCallers,
+	troupev1.MemoryService_GetState_FullMethodName:      stepCallers,
+	troupev1.MemoryService_SearchMemory_FullMethodName:  stepCallers,
+	troupev1.MemoryService_GetArtifact_FullMethodName:   stepCallers,
+	troupev1.MemoryService_ListArtifacts_FullMethodName: stepCallers,
+	troupev1.MemoryService_LoadJournal_FullMethodName:   stepCallers,
+	troupev1.MemoryService_LoadRounds_FullMethodName:    stepCallers,
+	troupev1.MemoryService_GetRecording_FullMethodName:  stepCallers, // a worker needs it to replay a step
 
 	troupev1.MemoryService_Journal_FullMethodName:        workers,
 	troupev1.MemoryService_CommitStep_FullMethodName:     workers,
@@ -100,11 +100,11 @@ var table = map[string][]identity.Role{
 	troupev1.MemoryService_PutArtifact_FullMethodName:    workers,
 	troupev1.MemoryService_DeleteArtifact_FullMethodName: workers,
 
-	// Configuration belongs to no turn: the certificate is enough.
-	troupev1.MemoryService_GetConfig_FullMethodName: steps,
+	// Configuration belongs to no turn, so the certificate of the caller is enough.
+	troupev1.MemoryService_GetConfig_FullMethodName: stepCallers,
 	troupev1.MemoryService_PutConfig_FullMethodName: workers,
 
-	// The conformance kit does not run in a mesh.
+	// The conformance service is not served in a mesh, so only operators may call it.
 	troupev1.ConformanceService_MakeInstance_FullMethodName: operators,
 	troupev1.ConformanceService_DropInstance_FullMethodName: operators,
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// writes maps methods that write state to a key of the ownership rules. A rejected call of such a method is an
-// attempt to write state of another owner (contract SO-8, SO-12).
-var writes = map[string]string{
+// writtenKeys maps each method that writes state to its key in the ownership rules. A rejected call of such a
+// method is an attempt to write another owner's state (contract SO-8, SO-12).
+var writtenKeys = map[string]string{
 	troupev1.MemoryService_BeginTurn_FullMethodName:      "history",
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    "history",
 	troupev1.MemoryService_FailTurn_FullMethodName:       "history",
@@ -33,9 +33,10 @@ var writes = map[string]string{
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    "routing",
 }
 
-// Writes returns the key and the owner of the state that a method writes, or false if it writes none.
-func Writes(method string) (key string, owner ownership.Owner, ok bool) {
-	key, ok = writes[method]
+// WrittenState returns the key and the owner of the state that a method writes. ok is false if the method writes
+// no state.
+func WrittenState(method string) (key string, owner ownership.Owner, ok bool) {
+	key, ok = writtenKeys[method]
 	if !ok {
 		return "", "", false
 	}

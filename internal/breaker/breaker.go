@@ -1,4 +1,4 @@
-// Package breaker is the circuit breaker of the mesh (contract OC-34).
+// Package breaker implements the circuit breaker of the mesh (contract OC-34).
 package breaker
 
 import (
@@ -9,26 +9,26 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// The limits of every breaker.
+// These limits apply to every breaker.
 const (
-	MaxFailures = 3                // failures in a row that open a breaker
-	OpenFor     = 10 * time.Second // how long it stays open before one trial decides
+	MaxFailures  = 3                // failures in a row that open a breaker
+	OpenDuration = 10 * time.Second // how long a breaker stays open before it allows a trial
 )
 
-// Breaker opens after three failures in a row and rejects every call for 10 seconds. Then it allows
-// one trial, which closes the breaker when it succeeds and opens it again when it fails. Safe for
-// concurrent use.
+// Breaker opens after three failures in a row and then rejects every call for 10 seconds. After that it allows one
+// trial call. The breaker closes if the trial succeeds and opens again if it fails. Breaker is safe for concurrent
+// use.
 type Breaker struct {
 	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
 	openUntil atomic.Int64 // Unix nanoseconds, set whenever the breaker opens
 }
 
-// Result is what a call shows about its target.
+// Result says what a call revealed about the health of its target.
 type Result int
 
 // The results.
 const (
-	Inconclusive Result = iota // the caller gave up, or the target said that it is busy
+	Inconclusive Result = iota // the caller gave up, or the target reported that it is busy
 	Success
 	Failure
 )
@@ -38,20 +38,20 @@ var (
 	errInconclusive = errors.New("inconclusive")
 )
 
-// err returns the result in the form that gobreaker expects.
-func (r Result) err() error { return [...]error{errInconclusive, nil, errFailure}[r] }
+// toError returns the result as the error that gobreaker expects.
+func (r Result) toError() error { return [...]error{errInconclusive, nil, errFailure}[r] }
 
-// New returns a closed breaker. It calls changed, which may be nil, whenever it opens or closes;
-// changed must return quickly and may not use the breaker.
+// New returns a closed breaker. The breaker calls changed, unless it is nil, whenever it opens or closes. changed
+// must return quickly and must not use the breaker.
 func New(changed func(open bool)) *Breaker {
 	b := &Breaker{}
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: 1, Timeout: OpenFor,
+		MaxRequests: 1, Timeout: OpenDuration,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= MaxFailures },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errInconclusive) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
-				b.openUntil.Store(time.Now().Add(OpenFor).UnixNano())
+				b.openUntil.Store(time.Now().Add(OpenDuration).UnixNano())
 			}
 			if changed != nil && to != gobreaker.StateHalfOpen {
 				changed(to == gobreaker.StateOpen)
@@ -61,23 +61,23 @@ func New(changed func(open bool)) *Breaker {
 	return b
 }
 
-// Try asks for permission to call. If it is granted, the caller calls done once with the result.
-// Otherwise done is nil, and wait is how long the breaker stays open (0 while a trial runs).
+// Try asks for permission to make one call. If the call is allowed, the caller must call done once with the
+// result. Otherwise done is nil, and wait is how long the breaker stays open (0 while a trial runs).
 func (b *Breaker) Try() (done func(Result), wait time.Duration) {
 	report, err := b.breaker.Allow()
 	if err != nil {
 		return nil, max(0, time.Until(time.Unix(0, b.openUntil.Load())))
 	}
-	return func(r Result) { report(r.err()) }, 0
+	return func(r Result) { report(r.toError()) }, 0
 }
 
 // IsOpen reports whether Try would reject a call now.
 func (b *Breaker) IsOpen() bool {
-	return b.breaker.State() == gobreaker.StateOpen || b.InTrial()
+	return b.breaker.State() == gobreaker.StateOpen || b.IsTrialRunning()
 }
 
-// InTrial reports whether the trial call runs.
-func (b *Breaker) InTrial() bool {
+// IsTrialRunning reports whether a trial call is running.
+func (b *Breaker) IsTrialRunning() bool {
 	if b.breaker.State() != gobreaker.StateHalfOpen {
 		return false
 	}

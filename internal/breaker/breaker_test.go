@@ -38,25 +38,25 @@ func TestBreaker_OpensAfterThreeFailuresInARowAndThenAllowsOneTrial(t *testing.T
 		done, _ = b.Try()
 		require.NotNil(t, done)
 		require.True(t, b.IsOpen(), "one trial at a time")
-		require.True(t, b.InTrial())
+		require.True(t, b.IsTrialRunning())
 		other, wait := b.Try()
 		require.Nil(t, other)
 		require.Zero(t, wait)
 		done(Inconclusive)
 		require.False(t, b.IsOpen(), "the trial showed nothing, so another one may run")
-		require.False(t, b.InTrial())
+		require.False(t, b.IsTrialRunning())
 		callOnce(t, b, Failure)
 		require.True(t, b.IsOpen())
-		require.False(t, b.InTrial())
+		require.False(t, b.IsTrialRunning())
 
-		time.Sleep(OpenFor + 1)
+		time.Sleep(OpenDuration + 1)
 		callOnce(t, b, Success)
 		require.True(t, b.IsHealthy())
 		require.Equal(t, []bool{true, true, false}, changes)
 	})
 }
 
-// A call that began before the breaker opened does not close it.
+// A success of a call that began before the breaker opened does not close the breaker.
 func TestBreaker_IgnoresCallsThatBeganBeforeItOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(nil)

@@ -1,9 +1,9 @@
-// Package broker lets a process receive a secret through others that must not learn it. It makes a key for each
-// secret, which lives for a short time in the RAM of the process only. The sender seals the secret to that key
-// (LP-37). On the way, in every store and in every log, there is only the sealed form.
+// Package broker lets a process receive a secret through other processes that must not learn it. It creates a key
+// for each secret and keeps the private key in memory for a short time. The sender seals the secret to the public
+// key (LP-37). Only the sealed form is transmitted, stored or logged.
 //
-// It uses HPKE (RFC 9180) in base mode. The sealed form is bound to its key and session, and opens for no
-// other.
+// The package uses HPKE (RFC 9180) in base mode. A sealed secret is bound to its key and session, and cannot be
+// opened with any other.
 package broker
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Lifetime is how long a key lives unless it is forgotten earlier.
+// Lifetime is how long a key is kept, unless Forget deletes it earlier.
 const Lifetime = 15 * time.Minute
 
-// Limits of a Broker and of what is sealed.
+// These limits apply to a Broker and to sealed secrets.
 const (
 	MaxSecret = 16 << 10        // bytes of a secret
-	MaxSealed = MaxSecret + 256 // bytes of a secret that is sealed
-	maxKeys   = 1 << 12         // of one Broker at once
+	MaxSealed = MaxSecret + 256 // bytes of a sealed secret
+	maxKeys   = 1 << 12         // keys of one Broker at the same time
 )
 
-// Broker makes keys and opens what is sealed to them. Its keys never leave the process. It is safe for
-// concurrent use.
+// Broker creates keys and opens the secrets sealed to them. Private keys never leave the process. Broker is safe
+// for concurrent use.
 type Broker struct {
 	instance string
 
@@ -39,41 +39,40 @@ type Broker struct {
 	keys map[string]*pendingKey
 }
 
-// pendingKey is a private key that waits for its secret.
+// pendingKey is a private key whose secret has not been received yet, or may be opened again.
 type pendingKey struct {
-	private hpke.PrivateKey
-	session string
-	name    string
-	end     *time.Timer
+	private    hpke.PrivateKey
+	session    string
+	secretName string
+	expiry     *time.Timer
 }
 
-// Key is the public half of a key, for the holder of the secret.
+// Key is the public half of a key. It is sent to the holder of the secret.
 type Key struct {
 	ID      string // unique
-	Public  []byte // of X25519
+	Public  []byte // X25519 public key
 	Expires time.Time
 }
 
-// maxInstance is the longest id of an instance.
-const maxInstance = 128
+// maxInstanceIDBytesIDBytes limits the length of an instance id.
+const maxInstanceIDBytes = 128
 
-// New returns the broker of an instance, whose id becomes a part of each key's id. An invalid instance id is
-// left out.
+// New returns the broker of an instance. The instance id becomes a part of each key's id, unless it is invalid.
 func New(instance string) *Broker {
-	if len(instance) > maxInstance || !utf8.ValidString(instance) {
+	if len(instance) > maxInstanceIDBytes || !utf8.ValidString(instance) {
 		instance = ""
 	}
 	return &Broker{instance: instance, keys: map[string]*pendingKey{}}
 }
 
-// Instance returns the id of the instance that holds a key ("" if the key's id does not name it).
-func Instance(id string) string {
+// InstanceFromKeyID returns the id of the instance that holds the key ("" if the key id contains none).
+func InstanceFromKeyID(id string) string {
 	_, instance, _ := strings.Cut(id, "@")
 	return instance
 }
 
-// Ask makes a key for the secret with the name, for one session. Modes: resource_quota if too many keys live.
-func (b *Broker) Ask(session, name string) (Key, error) {
+// CreateKey creates a key for the named secret in one session. Modes: resource_quota if too many keys exist.
+func (b *Broker) CreateKey(session, name string) (Key, error) {
 	private, err := kem().GenerateKey()
 	if err != nil {
 		return Key{}, err
@@ -83,16 +82,16 @@ func (b *Broker) Ask(session, name string) (Key, error) {
 	defer b.mu.Unlock()
 	if len(b.keys) >= maxKeys {
 		return Key{}, failure.Newf(failure.ResourceQuota, "broker.Ask",
-			"%d calls wait for a credential here already, as many as may within %s; try again later", maxKeys, Lifetime)
+			"%d calls already wait for a credential, the maximum within %s; try again later", maxKeys, Lifetime)
 	}
-	h := &pendingKey{private: private, session: session, name: name}
-	h.end = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
+	h := &pendingKey{private: private, session: session, secretName: name}
+	h.expiry = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
 	b.keys[k.ID] = h
 	return k, nil
 }
 
-// Open returns a secret that was sealed to the key with the id, and the name that it was asked for. The key
-// stays, so that a later attempt can open it again. Modes: not_found if the key has expired, was forgotten or
+// Open returns a secret that was sealed to the key with the given id, and the name of the secret. The key is kept,
+// so that a later attempt can open the secret again. Modes: not_found if the key has expired, was deleted or
 // belongs to another process; user_invalid_input if the text was sealed to another key or session.
 func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.Value, err error) {
 	const op = "broker.Open"
@@ -111,26 +110,26 @@ func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.
 	}
 	text, err := hpke.Open(h.private, hpke.HKDFSHA256(), hpke.AES256GCM(), bindingInfo(id, session), sealed)
 	if err == nil && (len(text) > MaxSecret || !utf8.Valid(text)) {
-		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is no UTF-8 of at most %d bytes", MaxSecret)
+		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is not UTF-8 of at most %d bytes", MaxSecret)
 	}
 	if err != nil {
 		return "", secret.Value{}, wrong(err)
 	}
-	return h.name, secret.New(string(text)), nil
+	return h.secretName, secret.New(string(text)), nil
 }
 
-// Forget deletes a key early. It is no error if the key does not exist.
+// Forget deletes a key before it expires. Forgetting an unknown key is not an error.
 func (b *Broker) Forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.keys[id]; h != nil {
-		h.end.Stop()
+		h.expiry.Stop()
 		delete(b.keys, id)
 	}
 }
 
-// Seal seals a secret to a key of a session, so that only its broker can open it. Modes: user_invalid_input if
-// the secret is empty, too long or no UTF-8, or if the key is invalid.
+// Seal seals a secret to a key and a session, so that only the broker that holds the key can open it. Modes:
+// user_invalid_input if the secret is empty, too long or not UTF-8, or if the key is invalid.
 func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 	const op = "broker.Seal"
 	text := s.Reveal()
@@ -144,19 +143,19 @@ func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 			return sealed, nil
 		}
 	}
-	return nil, failure.New(failure.UserInvalidInput, op, "public_key: it is none of X25519; take it from the call that waits as it is").Because(err)
+	return nil, failure.New(failure.UserInvalidInput, op, "public_key: it is not an X25519 key; copy it unchanged from the waiting call").Because(err)
 }
 
 func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
 
-// bindingInfo binds the sealed form to a key and a session. Ids hold no zero byte, so the parts cannot be
-// confused.
+// bindingInfo returns the HPKE info that binds a sealed secret to its key and session. Ids contain no zero byte,
+// so the concatenation is unambiguous.
 func bindingInfo(id, session string) []byte {
 	return []byte("troupe.v1 auth\x00" + id + "\x00" + session)
 }
 
-// Session is the broker of one session. It implements execution.CredentialBroker for code that may not choose the
-// session.
+// Session gives access to a broker for one session only. It implements execution.CredentialBroker for code that
+// may not choose the session.
 type Session struct {
 	broker *Broker
 	id     string
@@ -164,16 +163,16 @@ type Session struct {
 
 var _ execution.CredentialBroker = (*Session)(nil)
 
-// For returns the broker for a session.
-func (b *Broker) For(session string) *Session { return &Session{b, session} }
+// ForSession returns the broker restricted to one session.
+func (b *Broker) ForSession(session string) *Session { return &Session{b, session} }
 
-// Ask makes a key as Broker.Ask does.
+// Ask creates a key for the session, as Broker.CreateKey does.
 func (s *Session) Ask(name string) (execution.PendingAuth, error) {
-	key, err := s.broker.Ask(s.id, name)
+	key, err := s.broker.CreateKey(s.id, name)
 	return execution.PendingAuth{Login: execution.Login{Name: name}, ID: key.ID, Key: key.Public, Expires: key.Expires}, err
 }
 
-// Open opens a sealed credential as Broker.Open does.
+// Open opens a sealed secret of the session, as Broker.Open does.
 func (s *Session) Open(id string, sealed []byte) (string, secret.Value, error) {
 	return s.broker.Open(id, s.id, sealed)
 }

@@ -1,10 +1,9 @@
-// Package conformance tests a worker from outside, in whatever language it is written. The
-// worker runs with --conformance and serves ConformanceService; Run makes instances of its
-// test agent there, talks to each as the mesh would, and says which rules it breaks.
+// Package conformance tests a worker in any language from the outside. The worker runs with --conformance and
+// serves ConformanceService. Run makes instances of the worker's test agent, calls each as the mesh would, and
+// reports which rules it breaks.
 //
-// A check sees only what goes over the wire: the replies of LifecycleService and
-// AgentService, and what the worker commits to the memory service that Run itself serves.
-// Each check has instances of its own.
+// A check sees only what is sent over the network: the replies of LifecycleService and AgentService, and the
+// commits to the memory service that Run serves itself. Each check uses its own instances.
 package conformance
 
 import (
@@ -29,18 +28,18 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// parallel is how many checks run at the same time. Most of the time a check waits, so more of
-// them than processors do not disturb each other.
-const parallel = 8
+// maxParallelChecks is how many checks run at the same time. It may exceed the number of processors, because a
+// check waits most of the time.
+const maxParallelChecks = 8
 
 // Check is one rule that a worker must follow.
 type Check struct {
-	// ID is area/name, for example pause/waits-for-running-steps. An ID is never reused for another rule.
+	// ID is area/name, for example pause/waits-for-running-steps. The ID of a removed check is never reused.
 	ID string
-	// Requirement is the source of the rule: the id of a requirement, or the message or method of
-	// the wire API whose comment states it.
+	// Requirement is the source of the rule. It is the id of a requirement, or the message or method of the wire
+	// API whose comment states the rule.
 	Requirement string
-	// Title is the rule in one sentence.
+	// Title states the rule in one sentence.
 	Title string
 
 	check check.Check
@@ -49,7 +48,7 @@ type Check struct {
 // Area returns the part of the ID before the slash. Reports are grouped by it.
 func (c Check) Area() string { area, _, _ := strings.Cut(c.ID, "/"); return area }
 
-// Checks returns every check, in the order of a report.
+// Checks returns all checks in the order of a report.
 func Checks() []Check {
 	var all []Check
 	for _, c := range slices.Concat(
@@ -60,10 +59,10 @@ func Checks() []Check {
 	return all
 }
 
-// Select returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match pattern
-// for IDs, such as pause/*. Without patterns it returns all checks. A pattern that matches nothing is an error
-// of mode user_invalid_input.
-func Select(patterns ...string) ([]Check, error) {
+// SelectChecks returns the checks that match any of the patterns. A pattern is an ID, an area, or a path.Match
+// pattern for IDs, such as pause/*. Without patterns it returns all checks. It fails with mode user_invalid_input
+// if a pattern matches nothing.
+func SelectChecks(patterns ...string) ([]Check, error) {
 	all := Checks()
 	if len(patterns) == 0 {
 		return all, nil
@@ -96,20 +95,20 @@ func Select(patterns ...string) ([]Check, error) {
 
 // Config configures a run of the checks.
 type Config struct {
-	// Address is where the worker serves ConformanceService, host:port.
+	// Address is the host:port at which the worker serves ConformanceService.
 	Address string
-	// Only limits the run to some checks; see Select.
+	// Only limits the run to the checks that match these patterns; see SelectChecks.
 	Only []string
-	// Progress is called with the result of each check, one call at a time, in any order (nil means no calls).
+	// Progress is called with the result of each check, in any order but never concurrently (nil means no calls).
 	Progress func(Result)
 }
 
-// Run runs the checks and returns a report. A failed check is in the report and is no error. Run fails with
-// user_invalid_input for an invalid Only, and with another error if no worker under test serves at Address. A
-// worker that passes is done in a few seconds. When ctx ends first, the remaining checks fail and Run returns
-// the error of ctx.
+// Run runs the checks and returns a report. A failed check is recorded in the report and does not make Run fail.
+// Run fails with user_invalid_input if Only is invalid, and with another error if no worker under test serves at
+// Address. A run against a correct worker takes a few seconds. If ctx ends first, the remaining checks fail and
+// Run returns the error of ctx.
 func Run(ctx context.Context, cfg Config) (Report, error) {
-	checks, err := Select(cfg.Only...)
+	checks, err := SelectChecks(cfg.Only...)
 	if err != nil {
 		return Report{}, err
 	}
@@ -119,7 +118,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	host := troupev1.NewConformanceServiceClient(conn)
-	if err := reachable(ctx, host, cfg.Address); err != nil {
+	if err := checkReachable(ctx, host, cfg.Address); err != nil {
 		return Report{}, err
 	}
 	store, stop, err := check.ServeMemory(ctx)
@@ -143,15 +142,15 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		}
 	}
 	var group errgroup.Group
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelChecks)
 	for i, c := range checks {
-		if !c.check.Alone {
+		if !c.check.Exclusive {
 			group.Go(func() error { one(i); return nil })
 		}
 	}
 	_ = group.Wait()
 	for i, c := range checks {
-		if c.check.Alone {
+		if c.check.Exclusive {
 			one(i)
 		}
 	}
@@ -159,9 +158,10 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return report, ctx.Err()
 }
 
-// reachable returns an error that explains what to do if no worker under test serves at the address.
-func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, check.CheckTime)
+// checkReachable returns an error unless a worker under test serves at the address. The error explains how to
+// start one.
+func checkReachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, check.CheckTimeout)
 	defer cancel()
 	_, err := host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: "none"})
 	err = grpcfailure.FromStatus("conformance.Run", err)
@@ -169,10 +169,10 @@ func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, addr
 	case err == nil:
 		return nil
 	case failure.Is(err, failure.AgentContract):
-		return fmt.Errorf("what serves at %s is not under test; start the worker with --conformance", address)
+		return fmt.Errorf("the server at %s is not under test; start the worker with --conformance", address)
 	case failure.Is(err, failure.SystemNetwork, failure.SystemTimeout):
 		return fmt.Errorf("cannot reach a worker at %s; start one with --conformance", address)
 	default:
-		return fmt.Errorf("the worker at %s does not take DropInstance: %w", address, err)
+		return fmt.Errorf("the worker at %s does not accept DropInstance: %w", address, err)
 	}
 }

@@ -16,24 +16,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
+func TestRun_ReferenceInstancePassesEveryCheck(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int32
 	report, err := Run(t.Context(), Config{Address: serveHost(t, ""), Progress: func(Result) { told.Add(1) }})
 	require.NoError(t, err)
-	if report.Failed() > 0 {
-		require.NoError(t, report.Table(t.Output(), false))
+	if report.FailedCount() > 0 {
+		require.NoError(t, report.WriteTable(t.Output(), false))
 	}
-	require.Zero(t, report.Failed())
+	require.Zero(t, report.FailedCount())
 	require.Len(t, report.Results, len(Checks()))
 	require.EqualValues(t, len(Checks()), told.Load())
 }
 
 func TestRun_WithoutAWorkerReturnsAHelpfulError(t *testing.T) {
-	address, stop, err := serve(func(*grpc.Server) {})
+	address, stop, err := serveGRPC(func(*grpc.Server) {})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), Config{Address: address})
-	require.EqualError(t, err, "what serves at "+address+" is not under test; start the worker with --conformance")
+	require.EqualError(t, err, "the server at "+address+" is not under test; start the worker with --conformance")
 	stop()
 	_, err = Run(t.Context(), Config{Address: address})
 	require.EqualError(t, err, "cannot reach a worker at "+address+"; start one with --conformance")
@@ -43,12 +43,12 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	report, err := Run(ctx, Config{Address: serveHost(t, ""), Progress: func(Result) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Positive(t, report.Failed())
+	require.Positive(t, report.FailedCount())
 }
 
-func TestChecks_KeepTheirIDs(t *testing.T) {
+func TestChecks_HaveValidUniqueIDs(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
-	require.Len(t, Checks(), 143, "the number that docs and the worker for Node name")
+	require.Len(t, Checks(), 143, "the number in the docs and in the Node worker")
 	for _, c := range Checks() {
 		require.Regexp(t, id, c.ID)
 		require.False(t, seen[c.ID], "%s twice", c.ID)
@@ -58,9 +58,9 @@ func TestChecks_KeepTheirIDs(t *testing.T) {
 	}
 }
 
-func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
+func TestSelectChecks_MatchesIDsAreasAndPatterns(t *testing.T) {
 	count := func(patterns ...string) int {
-		checks, err := Select(patterns...)
+		checks, err := SelectChecks(patterns...)
 		require.NoError(t, err)
 		return len(checks)
 	}
@@ -70,7 +70,7 @@ func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
 	require.Equal(t, 1, count("startup/retries"))
 	require.Equal(t, 7, count("verbs/pause-in-busy", "verbs/pause-*"))
 	for _, bad := range []string{"verb", "", "verbs/[a"} {
-		_, err := Select("startup", bad)
+		_, err := SelectChecks("startup", bad)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", bad, err)
 	}
 }

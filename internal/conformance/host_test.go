@@ -17,20 +17,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// host is a ConformanceService whose instances are reference workers, with at most one planted fault.
-type host struct {
+// fakeHost is a ConformanceService whose instances are reference instances, with at most one planted fault.
+type fakeHost struct {
 	troupev1.UnimplementedConformanceServiceServer
 	fault fault
 
 	mu        sync.Mutex
-	instances map[string]func() // how to drop each
+	instances map[string]func() // functions that drop the instances, by instance id
 }
 
-// serveHost serves a host until the test ends, and returns its address.
+// serveHost serves a fakeHost until the test ends, and returns its address.
 func serveHost(t *testing.T, f fault) string {
 	t.Helper()
-	h := &host{fault: f, instances: map[string]func(){}}
-	address, stop, err := serve(func(s *grpc.Server) { troupev1.RegisterConformanceServiceServer(s, h) })
+	h := &fakeHost{fault: f, instances: map[string]func(){}}
+	address, stop, err := serveGRPC(func(s *grpc.Server) { troupev1.RegisterConformanceServiceServer(s, h) })
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		stop()
@@ -42,14 +42,14 @@ func serveHost(t *testing.T, f fault) string {
 }
 
 // MakeInstance implements troupev1.ConformanceServiceServer.
-func (h *host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
+func (h *fakeHost) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
 	memory, err := rpc.Dial(req.GetMemoryAddress(), telemetry.Discard())
 	if err != nil {
 		return nil, err
 	}
 	id := uuid.NewString()
 	in := newReference(id, req, troupev1.NewMemoryServiceClient(memory), h.fault)
-	address, stop, err := serve(func(s *grpc.Server) {
+	address, stop, err := serveGRPC(func(s *grpc.Server) {
 		troupev1.RegisterLifecycleServiceServer(s, in)
 		troupev1.RegisterAgentServiceServer(s, in)
 	})
@@ -69,7 +69,7 @@ func (h *host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest
 }
 
 // DropInstance implements troupev1.ConformanceServiceServer.
-func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest) (*troupev1.DropInstanceResponse, error) {
+func (h *fakeHost) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest) (*troupev1.DropInstanceResponse, error) {
 	h.mu.Lock()
 	drop := h.instances[req.GetInstanceId()]
 	delete(h.instances, req.GetInstanceId())
@@ -80,9 +80,9 @@ func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// serve serves on a free loopback port, as internal/rpc does: it validates requests by the rules in the .proto
-// and sends errors as statuses.
-func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
+// serveGRPC serves on a free loopback port, as internal/rpc does. It validates requests by the rules in the .proto
+// files and sends errors as gRPC statuses.
+func serveGRPC(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
@@ -96,7 +96,7 @@ func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 			return reply, grpcfailure.ToStatus(err)
 		}),
 		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return grpcfailure.ToStatus(next(srv, validated{ss}))
+			return grpcfailure.ToStatus(next(srv, validatingStream{ss}))
 		}),
 		grpc.WaitForHandlers(true),
 	)
@@ -106,9 +106,9 @@ func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	return lis.Addr().String(), func() { s.Stop(); <-ended }, nil
 }
 
-type validated struct{ grpc.ServerStream }
+type validatingStream struct{ grpc.ServerStream }
 
-func (s validated) RecvMsg(m any) error {
+func (s validatingStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -11,32 +11,32 @@ import (
 )
 
 // Pause implements troupev1.LifecycleServiceServer.
-func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
+func (r *referenceInstance) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state := r.status.State
 	switch {
-	case r.ended():
-		return nil, wrongState("Pause", r.status, "[ready busy]")
-	case state == check.Ready, state == check.Initializing && r.hasFault(pausesInitializing):
+	case r.isShutDown():
+		return nil, newWrongStateError("Pause", r.status, "[ready busy]")
+	case state == check.Ready, state == check.Initializing && r.hasFault(pausesDuringStartup):
 		r.transition(ctx, check.Paused, req.GetReason())
 	case state == check.Busy && !r.hasFault(pauseReturnsEarly):
 		if !r.status.Pausing {
 			r.status.Pausing, r.status.Reason = true, req.GetReason()
-			r.notify()
+			r.notifyWatchers()
 		}
-		r.pauses++
-		settled := r.await(ctx, neverEnds, func() bool { return !r.status.Pausing })
-		r.pauses--
+		r.waitingPauses++
+		settled := r.await(ctx, neverExpires, func() bool { return !r.status.Pausing })
+		r.waitingPauses--
 		if !settled {
-			if r.pauses == 0 && !r.hasFault(pauseStaysClosed) || r.hasFault(pauseEndsAnother) {
+			if r.waitingPauses == 0 && !r.hasFault(keepsAdmissionClosed) || r.hasFault(pauseEndsOtherPause) {
 				r.status.Pausing = false
-				r.notify()
+				r.notifyWatchers()
 			}
 			return nil, failure.New(failure.AgentTimeout, "Pause", "steps still run")
 		}
 		if r.status.State != check.Paused {
-			return nil, wrongState("Pause", r.status, "[ready busy]")
+			return nil, newWrongStateError("Pause", r.status, "[ready busy]")
 		}
 	case state == check.Busy:
 		r.status.Pausing = true
@@ -45,17 +45,17 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 }
 
 // Resume implements troupev1.LifecycleServiceServer.
-func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+func (r *referenceInstance) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.ended():
-		return nil, wrongState("Resume", r.status, "paused")
+	case r.isShutDown():
+		return nil, newWrongStateError("Resume", r.status, "paused")
 	case r.status.State == check.Paused:
 		r.transition(ctx, check.Ready, req.GetReason())
-	case r.status.Pausing && !r.hasFault(resumeIgnoresPending):
+	case r.status.Pausing && !r.hasFault(resumeIgnoresPendingPause):
 		r.status.Pausing, r.status.Reason = false, req.GetReason()
-		r.notify()
+		r.notifyWatchers()
 	}
 	return &troupev1.ResumeResponse{Status: proto.CloneOf(r.status)}, nil
 }

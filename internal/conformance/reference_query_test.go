@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceOf returns the trace of a call by its W3C traceparent.
-func traceOf(ctx context.Context) string {
+// traceFromContext returns the trace id in the W3C traceparent header of a call.
+func traceFromContext(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, parent := range md.Get("traceparent") {
 		if parts := strings.Split(parent, "-"); len(parts) == 4 {
@@ -28,59 +28,59 @@ func traceOf(ctx context.Context) string {
 }
 
 // GetState implements troupev1.LifecycleServiceServer.
-func (r *reference) GetState(ctx context.Context, _ *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (r *referenceInstance) GetState(ctx context.Context, _ *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hasFault(answersSlowly) {
 		r.await(ctx, func() time.Time { return time.Now().Add(100 * time.Millisecond) }, func() bool { return false })
 	}
-	if r.hasFault(stateWaitsForStartup) {
-		r.await(ctx, neverEnds, func() bool { return !r.hookRunning })
+	if r.hasFault(getStateWaitsForStartup) {
+		r.await(ctx, neverExpires, func() bool { return !r.hookRunning })
 	}
 	return &troupev1.GetStateResponse{Status: proto.CloneOf(r.status)}, nil
 }
 
 // GetMetrics implements troupev1.LifecycleServiceServer.
-func (r *reference) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
+func (r *referenceInstance) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := proto.CloneOf(r.metrics)
 	if r.status.State == check.Busy {
-		m.ActiveTime = durationpb.New(m.ActiveTime.AsDuration() + time.Since(r.active))
+		m.ActiveTime = durationpb.New(m.ActiveTime.AsDuration() + time.Since(r.busySince))
 	}
 	return m, nil
 }
 
 // OwnsState implements troupev1.LifecycleServiceServer.
-func (r *reference) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
-	return r.ownership(req.GetKey()), nil
+func (r *referenceInstance) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
+	return r.lookUpOwner(req.GetKey()), nil
 }
 
-func (r *reference) ownership(key string) *troupev1.OwnsStateResponse {
-	owner := observation.OfAgent
+func (r *referenceInstance) lookUpOwner(key string) *troupev1.OwnsStateResponse {
+	owner := observation.OwnedByAgent
 	switch {
 	case strings.HasPrefix(key, "_"):
-		return &troupev1.OwnsStateResponse{Owner: observation.OfAgent, Owns: true, Declared: true}
+		return &troupev1.OwnsStateResponse{Owner: observation.OwnedByAgent, Owns: true, Declared: true}
 	case key == "user_history" && r.hasFault(ownsUserHistory):
 	case slices.Contains([]string{"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory"}, key):
-		owner = observation.OfMemory
+		owner = observation.OwnedByMemory
 	case slices.Contains([]string{"trace_id", "routing", "routing_context", "context", "parent_context"}, key):
-		owner = observation.OfOrchestrator
+		owner = observation.OwnedByOrchestrator
 	case key == "config":
-		owner = observation.OfBoth
+		owner = observation.OwnedByBoth
 	}
-	return &troupev1.OwnsStateResponse{Owner: owner, Owns: owner == observation.OfAgent, Declared: owner != observation.OfAgent}
+	return &troupev1.OwnsStateResponse{Owner: owner, Owns: owner == observation.OwnedByAgent, Declared: owner != observation.OwnedByAgent}
 }
 
 // WatchState implements troupev1.LifecycleServiceServer.
-func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.LifecycleService_WatchStateServer) error {
+func (r *referenceInstance) WatchState(req *troupev1.WatchStateRequest, stream troupev1.LifecycleService_WatchStateServer) error {
 	after := req.GetAfterVersion()
 	r.mu.Lock()
 	version, first := r.status.StateVersion, proto.CloneOf(r.status)
 	r.mu.Unlock()
 	switch {
-	case after > version && !r.hasFault(watchesTheFuture):
-		return failure.New(failure.UserInvalidInput, "WatchState", "after_version: it is still to come")
+	case after > version && !r.hasFault(acceptsFutureVersion):
+		return failure.New(failure.UserInvalidInput, "WatchState", "after_version: it is higher than the current version")
 	case version-min(after, version) > 1024:
 		return failure.New(failure.ResourceQuota, "WatchState", "after_version: no longer known")
 	}
@@ -91,7 +91,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 		r.mu.Lock()
 		var fresh []*troupev1.Transition
 		for _, t := range r.history {
-			if t.Version > after && (t.Version != 2 || !r.hasFault(watchSkips)) {
+			if t.Version > after && (t.Version != 2 || !r.hasFault(watchSkipsTransition)) {
 				fresh = append(fresh, t)
 			}
 		}

@@ -21,26 +21,27 @@ import (
 
 const agentName = "parrot"
 
-// admit admits a step, or returns why it rejects it.
-func (r *reference) admit(ctx context.Context) (context.Context, func(failed bool), error) {
+// admit admits a step and returns its context and the function that ends it. If the instance rejects the step,
+// admit returns an error.
+func (r *referenceInstance) admit(ctx context.Context) (context.Context, func(failed bool), error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	capacity := r.status.Capacity
-	if r.hasFault(admitsOneMore) {
+	if r.hasFault(admitsOverCapacity) {
 		capacity++
 	}
 	switch s := r.status; {
 	case s.State == check.Uninitialized, s.State == check.Initializing:
-		return nil, nil, wrongState("ExecuteStep", s, "[ready busy]")
+		return nil, nil, newWrongStateError("ExecuteStep", s, "[ready busy]")
 	case s.State == check.Paused, s.Pausing:
-		if r.hasFault(bareStatuses) {
+		if r.hasFault(omitsErrorDetails) {
 			return nil, nil, grpcstatus.Error(codes.Unavailable, "paused")
 		}
 		return nil, nil, failure.New(failure.InstancePaused, "ExecuteStep", "paused")
-	case r.ended():
+	case r.isShutDown():
 		return nil, nil, failure.New(failure.InstanceDraining, "ExecuteStep", "draining")
 	case s.InFlight >= capacity:
-		if r.hasFault(countsRejected) {
+		if r.hasFault(countsRejectedSteps) {
 			r.metrics.TotalRequests++
 		}
 		return nil, nil, failure.New(failure.InstanceFull, "ExecuteStep", "full")
@@ -53,10 +54,10 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 	if r.status.State == check.Ready {
 		r.transition(ctx, check.Busy, "")
 	}
-	return ctx, func(failed bool) { r.leave(ctx, s, failed) }, nil
+	return ctx, func(failed bool) { r.endStep(ctx, s, failed) }, nil
 }
 
-func (r *reference) leave(ctx context.Context, s *admittedStep, failed bool) {
+func (r *referenceInstance) endStep(ctx context.Context, s *admittedStep, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.cancel(nil)
@@ -65,22 +66,22 @@ func (r *reference) leave(ctx context.Context, s *admittedStep, failed bool) {
 	if failed {
 		r.metrics.FailedRequests++
 	}
-	if r.status.InFlight == 0 && !r.hasFault(drainsForever) {
+	if r.status.InFlight == 0 && !r.hasFault(reportsDrainingTooLong) {
 		r.status.Draining = false
 	}
 	switch {
 	case r.status.InFlight == 0 && r.status.Pausing:
 		r.status.Pausing = false
 		r.transition(ctx, check.Paused, r.status.Reason)
-	case r.status.InFlight == 0 && (r.status.State == check.Busy || r.hasFault(readyAfterStep)):
+	case r.status.InFlight == 0 && (r.status.State == check.Busy || r.hasFault(readyAfterEveryStep)):
 		r.transition(ctx, check.Ready, "")
 	default:
-		r.notify()
+		r.notifyWatchers()
 	}
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
-func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (err error) {
+func (r *referenceInstance) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (err error) {
 	if req.GetAgent() != agentName {
 		return failure.New(failure.AgentState, "ExecuteStep", "agent: not hosted here")
 	}
@@ -90,33 +91,33 @@ func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev
 	}
 	failed := true
 	defer func() { end(failed) }()
-	if !r.hasFault(headerLate) {
+	if !r.hasFault(sendsHeaderLate) {
 		if err := stream.SendHeader(nil); err != nil {
 			return err
 		}
 	}
-	result, err := r.step(ctx, req, stream)
+	result, err := r.runStep(ctx, req, stream)
 	if err != nil {
-		if r.hasFault(throwsOut) {
+		if r.hasFault(failsStreamOnStepError) {
 			return err
 		}
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err)}
 	}
 	failed = err != nil
-	if r.hasFault(noResult) {
+	if r.hasFault(omitsResult) {
 		return nil
 	}
-	if r.hasFault(twoResults) {
+	if r.hasFault(sendsTwoResults) {
 		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 	}
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 }
 
-func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (*troupev1.StepResult, error) {
+func (r *referenceInstance) runStep(ctx context.Context, req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (*troupev1.StepResult, error) {
 	beat := func() error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 	}
-	text, err := r.parrot(ctx, req, beat, func(text string) error {
+	text, err := r.runTestAgent(ctx, req, beat, func(text string) error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 			Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
 		}}})
@@ -131,10 +132,10 @@ func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, 
 		return nil, err
 	}
 	result := &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Text: text}
-	if r.hasFault(resultBeforeCommit) {
+	if r.hasFault(sendsResultBeforeCommit) {
 		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 	}
-	last, err := r.commit(context.WithoutCancel(ctx), req, result)
+	last, err := r.commitStep(context.WithoutCancel(ctx), req, result)
 	if err != nil {
 		return nil, err
 	}
@@ -143,38 +144,38 @@ func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, 
 	return sent, nil
 }
 
-func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest, result *troupev1.StepResult) (int64, error) {
+func (r *referenceInstance) commitStep(ctx context.Context, req *troupev1.ExecuteStepRequest, result *troupev1.StepResult) (int64, error) {
 	c := &troupev1.CommitStepRequest{
 		SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(), Result: result,
 		Messages: []*troupev1.Message{{
 			Role: troupev1.Role_ROLE_ASSISTANT, Author: agentName, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: result.GetText()}}},
 		}},
 	}
-	if req.GetLast() || r.hasFault(closesAlways) {
+	if req.GetLast() || r.hasFault(alwaysClosesTurn) {
 		c.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
 	}
-	if r.hasFault(cutsEpoch) {
+	if r.hasFault(truncatesEpoch) {
 		c.Epoch = int64(int32(c.Epoch)) + c.Epoch>>32
 	}
-	if !r.hasFault(hidesCredential) {
-		ctx = turnctx.Outgoing(turnctx.WithCredential(ctx, req.GetCredential()))
+	if !r.hasFault(omitsCredential) {
+		ctx = turnctx.WithOutgoingCredential(turnctx.WithCredential(ctx, req.GetCredential()))
 	}
 	for tries := 0; ; tries++ {
 		reply, err := r.memory.CommitStep(ctx, c)
 		err = grpcfailure.FromStatus("memory.CommitStep", err)
-		again := failure.Is(err, failure.SystemNetwork) && !r.hasFault(commitsOnce) ||
-			failure.Is(err, failure.Fenced) && r.hasFault(retriesFenced) && tries < 3
+		again := failure.Is(err, failure.SystemNetwork) && !r.hasFault(neverRetriesCommit) ||
+			failure.Is(err, failure.Fenced) && r.hasFault(retriesFencedCommit) && tries < 3
 		if !again {
 			return reply.GetLastSequence(), err
 		}
-		if err := noRejection(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// parrot is the test agent.
-func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string, err error) {
+// runTestAgent is the test agent.
+func (r *referenceInstance) runTestAgent(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = failure.New(failure.AgentLogic, "parrot", "the agent threw")
@@ -208,18 +209,18 @@ func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest
 		if err != nil {
 			return "", err
 		}
-		for ; d > time.Second && !r.hasFault(noHeartbeats); d -= time.Second {
-			if err := errors.Join(noRejection(ctx, time.Second), beat()); err != nil {
+		for ; d > time.Second && !r.hasFault(omitsHeartbeats); d -= time.Second {
+			if err := errors.Join(sleep(ctx, time.Second), beat()); err != nil {
 				return "", err
 			}
 		}
-		return "slept", noRejection(ctx, d)
+		return "slept", sleep(ctx, d)
 	case "fail":
 		return "", failure.New(failure.AgentLogic, "parrot", "asked to fail")
 	case "panic":
 		panic("asked to")
 	case "own":
-		if r.ownership(rest).GetOwns() {
+		if r.lookUpOwner(rest).GetOwns() {
 			return "owns", nil
 		}
 		return "does not own", nil

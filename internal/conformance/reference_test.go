@@ -16,34 +16,34 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// reference is an instance that follows every rule, only for the tests of the kit. It has one lock and one
-// broadcast. Calls of hasFault mark the places of the planted faults.
-type reference struct {
+// referenceInstance is an instance that follows every rule, for the tests of this package only. It has one lock
+// and one broadcast channel. The calls of hasFault mark the places of the planted faults.
+type referenceInstance struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
 	fault  fault
 	spec   *troupev1.MakeInstanceRequest
 	memory troupev1.MemoryServiceClient
 
-	dropped chan struct{} // ends hooks that hang
+	dropped chan struct{} // closed to end hanging hooks
 	hooks   sync.WaitGroup
 
-	mu          sync.Mutex
-	status      *troupev1.InstanceStatus
-	metrics     *troupev1.GetMetricsResponse
-	active      time.Time
-	history     []*troupev1.Transition
-	changed     chan struct{} // closed and replaced at each change
-	pauses      int           // that wait
-	steps       map[*admittedStep]struct{}
-	hookRunning bool
-	start       *hookAttempt
-	stop        *hookAttempt
-	deadline    time.Time // of the shutdown
-	hookEnded   chan struct{}
+	mu               sync.Mutex
+	status           *troupev1.InstanceStatus
+	metrics          *troupev1.GetMetricsResponse
+	busySince        time.Time
+	history          []*troupev1.Transition
+	changed          chan struct{} // closed and replaced at each change
+	waitingPauses    int           // number of Pause calls that wait
+	steps            map[*admittedStep]struct{}
+	hookRunning      bool
+	startup          *operation
+	shutdown         *operation
+	shutdownDeadline time.Time // of the shutdown
+	startHookDone    chan struct{}
 }
 
-type hookAttempt struct {
+type operation struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -51,10 +51,10 @@ type hookAttempt struct {
 
 type admittedStep struct{ cancel context.CancelCauseFunc }
 
-func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1.MemoryServiceClient, f fault) *reference {
-	return &reference{
+func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1.MemoryServiceClient, f fault) *referenceInstance {
+	return &referenceInstance{
 		fault: f, spec: spec, memory: memory,
-		dropped: make(chan struct{}), changed: make(chan struct{}), hookEnded: make(chan struct{}), steps: map[*admittedStep]struct{}{},
+		dropped: make(chan struct{}), changed: make(chan struct{}), startHookDone: make(chan struct{}), steps: map[*admittedStep]struct{}{},
 		metrics: &troupev1.GetMetricsResponse{},
 		status: &troupev1.InstanceStatus{
 			State: check.Uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
@@ -62,44 +62,44 @@ func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1
 	}
 }
 
-func (r *reference) hasFault(f fault) bool { return r.fault == f }
+func (r *referenceInstance) hasFault(f fault) bool { return r.fault == f }
 
-// transition changes the state. Callers hold the lock.
-func (r *reference) transition(ctx context.Context, s troupev1.InstanceState, reason string) {
+// transition changes the state and records the transition. The caller must hold the lock.
+func (r *referenceInstance) transition(ctx context.Context, s troupev1.InstanceState, reason string) {
 	now := time.Now()
 	from := r.status.State
 	if from == check.Busy {
-		r.metrics.ActiveTime = durationpb.New(r.metrics.ActiveTime.AsDuration() + now.Sub(r.active))
+		r.metrics.ActiveTime = durationpb.New(r.metrics.ActiveTime.AsDuration() + now.Sub(r.busySince))
 	}
 	if s == check.Busy {
-		r.active = now
-		if r.hasFault(metricsGoBack) {
+		r.busySince = now
+		if r.hasFault(resetsActiveTime) {
 			r.metrics.ActiveTime = nil
 		}
 	}
 	r.status.State, r.status.Since, r.status.Reason = s, timestamppb.New(now), reason
 	r.status.StateVersion++
-	if r.hasFault(versionJumps) && s == check.Paused {
+	if r.hasFault(skipsVersion) && s == check.Paused {
 		r.status.StateVersion++
 	}
 	r.metrics.StateTransitions++
-	if r.hasFault(forgetsReasons) {
+	if r.hasFault(omitsReasons) {
 		reason = ""
 	}
 	r.history = append(r.history, &troupev1.Transition{
-		From: from, To: s, Version: r.status.StateVersion, Time: timestamppb.New(now), Reason: reason, TraceId: traceOf(ctx),
+		From: from, To: s, Version: r.status.StateVersion, Time: timestamppb.New(now), Reason: reason, TraceId: traceFromContext(ctx),
 	})
-	r.notify()
+	r.notifyWatchers()
 }
 
-func (r *reference) notify() {
+func (r *referenceInstance) notifyWatchers() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// await waits until the condition holds, the time is up, or ctx ends. Callers hold the lock, and await returns
-// with it held.
-func (r *reference) await(ctx context.Context, until func() time.Time, holds func() bool) bool {
+// await waits until the condition holds, the time is up, or ctx ends, and reports whether the condition holds. The
+// caller must hold the lock. await releases it while it waits.
+func (r *referenceInstance) await(ctx context.Context, until func() time.Time, holds func() bool) bool {
 	for !holds() {
 		changed := r.changed
 		timer := time.NewTimer(time.Until(until()))
@@ -121,16 +121,16 @@ func (r *reference) await(ctx context.Context, until func() time.Time, holds fun
 	return true
 }
 
-func neverEnds() time.Time { return time.Now().Add(time.Hour) }
+func neverExpires() time.Time { return time.Now().Add(time.Hour) }
 
-func (r *reference) now() *troupev1.InstanceStatus {
+func (r *referenceInstance) currentStatus() *troupev1.InstanceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return proto.CloneOf(r.status)
 }
 
-// hook runs a hook, turns its panic into an error, and abandons it when ctx ends.
-func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) error {
+// runHook runs a hook, converts its panic to an error, and abandons it when ctx ends.
+func (r *referenceInstance) runHook(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	done := make(chan error, 1)
 	r.hooks.Go(func() {
 		defer func() {
@@ -138,10 +138,10 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) 
 				done <- fmt.Errorf("panic: %v", p)
 			}
 		}()
-		done <- r.behave(ctx, b, try)
+		done <- r.runHookBehavior(ctx, b, try)
 	})
 	ended := ctx.Done()
-	if r.hasFault(waitsForHooks) {
+	if r.hasFault(waitsForHangingHooks) {
 		ended = nil
 	}
 	select {
@@ -152,7 +152,7 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) 
 	}
 }
 
-func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int) error {
+func (r *referenceInstance) runHookBehavior(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	switch {
 	case b == check.HookFails, b == check.HookFailsOnce && try < 1, b == check.HookFailsTwice && try < 2:
 		return errors.New("the hook failed")
@@ -161,13 +161,13 @@ func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int
 	case b == check.HookHangs:
 		<-r.dropped
 	case b == check.HookSlow:
-		return noRejection(ctx, 300*time.Millisecond)
+		return sleep(ctx, 300*time.Millisecond)
 	}
 	return nil
 }
 
-// noRejection lets time pass.
-func noRejection(ctx context.Context, d time.Duration) error {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -178,7 +178,7 @@ func noRejection(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func wrongState(verb string, s *troupev1.InstanceStatus, required string) error {
+func newWrongStateError(verb string, s *troupev1.InstanceStatus, required string) error {
 	name := map[troupev1.InstanceState]string{
 		check.Uninitialized: "uninitialized", check.Initializing: "initializing", check.Ready: "ready", check.Busy: "busy", check.Paused: "paused", check.ShuttingDown: "shutting_down", check.Terminated: "terminated",
 	}
@@ -186,23 +186,23 @@ func wrongState(verb string, s *troupev1.InstanceStatus, required string) error 
 		With("actual_state", name[s.State]).With("required_state", required)
 }
 
-func (r *reference) ended() bool {
+func (r *referenceInstance) isShutDown() bool {
 	return r.status.State == check.ShuttingDown || r.status.State == check.Terminated
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
-func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+func (r *referenceInstance) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	r.mu.Lock()
-	if r.hasFault(revives) && r.status.State == check.Terminated {
+	if r.hasFault(restartsAfterTerminated) && r.status.State == check.Terminated {
 		r.transition(ctx, check.Ready, "")
 		r.mu.Unlock()
-		return &troupev1.StartupResponse{Status: r.now()}, nil
+		return &troupev1.StartupResponse{Status: r.currentStatus()}, nil
 	}
-	if r.ended() && !r.hasFault(startsPerCaller) {
+	if r.isShutDown() && !r.hasFault(runsStartHookPerCaller) {
 		defer r.mu.Unlock()
-		return nil, wrongState("Startup", r.status, "uninitialized")
+		return nil, newWrongStateError("Startup", r.status, "uninitialized")
 	}
-	if r.start == nil {
+	if r.startup == nil {
 		timeout := 30 * time.Second
 		if r.spec.StartupTimeout != nil && !r.hasFault(ignoresStartupTimeout) {
 			timeout = r.spec.StartupTimeout.AsDuration()
@@ -211,42 +211,42 @@ func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*t
 			timeout = min(timeout, time.Until(deadline))
 		}
 		whole := context.WithoutCancel(ctx)
-		if r.hasFault(startEndsWithItsCaller) {
+		if r.hasFault(cancelsStartupWithCaller) {
 			whole = ctx
 		}
 		run, cancel := context.WithTimeout(whole, timeout)
-		r.start = &hookAttempt{cancel: cancel, done: make(chan struct{})}
+		r.startup = &operation{cancel: cancel, done: make(chan struct{})}
 		r.transition(ctx, check.Initializing, "")
-		go r.runStartup(run, r.start)
-	} else if r.hasFault(startsPerCaller) && r.status.State != check.Ready {
-		first := r.start
+		go r.runStartup(run, r.startup)
+	} else if r.hasFault(runsStartHookPerCaller) && r.status.State != check.Ready {
+		first := r.startup
 		r.mu.Unlock()
-		if err := r.behave(ctx, r.spec.Startup, 2); err != nil {
+		if err := r.runHookBehavior(ctx, r.spec.Startup, 2); err != nil {
 			return nil, err
 		}
 		select {
 		case <-first.done:
 		case <-ctx.Done():
 		}
-		return &troupev1.StartupResponse{Status: r.now()}, nil
+		return &troupev1.StartupResponse{Status: r.currentStatus()}, nil
 	}
-	start := r.start
+	start := r.startup
 	r.mu.Unlock()
 	select {
 	case <-start.done:
-		return &troupev1.StartupResponse{Status: r.now()}, start.err
+		return &troupev1.StartupResponse{Status: r.currentStatus()}, start.err
 	case <-ctx.Done():
 		return nil, failure.New(failure.AgentTimeout, "Startup", "the deadline of the caller passed")
 	}
 }
 
-func (r *reference) runStartup(ctx context.Context, a *hookAttempt) {
+func (r *referenceInstance) runStartup(ctx context.Context, a *operation) {
 	defer close(a.done)
 	defer a.cancel()
 	began := time.Now()
 	err := r.tryStartup(ctx)
 	r.mu.Lock()
-	close(r.hookEnded)
+	close(r.startHookDone)
 	r.metrics.StartupTime = durationpb.New(time.Since(began))
 	if err == nil && r.status.State == check.Initializing {
 		r.transition(ctx, check.Ready, "")
@@ -259,46 +259,46 @@ func (r *reference) runStartup(ctx context.Context, a *hookAttempt) {
 		mode = failure.AgentTimeout
 	}
 	a.err = failure.New(mode, "Startup", "the start failed").Because(err)
-	if !r.spec.KeepFailed || r.hasFault(cleansUpAlways) {
+	if !r.spec.KeepFailed || r.hasFault(ignoresKeepFailed) {
 		<-r.beginShutdown(ctx, time.Second, "the start failed").done
 	}
 }
 
-func (r *reference) tryStartup(ctx context.Context) (err error) {
+func (r *referenceInstance) tryStartup(ctx context.Context) (err error) {
 	r.mu.Lock()
 	r.hookRunning = true
 	r.mu.Unlock()
 	retries := int(r.spec.MaxRetries)
 	switch {
-	case r.hasFault(neverRetries):
+	case r.hasFault(neverRetriesStartup):
 		retries = 0
-	case r.hasFault(retriesTooOften) && retries > 0:
+	case r.hasFault(retriesStartupTooOften) && retries > 0:
 		retries = 40
 	}
 	for try := range retries + 1 {
-		if err = r.hook(ctx, r.spec.Startup, try); err == nil || ctx.Err() != nil || try == retries {
+		if err = r.runHook(ctx, r.spec.Startup, try); err == nil || ctx.Err() != nil || try == retries {
 			break
 		}
-		if !r.hasFault(keepsWhatFailed) && r.hook(ctx, r.spec.Shutdown, 0) != nil {
+		if !r.hasFault(keepsFailedResources) && r.runHook(ctx, r.spec.Shutdown, 0) != nil {
 			break
 		}
 	}
 	r.mu.Lock()
 	r.hookRunning = false
-	r.notify()
+	r.notifyWatchers()
 	r.mu.Unlock()
 	return err
 }
 
 // Shutdown implements troupev1.LifecycleServiceServer.
-func (r *reference) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
+func (r *referenceInstance) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
 	stop := r.beginShutdown(ctx, req.GetDrain().AsDuration(), req.GetReason())
 	select {
 	case <-stop.done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	reply := &troupev1.ShutdownResponse{Status: r.now()}
+	reply := &troupev1.ShutdownResponse{Status: r.currentStatus()}
 	if stop.err != nil {
 		if r.hasFault(shutdownErrors) {
 			return nil, stop.err
@@ -308,51 +308,51 @@ func (r *reference) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest)
 	return reply, nil
 }
 
-func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reason string) *hookAttempt {
+func (r *referenceInstance) beginShutdown(ctx context.Context, drain time.Duration, reason string) *operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	deadline := time.Now().Add(drain)
-	if r.stop != nil {
-		shorter := deadline.Before(r.deadline)
-		if shorter && !r.hasFault(deadlineNeverShrinks) || !shorter && r.hasFault(deadlineGrows) {
-			r.deadline = deadline
-			r.notify()
+	if r.shutdown != nil {
+		shorter := deadline.Before(r.shutdownDeadline)
+		if shorter && !r.hasFault(neverShortensDeadline) || !shorter && r.hasFault(extendsDeadline) {
+			r.shutdownDeadline = deadline
+			r.notifyWatchers()
 		}
-		return r.stop
+		return r.shutdown
 	}
-	r.stop, r.deadline = &hookAttempt{done: make(chan struct{})}, deadline
-	if r.start != nil {
-		r.start.cancel()
+	r.shutdown, r.shutdownDeadline = &operation{done: make(chan struct{})}, deadline
+	if r.startup != nil {
+		r.startup.cancel()
 	}
 	r.status.Pausing, r.status.Draining = false, r.status.InFlight > 0
 	r.transition(ctx, check.ShuttingDown, reason)
-	go r.runShutdown(context.WithoutCancel(ctx), r.stop, r.start != nil || r.hasFault(releasesUnused), reason)
-	return r.stop
+	go r.runShutdown(context.WithoutCancel(ctx), r.shutdown, r.startup != nil || r.hasFault(stopsUnstartedInstance), reason)
+	return r.shutdown
 }
 
-func (r *reference) runShutdown(ctx context.Context, a *hookAttempt, started bool, reason string) {
+func (r *referenceInstance) runShutdown(ctx context.Context, a *operation, started bool, reason string) {
 	defer close(a.done)
 	began := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if started && r.start != nil {
+	if started && r.startup != nil {
 		r.mu.Unlock()
-		<-r.hookEnded
+		<-r.startHookDone
 		r.mu.Lock()
 	}
 	idle := func() bool { return r.status.InFlight == 0 }
-	if !r.await(ctx, func() time.Time { return r.deadline }, idle) {
+	if !r.await(ctx, func() time.Time { return r.shutdownDeadline }, idle) {
 		for s := range r.steps {
 			s.cancel(failure.New(failure.InstanceDraining, "Shutdown", "the worker stopped first"))
 		}
 		r.status.Draining = false
-		r.notify()
-		r.await(ctx, func() time.Time { return r.deadline.Add(400 * time.Millisecond) }, idle)
+		r.notifyWatchers()
+		r.await(ctx, func() time.Time { return r.shutdownDeadline.Add(400 * time.Millisecond) }, idle)
 	}
 	if started {
-		hookCtx, cancel := context.WithDeadline(ctx, r.deadline.Add(600*time.Millisecond))
+		hookCtx, cancel := context.WithDeadline(ctx, r.shutdownDeadline.Add(600*time.Millisecond))
 		r.mu.Unlock()
-		a.err = r.hook(hookCtx, r.spec.Shutdown, 0)
+		a.err = r.runHook(hookCtx, r.spec.Shutdown, 0)
 		cancel()
 		r.mu.Lock()
 	}

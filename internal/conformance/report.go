@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Result is the result of one check.
+// Result holds a check with its duration and the reason why it failed.
 type Result struct {
 	Check
 	// Duration is how long the check took.
 	Duration time.Duration
-	// Reason says in one line what was expected and what was seen (empty if the check passed).
+	// Reason says in one line what the check expected and what it observed (empty if the check passed).
 	Reason string
 }
 
 // Passed reports whether the worker passed the check.
 func (r Result) Passed() bool { return r.Reason == "" }
 
-// Report is how a run went.
+// Report holds the results of a run.
 type Report struct {
 	// Address is the address of the worker under test.
 	Address string
 	// Duration is how long the run took.
 	Duration time.Duration
-	// Results are the results of the checks that ran, grouped by area.
+	// Results are the results of the selected checks, grouped by area.
 	Results []Result
 }
 
-// Failed returns the number of failed checks.
-func (r Report) Failed() int {
+// FailedCount returns the number of failed checks.
+func (r Report) FailedCount() int {
 	n := 0
 	for _, result := range r.Results {
 		if !result.Passed() {
@@ -41,8 +41,8 @@ func (r Report) Failed() int {
 	return n
 }
 
-// Table writes the report for people, with colors if the writer can show them.
-func (r Report) Table(w io.Writer, color bool) error {
+// WriteTable writes the report as a table for people, with terminal colors if color is set.
+func (r Report) WriteTable(w io.Writer, color bool) error {
 	paint := func(style, text string) string {
 		if !color {
 			return text
@@ -71,14 +71,14 @@ func (r Report) Table(w io.Writer, color bool) error {
 		}
 	}
 	verdict := paint(green, fmt.Sprintf("All %d checks passed", len(r.Results)))
-	if failed := r.Failed(); failed > 0 {
+	if failed := r.FailedCount(); failed > 0 {
 		verdict = paint(red, fmt.Sprintf("%d of %d checks failed", failed, len(r.Results)))
 	}
 	out.addf("\n%s in %s at %s.\n", verdict, shorten(r.Duration), r.Address)
 	return out.err
 }
 
-// lineWriter writes until the first error.
+// lineWriter formats lines and keeps the first write error, after which it writes nothing.
 type lineWriter struct {
 	w   io.Writer
 	err error
@@ -97,8 +97,8 @@ func shorten(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// JSON writes the report as JSON, for programs.
-func (r Report) JSON(w io.Writer) error {
+// WriteJSON writes the report as JSON.
+func (r Report) WriteJSON(w io.Writer) error {
 	type check struct {
 		ID          string  `json:"id"`
 		Area        string  `json:"area"`
@@ -114,7 +114,7 @@ func (r Report) JSON(w io.Writer) error {
 		Failed  int     `json:"failed"`
 		Seconds float64 `json:"seconds"`
 		Checks  []check `json:"checks"`
-	}{Address: r.Address, Passed: len(r.Results) - r.Failed(), Failed: r.Failed(), Seconds: r.Duration.Seconds()}
+	}{Address: r.Address, Passed: len(r.Results) - r.FailedCount(), Failed: r.FailedCount(), Seconds: r.Duration.Seconds()}
 	for _, c := range r.Results {
 		document.Checks = append(document.Checks, check{c.ID, c.Area(), c.Requirement, c.Title, c.Passed(), c.Duration.Seconds(), c.Reason})
 	}
@@ -149,8 +149,8 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the report as JUnit XML for CI systems, with one suite for each area.
-func (r Report) JUnit(w io.Writer) error {
+// WriteJUnit writes the report as JUnit XML for CI systems, with one suite for each area.
+func (r Report) WriteJUnit(w io.Writer) error {
 	document := junitSuites{Name: "troupe conformance"}
 	for _, c := range r.Results {
 		if n := len(document.Suites); n == 0 || document.Suites[n-1].Name != c.Area() {

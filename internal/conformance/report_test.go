@@ -21,7 +21,7 @@ func sampleReport() Report {
 
 func TestReport_Table(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, sampleReport().Table(&out, false))
+	require.NoError(t, sampleReport().WriteTable(&out, false))
 	require.Empty(t, cmp.Diff(`
 pause
   ✓ pause/waits  LC-4          12ms
@@ -38,14 +38,14 @@ step
 	passing := sampleReport()
 	passing.Results = passing.Results[:1]
 	out.Reset()
-	require.NoError(t, passing.Table(&out, true))
+	require.NoError(t, passing.WriteTable(&out, true))
 	require.Contains(t, out.String(), "\x1b[32m✓\x1b[0m pause/waits")
 	require.Contains(t, out.String(), "All 1 checks passed")
 }
 
 func TestReport_JSON(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, sampleReport().JSON(&out))
+	require.NoError(t, sampleReport().WriteJSON(&out))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	require.EqualValues(t, 1, got["failed"])
@@ -58,7 +58,7 @@ func TestReport_JSON(t *testing.T) {
 
 func TestReport_JUnit(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, sampleReport().JUnit(&out))
+	require.NoError(t, sampleReport().WriteJUnit(&out))
 	var got junitSuites
 	require.NoError(t, xml.Unmarshal(out.Bytes(), &got))
 	require.Len(t, got.Suites, 2)

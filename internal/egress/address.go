@@ -4,12 +4,12 @@ import (
 	"net/netip"
 )
 
-// globalUnicast is the publicly routed part of IPv6. Everything outside of it is rejected: IPv4-compatible and
-// NAT64 forms, unique local, link-local, multicast.
+// globalUnicast is the publicly routed part of IPv6. All other IPv6 addresses are rejected, such as
+// IPv4-compatible, NAT64, unique local, link-local and multicast addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// blocks are the special networks of the IANA registries, most likely first, and metadata addresses of clouds
-// outside of them.
+// blocks are the special-purpose networks of the IANA registries, ordered by how often they occur, and the
+// metadata addresses of clouds outside those networks.
 var blocks = []struct {
 	network netip.Prefix
 	name    string
@@ -45,9 +45,9 @@ var blocks = []struct {
 	{netip.MustParsePrefix("3fff::/20"), "for documentation"},
 }
 
-// innerKind returns the kind of an inner address ("" for a public one). An IPv4 address inside an IPv6 address
-// is judged as IPv4.
-func innerKind(a netip.Addr) string {
+// innerAddressKind returns the kind of an inner address ("" for a public one). An IPv4 address embedded in an IPv6
+// address is treated as IPv4.
+func innerAddressKind(a netip.Addr) string {
 	a = a.Unmap()
 	for _, b := range blocks {
 		if b.network.Contains(a) {
@@ -67,7 +67,7 @@ func innerKind(a netip.Addr) string {
 	return ""
 }
 
-// embedsIPv4 reports whether the last half of an address holds an IPv4 address (RFC 5214).
+// embedsIPv4 reports whether the lower half of an IPv6 address contains an IPv4 address (RFC 5214).
 func embedsIPv4(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe

@@ -6,31 +6,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// body is the body of a response. Reading beyond its limit is an error, so that a part is never taken for the
-// whole.
-type body struct {
+// limitedBody is a response body with a size limit. Reading beyond the limit is an error, so that a truncated body
+// is never mistaken for the whole one.
+type limitedBody struct {
 	io.ReadCloser
 
-	left, most int64
+	remaining, limit int64
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if b.left < 0 {
-		return 0, b.tooLong()
+	if b.remaining < 0 {
+		return 0, b.newTooLongError()
 	}
-	p = p[:min(int64(len(p)), b.left+1)]
+	p = p[:min(int64(len(p)), b.remaining+1)]
 	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
-	if b.left < 0 {
-		return n - 1, b.tooLong()
+	b.remaining -= int64(n)
+	if b.remaining < 0 {
+		return n - 1, b.newTooLongError()
 	}
 	return n, err
 }
 
-func (b *body) tooLong() error {
+func (b *limitedBody) newTooLongError() error {
 	return failure.Newf(failure.ResourceQuota, "egress.Read",
-		"the answer has more than %d bytes; ask for a part of it, or for something shorter", b.most)
+		"the answer has more than %d bytes; ask for a part of it, or for something shorter", b.limit)
 }

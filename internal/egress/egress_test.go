@@ -18,17 +18,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// A name cannot resolve to an allowed address for the check and to an inner one for the connection: it is
-// resolved once.
+// A name is resolved only once, so it cannot resolve to an allowed address for the check and to an inner one for
+// the connection.
 func TestClient_ResistsDNSRebinding(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(redirect))
-	w.alternate("flip.test", publicAddress, innerAddress)
-	client := w.client(t)
+	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
+	w.alternateAddresses("flip.test", publicAddress, innerAddress)
+	client := w.restrictedClient(t)
 
 	through := 0
 	for range 20 {
 		client.CloseIdleConnections() // or the second request would reuse the connection
-		_, err := get(t, client, fmt.Sprintf("http://flip.test:%d/", w.port))
+		_, err := getBody(t, client, fmt.Sprintf("http://flip.test:%d/", w.port))
 		if err == nil {
 			through++
 			continue
@@ -37,25 +37,25 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 	}
 	require.Positive(t, through, "the name never meant the allowed address")
 	require.Less(t, through, 20, "the name never meant the inner address")
-	require.EqualValues(t, through, w.reachedCount.Load())
-	require.Zero(t, w.canary.Load())
+	require.EqualValues(t, through, w.publicRequests.Load())
+	require.Zero(t, w.canaryRequests.Load())
 
-	// A name with allowed and inner addresses is connected at an allowed one, in any order.
-	w.name("both.test", innerAddress, publicAddress, "::1")
+	// If a name has both allowed and inner addresses, the client connects to an allowed one, whatever their order.
+	w.setAddresses("both.test", innerAddress, publicAddress, "::1")
 	for range 5 {
 		client.CloseIdleConnections()
-		body, err := get(t, client, fmt.Sprintf("http://both.test:%d/", w.port))
+		body, err := getBody(t, client, fmt.Sprintf("http://both.test:%d/", w.port))
 		if err == nil {
-			require.Equal(t, "keptHeaders", body)
+			require.Equal(t, "public page", body)
 		}
 	}
-	require.Zero(t, w.canary.Load())
+	require.Zero(t, w.canaryRequests.Load())
 }
 
-func TestClient_AsksOnlyListedHosts(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(redirect))
+func TestClient_ContactsOnlyListedHosts(t *testing.T) {
+	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
 	for _, name := range []string{"a.listed.test", "b.a.listed.test", "listed.test", "notlisted.test", "exact.test", "below.exact.test"} {
-		w.name(name, publicAddress)
+		w.setAddresses(name, publicAddress)
 	}
 	client, err := egress.New(egress.Config{
 		Hosts: []string{"*.Listed.test", "exact.test"}, PlainHTTP: []string{"*.listed.test"}, Ports: []int{w.port},
@@ -72,7 +72,7 @@ func TestClient_AsksOnlyListedHosts(t *testing.T) {
 		publicAddress:      "the host 127.0.0.2 is not allowed",
 		"exact.test":       "plain http is not allowed for exact.test; use https, or list it under plainHTTP",
 	} {
-		_, err := get(t, client, fmt.Sprintf("http://%s:%d/", host, w.port))
+		_, err := getBody(t, client, fmt.Sprintf("http://%s:%d/", host, w.port))
 		if want == "" {
 			require.NoError(t, err, host)
 			continue
@@ -84,13 +84,13 @@ func TestClient_AsksOnlyListedHosts(t *testing.T) {
 
 func TestClient_SendsNoCredentialsToAnotherHost(t *testing.T) {
 	var got http.Header
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := newTestNetwork(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
-		redirect(rw, r)
+		serveRedirect(rw, r)
 	}))
-	w.name("other.test", publicAddress)
-	w.name("below.allowed.test", publicAddress)
-	client := w.client(t)
+	w.setAddresses("other.test", publicAddress)
+	w.setAddresses("below.allowed.test", publicAddress)
+	client := w.restrictedClient(t)
 	ask := func(method, path string, body io.Reader) error {
 		req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://allowed.test:%d%s", w.port, path), body)
 		require.NoError(t, err)
@@ -121,18 +121,18 @@ func TestClient_SendsNoCredentialsToAnotherHost(t *testing.T) {
 }
 
 func TestClient_IgnoresProxies(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(redirect))
+	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		t.Setenv(name, fmt.Sprintf("http://%s:%d", innerAddress, w.port))
 	}
-	body, err := get(t, w.client(t), fmt.Sprintf("http://allowed.test:%d/", w.port))
+	body, err := getBody(t, w.restrictedClient(t), fmt.Sprintf("http://allowed.test:%d/", w.port))
 	require.NoError(t, err)
-	require.Equal(t, "keptHeaders", body)
-	require.Zero(t, w.canary.Load())
+	require.Equal(t, "public page", body)
+	require.Zero(t, w.canaryRequests.Load())
 }
 
 func TestClient_LimitsTheResponse(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := newTestNetwork(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/fits":
 			_, _ = io.WriteString(rw, strings.Repeat("x", 1000))
@@ -156,7 +156,7 @@ func TestClient_LimitsTheResponse(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer client.CloseIdleConnections()
-		return get(t, client, fmt.Sprintf("http://allowed.test:%d%s", w.port, path))
+		return getBody(t, client, fmt.Sprintf("http://allowed.test:%d%s", w.port, path))
 	}
 	body, err := page("/fits", time.Minute)
 	require.NoError(t, err)
@@ -176,11 +176,11 @@ type zeroReader struct{}
 func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestClient_RejectsAnotherHostHeader(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(redirect))
+	w := newTestNetwork(t, http.HandlerFunc(serveRedirect))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://allowed.test:%d/", w.port), nil)
 	require.NoError(t, err)
 	req.Host = "inside.test"
-	_, err = w.client(t).Do(req) //nolint:bodyclose // there is none
+	_, err = w.restrictedClient(t).Do(req) //nolint:bodyclose // there is none
 	require.ErrorContains(t, err, `the Host header is "inside.test"`)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// guard is the transport of a client. It checks each request before it is sent, and each address before a
+// guard is the http.RoundTripper of a client. It checks each request before it is sent, and each address before a
 // connection is made. It is safe for concurrent use.
 type guard struct {
 	transport    *http.Transport
@@ -26,10 +26,11 @@ type guard struct {
 	maxBody      int64
 }
 
-// The shortest prefixes that AllowInnerAddresses accepts: whole blocks, but no address space.
+// minPrefixBits4 and minPrefixBits6 are the shortest prefixes that AllowInnerAddresses accepts, so that it cannot
+// open a whole address space.
 const (
-	widest4 = 8
-	widest6 = 7
+	minPrefixBits4 = 8
+	minPrefixBits6 = 7
 )
 
 func newGuard(c Config) (*guard, error) {
@@ -62,7 +63,7 @@ func newGuard(c Config) (*guard, error) {
 		}
 	}
 	for i, p := range c.AllowInnerAddresses {
-		if !p.IsValid() || p.Addr().Is4() && p.Bits() < widest4 || p.Addr().Is6() && p.Bits() < widest6 {
+		if !p.IsValid() || p.Addr().Is4() && p.Bits() < minPrefixBits4 || p.Addr().Is6() && p.Bits() < minPrefixBits6 {
 			return nil, invalid("allowInnerAddresses[%d] is %s; list the networks that are meant, such as 127.0.0.1/32", i, p)
 		}
 		g.innerAllowed = append(g.innerAllowed, p.Masked())
@@ -72,9 +73,9 @@ func newGuard(c Config) (*guard, error) {
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := g.check(req); err != nil {
+	if err := g.checkRequest(req); err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // as the interface demands; what matters is err
+			_ = req.Body.Close() // http.RoundTripper requires it; err is more important than an error of Close
 		}
 		return nil, err
 	}
@@ -82,39 +83,39 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || g.maxBody < 0 {
 		return resp, err
 	}
-	resp.Body = &body{ReadCloser: resp.Body, left: g.maxBody, most: g.maxBody}
+	resp.Body = &limitedBody{ReadCloser: resp.Body, remaining: g.maxBody, limit: g.maxBody}
 	return resp, nil
 }
 
-// CloseIdleConnections lets http.Client close the idle connections of the transport.
+// CloseIdleConnections closes the idle connections of the transport. http.Client calls it.
 func (g *guard) CloseIdleConnections() { g.transport.CloseIdleConnections() }
 
-func refuse(mode failure.Mode, format string, args ...any) *failure.Error {
+func newRejectedError(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "egress.Request", format, args...)
 }
 
-// check returns an error if the target of the request breaks a rule.
-func (g *guard) check(req *http.Request) error {
+// checkRequest returns an error if the target of the request breaks a rule.
+func (g *guard) checkRequest(req *http.Request) error {
 	u := req.URL
 	host := strings.ToLower(u.Hostname())
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return refuse(failure.PolicyAllowlist, "the scheme %q is not allowed; use https", u.Scheme)
+		return newRejectedError(failure.PolicyAllowlist, "the scheme %q is not allowed; use https", u.Scheme)
 	case u.User != nil:
-		return refuse(failure.PolicySecurity, "the URL holds a user name or password; leave out what is before the @")
+		return newRejectedError(failure.PolicySecurity, "the URL holds a user name or password; leave out what is before the @")
 	case u.Opaque != "" || host == "":
-		return refuse(failure.PolicySecurity, "the URL has no host; write it as https://host/path")
+		return newRejectedError(failure.PolicySecurity, "the URL has no host; write it as https://host/path")
 	case req.Host != "" && !strings.EqualFold(req.Host, u.Host):
-		return refuse(failure.PolicySecurity, "the Host header is %q and the URL says %q; leave the header out", req.Host, u.Host)
+		return newRejectedError(failure.PolicySecurity, "the Host header is %q and the URL says %q; leave the header out", req.Host, u.Host)
 	}
 	if problem := hostProblem(host); problem != "" {
-		return refuse(failure.PolicySecurity, "the host %q %s", u.Hostname(), problem)
+		return newRejectedError(failure.PolicySecurity, "the host %q %s", u.Hostname(), problem)
 	}
-	if !matchesAny(g.hosts, host) {
-		return refuse(failure.PolicyAllowlist, "the host %s is not allowed; hosts lists %s", host, strings.Join(g.hosts, ", "))
+	if !matchesAnyPattern(g.hosts, host) {
+		return newRejectedError(failure.PolicyAllowlist, "the host %s is not allowed; hosts lists %s", host, strings.Join(g.hosts, ", "))
 	}
-	if u.Scheme == "http" && !matchesAny(g.plainHosts, host) {
-		return refuse(failure.PolicyAllowlist, "plain http is not allowed for %s; use https, or list it under plainHTTP", host)
+	if u.Scheme == "http" && !matchesAnyPattern(g.plainHosts, host) {
+		return newRejectedError(failure.PolicyAllowlist, "plain http is not allowed for %s; use https, or list it under plainHTTP", host)
 	}
 	if err := g.checkPort(u); err != nil {
 		return err
@@ -131,24 +132,24 @@ func (g *guard) checkPort(u *url.URL) error {
 	case u.Port() == "":
 		return nil // the default of the scheme
 	case err != nil:
-		return refuse(failure.PolicySecurity, "the port %q is no number", u.Port())
+		return newRejectedError(failure.PolicySecurity, "the port %q is not a number", u.Port())
 	case port == 443, port == 80 && u.Scheme == "http", slices.Contains(g.ports, port):
 		return nil
 	}
-	return refuse(failure.PolicyAllowlist, "the port %d is not allowed; leave it out, or list it under ports", port)
+	return newRejectedError(failure.PolicyAllowlist, "the port %d is not allowed; leave it out, or list it under ports", port)
 }
 
-// control checks the address of each new connection.
-func (g *guard) control(_ context.Context, network, address string, _ syscall.RawConn) error {
+// checkConnection checks the address of each new connection, after the name is resolved.
+func (g *guard) checkConnection(_ context.Context, network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
-		return refuse(failure.PolicySecurity, "%s %s is no address of an HTTP server", network, address)
+		return newRejectedError(failure.PolicySecurity, "%s %s is not an address of an HTTP server", network, address)
 	}
 	return g.checkAddress(to.Addr())
 }
 
 func (g *guard) checkAddress(a netip.Addr) error {
-	why := innerKind(a)
+	why := innerAddressKind(a)
 	if why == "" {
 		return nil
 	}
@@ -156,12 +157,12 @@ func (g *guard) checkAddress(a netip.Addr) error {
 	if bare.Zone() == "" && slices.ContainsFunc(g.innerAllowed, func(p netip.Prefix) bool { return p.Contains(bare) }) {
 		return nil
 	}
-	return refuse(failure.PolicySecurity,
+	return newRejectedError(failure.PolicySecurity,
 		"%s is an inner address (%s) and out of reach; use a public one, or list it under allowInnerAddresses if it is meant", a, why)
 }
 
-// matchesAny reports whether one of the patterns covers the host.
-func matchesAny(patterns []string, host string) bool {
+// matchesAnyPattern reports whether one of the patterns matches the host.
+func matchesAnyPattern(patterns []string, host string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		suffix, below := strings.CutPrefix(p, "*")
 		return p == host || below && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
@@ -173,26 +174,26 @@ var (
 	numberPattern = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 )
 
-const maxHost = 253 // characters of a name in DNS
+const maxHostLength = 253 // characters of a DNS name
 
-// hostProblem returns why a host in lower case is invalid ("" if it is valid). It rejects forms that programs
+// hostProblem returns why a lower-case host is invalid ("" if it is valid). It rejects forms that programs
 // interpret in different ways.
 func hostProblem(host string) string {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
-			return "is bound to an interface; leave out what is behind the %"
+			return "is bound to an interface; remove the % and everything after it"
 		}
 		return ""
 	}
 	switch {
-	case len(host) > maxHost:
-		return fmt.Sprintf("has %d characters, and %d is the most", len(host), maxHost)
+	case len(host) > maxHostLength:
+		return fmt.Sprintf("has %d characters; at most %d are allowed", len(host), maxHostLength)
 	case strings.HasSuffix(host, "."):
 		return "ends with a dot; leave it out"
 	case strings.ContainsFunc(host, func(r rune) bool { return r > '~' }):
 		return "is not ASCII; write it in its xn-- form"
 	case !hostPattern.MatchString(host):
-		return "is no name in DNS; use letters, digits, hyphens and dots"
+		return "is not a DNS name; use letters, digits, hyphens and dots"
 	case numberPattern.MatchString(host):
 		return "is a number, but no IP address as it is usually written; use four decimal numbers, or a name"
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// steps returns the numbers from 1 to n.
-func steps(n int) []int {
+// stepNumbers returns the numbers from 1 to n.
+func stepNumbers(n int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i + 1
@@ -36,25 +36,25 @@ func TestProgress_RecommendsARecovery(t *testing.T) {
 		{3, 1, 4, failure.SystemTimeout, 0.75, true, 1, RetryFailedSteps},
 		{1, 1, 4, failure.AgentTimeout, 0.25, true, 3, RetryFromCheckpoint},
 		{1, 1, 5, failure.PartialTimeout, 0.2, true, 4, RetryAll},
-		{4, 1, 5, failure.PolicyBudget, 0.8, false, 1, Manual},           // terminal
-		{4, 1, 5, failure.UserCancelled, 0.8, false, 1, Manual},          // terminal
-		{4, 1, 5, failure.UserInvalidInput, 0.8, false, 1, Manual},       // not retryable
-		{6, 1, 3, failure.ResourceCircuit, 1, true, 1, RetryFailedSteps}, // some steps ran twice
+		{4, 1, 5, failure.PolicyBudget, 0.8, false, 1, ManualRecovery},     // terminal
+		{4, 1, 5, failure.UserCancelled, 0.8, false, 1, ManualRecovery},    // terminal
+		{4, 1, 5, failure.UserInvalidInput, 0.8, false, 1, ManualRecovery}, // not retryable
+		{6, 1, 3, failure.ResourceCircuit, 1, true, 1, RetryFailedSteps},   // some steps ran twice
 	} {
-		p := Progress{Completed: steps(row.completed), Mode: row.mode, Total: row.total}
+		p := Progress{CompletedSteps: stepNumbers(row.completed), Mode: row.mode, PlannedSteps: row.total}
 		for i := range row.failed {
-			p.Failed = append(p.Failed, row.completed+i+1)
+			p.FailedSteps = append(p.FailedSteps, row.completed+i+1)
 		}
-		require.InDelta(t, row.ratio, p.Ratio(), 1e-9, "%+v", row)
-		require.Equal(t, row.recoverable, p.Recoverable(), "%+v", row)
-		require.Equal(t, row.remaining, p.Remaining(), "%+v", row)
-		require.Equal(t, row.recovery, p.Recovery(), "%+v", row)
+		require.InDelta(t, row.ratio, p.CompletedRatio(), 1e-9, "%+v", row)
+		require.Equal(t, row.recoverable, p.IsRecoverable(), "%+v", row)
+		require.Equal(t, row.remaining, p.RemainingSteps(), "%+v", row)
+		require.Equal(t, row.recovery, p.RecommendedRecovery(), "%+v", row)
 	}
 }
 
 // Req: OC-26
-func TestProgress_DataHoldsCutTextsOfCompletedSteps(t *testing.T) {
-	p := Progress{Completed: []int{1, 2}, Failed: []int{3}, Results: map[int]execution.Result{
+func TestProgress_CompletedTextsAreCutAndLimited(t *testing.T) {
+	p := Progress{CompletedSteps: []int{1, 2}, FailedSteps: []int{3}, Results: map[int]execution.Result{
 		2: {Text: strings.Repeat("a", 600), Observations: make([]string, execution.MaxObservations)},
 		1: {Text: "one", Observations: []string{"seen"}},
 		3: {Text: "half of it"},
@@ -62,7 +62,7 @@ func TestProgress_DataHoldsCutTextsOfCompletedSteps(t *testing.T) {
 	for i := range p.Results[2].Observations {
 		p.Results[2].Observations[i] = "more"
 	}
-	data := p.Data()
+	data := p.CompletedTexts()
 	require.Len(t, data, MaxTexts)
 	require.Equal(t, []string{"one", "seen"}, data[:2])
 	require.LessOrEqual(t, len([]rune(data[2])), MaxTextLength)

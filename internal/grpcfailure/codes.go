@@ -6,8 +6,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// codeOf holds the gRPC code of every mode (contract OC-24, appendix B).
-var codeOf = map[failure.Mode]codes.Code{
+// codeByMode maps every failure mode to its gRPC code (contract OC-24, appendix B).
+var codeByMode = map[failure.Mode]codes.Code{
 	failure.Unknown: codes.Internal,
 
 	failure.AgentValidation:     codes.FailedPrecondition,
@@ -61,13 +61,13 @@ var codeOf = map[failure.Mode]codes.Code{
 	failure.Overloaded:        codes.ResourceExhausted,
 }
 
-// foreignMessages are the messages for statuses without our detail. The text of gRPC itself names
-// addresses, which belong in the log only.
-var foreignMessages = map[failure.Mode]string{
+// fallbackMessages are the messages for statuses that carry no Failure detail. They replace gRPC's own text,
+// because that text contains addresses, which belong only in the log.
+var fallbackMessages = map[failure.Mode]string{
 	failure.Unknown:          "the call failed; the log has the cause",
 	failure.UserCancelled:    "the call was cancelled",
-	failure.SystemTimeout:    "there was no answer in time; what was asked for may have happened",
-	failure.SystemNetwork:    "the service cannot be reached, or went away; what was asked for may have happened",
+	failure.SystemTimeout:    "there was no answer in time; the call may have taken effect",
+	failure.SystemNetwork:    "the service cannot be reached, or disconnected; the call may have taken effect",
 	failure.UserInvalidInput: "the request cannot be read, or is out of range",
 	failure.NotFound:         "what the request names does not exist",
 	failure.KeyReused:        "it exists already",
@@ -75,13 +75,13 @@ var foreignMessages = map[failure.Mode]string{
 
 	failure.UserUnauthenticated: "the caller is not authenticated; it must send a token or present a certificate",
 
-	failure.ResourceQuota: "the message is larger than may be, or a limit is reached",
+	failure.ResourceQuota: "the message is too large, or a limit is reached",
 	failure.AgentState:    "the service cannot do this in its present state",
 	failure.AgentContract: "the service does not know this call; it may be of another version",
 }
 
-// modeOfCode returns the nearest mode for a status without our detail.
-func modeOfCode(c codes.Code) failure.Mode {
+// modeFromCode returns the nearest failure mode for the gRPC code of a status without a Failure detail.
+func modeFromCode(c codes.Code) failure.Mode {
 	switch c {
 	case codes.Canceled:
 		return failure.UserCancelled

@@ -2,20 +2,21 @@ package grpcfailure
 
 import "strings"
 
-// DialFailure says why a connection could not be made.
+// DialFailure is the kind of failure for which a connection could not be made.
 type DialFailure int
 
-// The failures of a connection.
+// The kinds of connection failure.
 const (
 	DialOK          DialFailure = iota // the connection was made, so the call may have arrived
-	DialUnreachable                    // nothing answers at the address, or its name cannot be resolved
+	DialUnreachable                    // nothing responds at the address, or its name cannot be resolved
 	DialUntrusted                      // the server did not prove its identity
-	DialRejected                       // the server refuses connections of this kind, or from this client
+	DialRejected                       // the server rejects this kind of connection, or this client
 )
 
-// ClassifyDial returns why an error of gRPC means that no connection was made. The reason is the text of TLS or
-// of the network, without the wrapping of gRPC. Unless the result is DialOK, the call was never sent.
-func ClassifyDial(err error) (DialFailure, string) {
+// ClassifyDialError returns the kind and the reason of the connection failure in a gRPC error. The reason is the
+// text from TLS or from the network, without the text that gRPC adds. Unless the kind is DialOK, the call was
+// never sent.
+func ClassifyDialError(err error) (DialFailure, string) {
 	if err == nil {
 		return DialOK, ""
 	}
@@ -37,8 +38,8 @@ func ClassifyDial(err error) (DialFailure, string) {
 		}
 		reason = strings.ReplaceAll(strings.TrimSuffix(reason, `"`), `\"`, `"`)
 		switch {
-		case reason == "": // the balancer does not pass on what the resolver returned
-			reason = "DNS knows no address of that name"
+		case reason == "": // the balancer drops the resolver's error
+			reason = "DNS has no address for that name"
 		case c.kind == DialUnreachable: // the text before it repeats the address
 			reason = reason[strings.LastIndex(reason, ": ")+1:]
 		}

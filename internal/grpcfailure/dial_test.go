@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 )
 
-// The texts come from grpc 1.85. A call that may have arrived is never classified as unsent.
-func TestClassifyDial_ReturnsTheReasonWithoutTheWrappingOfGRPC(t *testing.T) {
+// The reason is found in the error texts of grpc 1.85. A call that may have arrived is never classified as unsent.
+func TestClassifyDialError_ReturnsOnlyTheReason(t *testing.T) {
 	const unavailable = "rpc error: code = Unavailable desc = "
 	for text, want := range map[string]struct {
 		kind   grpcfailure.DialFailure
@@ -18,7 +18,7 @@ func TestClassifyDial_ReturnsTheReasonWithoutTheWrappingOfGRPC(t *testing.T) {
 	}{
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: {grpcfailure.DialUnreachable, "connection refused"},
 		`dns: A record lookup error: lookup nosuch.invalid on 192.0.2.1:53: no such host`:                              {grpcfailure.DialUnreachable, "no such host"},
-		`no children to pick from`:                     {grpcfailure.DialUnreachable, "DNS knows no address of that name"},
+		`no children to pick from`:                     {grpcfailure.DialUnreachable, "DNS has no address for that name"},
 		`name resolver error: produced zero addresses`: {grpcfailure.DialUnreachable, "produced zero addresses"},
 		`connection error: desc = "transport: authentication handshake failed: x509: certificate signed by \"x\""`:                                        {grpcfailure.DialUntrusted, `x509: certificate signed by "x"`},
 		`connection error: desc = "error reading server preface: remote error: tls: certificate required"`:                                                {grpcfailure.DialRejected, "remote error: tls: certificate required"},
@@ -26,11 +26,11 @@ func TestClassifyDial_ReturnsTheReasonWithoutTheWrappingOfGRPC(t *testing.T) {
 		`connection error: desc = "error reading from server: EOF"`:                                                                                       {grpcfailure.DialOK, ""},
 		`write tcp 127.0.0.1:41898->127.0.0.1:24858: write: broken pipe`:                                                                                  {grpcfailure.DialOK, ""},
 	} {
-		kind, reason := grpcfailure.ClassifyDial(errors.New(unavailable + text))
+		kind, reason := grpcfailure.ClassifyDialError(errors.New(unavailable + text))
 		require.Equal(t, want.kind, kind, text)
 		require.Equal(t, want.reason, reason, text)
 	}
-	kind, reason := grpcfailure.ClassifyDial(nil)
+	kind, reason := grpcfailure.ClassifyDialError(nil)
 	require.Equal(t, grpcfailure.DialOK, kind)
 	require.Empty(t, reason)
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The limits of a failure that is stored or sent, in bytes. Texts and keys have the limits of
-// failure.proto. All facts together have a lower one than those would allow, because responses hold
-// lists of failures.
+// These limits apply to a failure that is stored or sent, in bytes unless noted. Texts and keys have the limits of
+// failure.proto. The limit for all facts together is lower than the sum of their own limits, because responses
+// contain lists of failures.
 const (
-	maxOp      = 128
-	maxMessage = 4096
-	maxFacts   = 32
-	maxKey     = 64
-	maxValue   = 1024
-	maxAll     = 8 << 10 // all facts together
+	maxOp         = 128
+	maxMessage    = 4096
+	maxFacts      = 32
+	maxKey        = 64
+	maxValue      = 1024
+	maxFactsBytes = 8 << 10 // limit for all facts together
 )
 
-// cutText returns the beginning of a text that fits, without invalid UTF-8.
+// cutText returns the longest prefix of a text that fits into the given number of bytes, without invalid UTF-8.
 func cutText(text string, bytes int) string {
 	if len(text) <= bytes && utf8.ValidString(text) {
 		return text
@@ -29,14 +29,15 @@ func cutText(text string, bytes int) string {
 	return strings.ToValidUTF8(text[:min(bytes, len(text))], "")
 }
 
-// cutFacts returns the facts that fit: the facts of the run first, then the others by key. Values are cut.
+// cutFacts returns as many facts as fit, with long values cut. Facts about the run are kept first, and then the
+// others in the order of their keys.
 func cutFacts(facts map[string]string) map[string]string {
 	fit, all := len(facts) <= maxFacts, 0
 	for key, value := range facts {
 		fit = fit && cutText(key, maxKey) == key && cutText(value, maxValue) == value
 		all += len(key) + len(value)
 	}
-	if fit && all <= maxAll {
+	if fit && all <= maxFactsBytes {
 		return facts
 	}
 	keys := []string{failure.FactStage, failure.FactTrace, failure.FactRoot}
@@ -45,7 +46,7 @@ func cutFacts(facts map[string]string) map[string]string {
 			keys = append(keys, key)
 		}
 	}
-	out, left := map[string]string{}, maxAll
+	out, left := map[string]string{}, maxFactsBytes
 	for _, key := range keys {
 		value, ok := facts[key]
 		value = cutText(value, maxValue)

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Every failure can be stored and sent, and so can a list of them: texts that are too long are cut
-// instead of losing the failure. Stage and trace always stay.
+// Every failure can be stored and sent, and so can a list of failures. Texts that are too long are cut. The stage
+// and the trace are always kept.
 func TestToProto_CutsWhatExceedsTheLimits(t *testing.T) {
 	many := failure.New(failure.ResourceTool, "op", "no")
 	for i := range 100 {

@@ -8,18 +8,18 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ToProto returns err as it is stored and sent, within the rules of failure.proto: longer texts and
-// facts are cut. It leaves out the cause of an Error, and everything of an error that is not one; the
-// log has both. A nil error gives nil.
+// ToProto converts an error to the message that is stored and sent. Texts and facts are cut to the limits of
+// failure.proto. The cause of a failure.Error is left out, and so is the text of any other error, because both are
+// only for the log. A nil error yields nil.
 func ToProto(err error) *troupev1.Failure {
 	if e, ok := errors.AsType[*failure.Error](err); err == nil || ok && e == nil {
-		return nil // an error that holds a nil *Error counts as nil, too
+		return nil // an error interface that holds a nil *Error also counts as nil
 	}
 	e := failure.FromError(err)
 	return &troupev1.Failure{Mode: modeToProto(e.Mode), Op: cutText(e.Op, maxOp), Message: cutText(e.Message, maxMessage), Facts: cutFacts(e.Facts)}
 }
 
-// FromProto is the inverse of ToProto. The cause is lost. Nil gives nil.
+// FromProto converts a message back to a failure.Error without a cause. Nil yields nil.
 func FromProto(f *troupev1.Failure) *failure.Error {
 	if f == nil {
 		return nil

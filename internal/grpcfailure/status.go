@@ -1,5 +1,5 @@
-// Package grpcfailure converts failures into what is sent and stored: gRPC statuses and the
-// troupe.v1.Failure message. It is the only package of the mesh that knows gRPC codes.
+// Package grpcfailure converts failures to gRPC statuses and to the message troupe.v1.Failure, and back. It is the
+// only package of the mesh that uses gRPC codes.
 package grpcfailure
 
 import (
@@ -15,11 +15,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Domain is the domain of the google.rpc.ErrorInfo that every error of the mesh carries.
+// Domain is the domain in the google.rpc.ErrorInfo of every error that the mesh sends.
 const Domain = "troupe.dev"
 
-// ToStatus turns the error of a handler into the status that a server sends. A status that gRPC
-// itself made passes through unchanged.
+// ToStatus converts the error of a handler to the status that the server sends. A status from gRPC itself is
+// returned unchanged.
 func ToStatus(err error) error {
 	if err == nil {
 		return nil
@@ -31,12 +31,12 @@ func ToStatus(err error) error {
 	}
 	e := failure.FromError(err)
 	sent := ToProto(e)
-	st := status.New(codeOf[e.Mode], sent.GetMessage())
+	st := status.New(codeByMode[e.Mode], sent.GetMessage())
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: sent.GetFacts()},
 		sent,
 	}
-	if after, ok := failure.RetryAfter(e); ok { // for clients that do not know our details
+	if after, ok := failure.RetryAfter(e); ok { // for clients that do not know the Failure detail
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
 	}
 	if v := violationToProto(e); v != nil {
@@ -49,9 +49,9 @@ func ToStatus(err error) error {
 	return detailed.Err()
 }
 
-// FromStatus rebuilds, on the client, the Error that the server returned. A status without our
-// detail, made by a proxy or by gRPC itself, gets the nearest mode and the given op. An error that
-// is no status is returned unchanged.
+// FromStatus converts a status that a client received back to the failure.Error of the server. A status without a
+// Failure detail, from a proxy or from gRPC itself, gets the nearest mode and the given op. An error that is not a
+// status is returned unchanged.
 func FromStatus(op string, err error) error {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() == codes.OK {
@@ -67,11 +67,11 @@ func FromStatus(op string, err error) error {
 			return failure.New(failure.StateViolation, op, st.Message()).WithOwner(v.GetKey(), v.GetOwner(), v.GetActor())
 		}
 	}
-	mode := modeOfCode(st.Code())
-	return failure.New(mode, op, foreignMessages[mode]).Because(err)
+	mode := modeFromCode(st.Code())
+	return failure.New(mode, op, fallbackMessages[mode]).Because(err)
 }
 
-// violationToProto returns the detail of an ownership violation (nil for all other errors).
+// violationToProto returns the status detail for an ownership violation (nil for all other errors).
 func violationToProto(e *failure.Error) *troupev1.StateViolation {
 	if !e.IsViolation() {
 		return nil

@@ -21,9 +21,9 @@ import (
 )
 
 // Req: OC-23
-func TestModes_HaveAValueOnTheWireAndACode(t *testing.T) {
+func TestModes_HaveAProtoValueAndACode(t *testing.T) {
 	for _, mode := range failure.Modes() {
-		require.Contains(t, codeOf, mode)
+		require.Contains(t, codeByMode, mode)
 		if mode != failure.Unknown {
 			require.NotZero(t, modeToProto(mode), "mode %q has no value in troupe.v1.FailureMode", mode)
 		}
@@ -54,7 +54,7 @@ func TestStatus_RoundTripsWithoutTheCause(t *testing.T) {
 	require.NoError(t, got.Cause)
 }
 
-func TestToStatus_DisclosesNothingOfOtherErrors(t *testing.T) {
+func TestToStatus_HidesTheTextOfOtherErrors(t *testing.T) {
 	err := ToStatus(errors.New("dial 10.0.0.7: password=hunter2"))
 	require.Equal(t, codes.Internal, status.Code(err))
 	require.NotContains(t, fmt.Sprint(err, status.Convert(err).Details()), "hunter2")
@@ -63,14 +63,14 @@ func TestToStatus_DisclosesNothingOfOtherErrors(t *testing.T) {
 	require.NoError(t, ToStatus(nil))
 }
 
-func TestFromStatus_GivesOtherStatusesTheNearestMode(t *testing.T) {
+func TestFromStatus_MapsForeignStatusesToTheNearestMode(t *testing.T) {
 	require.True(t, failure.Is(FromStatus("op", status.Error(codes.Unavailable, "proxy")), failure.SystemNetwork))
 	require.True(t, failure.Is(FromStatus("op", status.Error(codes.NotFound, "no")), failure.NotFound))
 	require.Equal(t, io.EOF, FromStatus("op", io.EOF))
 	require.NoError(t, FromStatus("op", nil))
 }
 
-// A client that does not know our facts finds the delay in google.rpc.RetryInfo.
+// A client that does not know the mesh's details finds the retry delay in google.rpc.RetryInfo.
 func TestToStatus_HasTheRetryDelay(t *testing.T) {
 	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(1500 * time.Millisecond)
 	sent := ToStatus(full)
@@ -88,8 +88,8 @@ func TestToStatus_HasTheRetryDelay(t *testing.T) {
 	require.Equal(t, 1500*time.Millisecond, info.GetRetryDelay().AsDuration())
 }
 
-// violationOf returns the violation in a status, or nil.
-func violationOf(t *testing.T, err error) *troupev1.StateViolation {
+// violationFromStatus returns the StateViolation detail of a status, or nil.
+func violationFromStatus(t *testing.T, err error) *troupev1.StateViolation {
 	t.Helper()
 	require.Equal(t, codes.PermissionDenied, status.Code(err))
 	for _, d := range status.Convert(err).Details() {
@@ -105,18 +105,18 @@ func TestToStatus_HasTheDetailOfAnOwnershipViolation(t *testing.T) {
 	want := &troupev1.StateViolation{Key: "user:name", Owner: "memory", Actor: "worker a"}
 	for _, mode := range []failure.Mode{failure.StateViolation, failure.PolicySecurity} {
 		sent := ToStatus(failure.New(mode, "test", "no").WithOwner("user:name", "memory", "worker a"))
-		require.Empty(t, cmp.Diff(want, violationOf(t, sent), protocmp.Transform()))
+		require.Empty(t, cmp.Diff(want, violationFromStatus(t, sent), protocmp.Transform()))
 		got, ok := errors.AsType[*failure.Error](FromStatus("test", sent))
 		require.True(t, ok)
 		require.Equal(t, map[string]string{"key": "user:name", "owner": "memory", "actor": "worker a"}, got.Facts)
 	}
 	for _, other := range []*failure.Error{failure.New(failure.StateViolation, "test", "no"), failure.New(failure.PolicySecurity, "test", "no").With("key", "k"), failure.New(failure.UserPermission, "test", "no").WithOwner("k", "memory", "a")} {
-		require.Nil(t, violationOf(t, ToStatus(other)))
+		require.Nil(t, violationFromStatus(t, ToStatus(other)))
 	}
 }
 
-// The detail alone is enough to read a violation.
-func TestFromStatus_ReadsAViolation(t *testing.T) {
+// A StateViolation detail without a Failure is enough to read a violation.
+func TestFromStatus_ReadsAnOwnershipViolation(t *testing.T) {
 	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(&troupev1.StateViolation{Key: "history", Owner: "memory", Actor: "b"})
 	require.NoError(t, err)
 	got, ok := errors.AsType[*failure.Error](FromStatus("test", st.Err()))
@@ -125,8 +125,7 @@ func TestFromStatus_ReadsAViolation(t *testing.T) {
 	require.True(t, got.IsViolation())
 }
 
-// A client gets everything of a failed run but its cause, which is for our log.
-//
+// A client receives everything about a failed run except the cause, which is only for the server's log.
 // Req: OC-20
 func TestProto_KeepsStageAndTraceOfARun(t *testing.T) {
 	const run = "0af7651916cd43dd8448eb211c80319c"

@@ -1,9 +1,10 @@
-// Package hookerror marks the errors of handlers: package hook wraps them, package agent recognizes them.
+// Package hookerror marks errors that a hook handler returned. Package hook wraps them, and package agent
+// recognizes them.
 package hookerror
 
 import "errors"
 
-// Error is the error of a handler.
+// Error is an error that a hook handler returned.
 type Error struct{ Err error }
 
 func (e Error) Error() string { return e.Err.Error() }
@@ -11,7 +12,7 @@ func (e Error) Error() string { return e.Err.Error() }
 // Unwrap returns the handler's own error.
 func (e Error) Unwrap() error { return e.Err }
 
-// Is reports whether err comes from a handler. Such an error ends the turn, even of an agent that tolerates failed
+// Is reports whether a hook handler returned err. Such an error ends the turn, even if the agent tolerates failed
 // steps (C-10).
 func Is(err error) bool {
 	_, ok := errors.AsType[Error](err)

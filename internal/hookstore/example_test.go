@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// With a store an agent reaches the state of its session. The caller of the agent commits what the agent changed, as the
+// A store gives an agent access to the state of its session. The caller of the agent commits the changes, as a
 // worker does in the mesh.
 func ExampleNew() {
 	ctx := context.Background()

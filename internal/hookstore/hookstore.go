@@ -1,5 +1,6 @@
-// Package hookstore gives the handlers and tools of a running turn its session: the state, the artifacts and what the user
-// said in other sessions. It repeats calls of the memory tier that fail for a moment.
+// Package hookstore gives the handlers and tools of a running turn access to its session. They can use the state,
+// the artifacts, and the user's messages in other sessions. Calls to the MEMORY tier are retried after transient
+// failures.
 package hookstore
 
 import (
@@ -15,30 +16,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Tier is the part of the MEMORY tier that a turn reaches.
-type Tier interface {
+// MemoryTier is the part of the MEMORY tier that a turn may use.
+type MemoryTier interface {
 	memory.State
 	memory.Artifacts
 	SearchMemory(ctx context.Context, s memory.Search) ([]memory.Hit, error)
 }
 
-// New returns the store of a turn of user. Artifacts are written under the epoch of the turn's lease.
-func New(tier Tier, lease memory.Lease, user string) hook.Store { return &store{tier, lease, user} }
+// New returns the store for a turn in a session of user. Artifacts are written with the epoch of the turn's lease.
+func New(tier MemoryTier, lease memory.Lease, user string) hook.Store {
+	return &turnStore{tier, lease, user}
+}
 
-type store struct {
-	tier  Tier
+type turnStore struct {
+	tier  MemoryTier
 	lease memory.Lease
 	user  string
 }
 
 // State implements hook.Store.
-func (s *store) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+func (s *turnStore) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
 	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.tier.GetState(ctx, s.lease.Ref) })
 	return seen.Values, seen.Untrusted, err
 }
 
-// SaveArtifact implements hook.Store. It sends only bytes that are not stored yet.
-func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+// SaveArtifact implements hook.Store. It sends only those bytes that are not yet stored.
+func (s *turnStore) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if err := memory.CheckArtifactName("hookstore.SaveArtifact", name); err != nil { // before any byte is sent
 		return 0, err
 	}
@@ -63,7 +66,7 @@ func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, conten
 }
 
 // LoadArtifact implements hook.Store.
-func (s *store) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
+func (s *turnStore) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
 	a, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
 		return s.tier.GetArtifact(ctx, s.lease.Ref, name, version)
 	})
@@ -87,7 +90,7 @@ func (s *store) LoadArtifact(ctx context.Context, name string, version int) ([]b
 }
 
 // Search implements hook.Store.
-func (s *store) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
+func (s *turnStore) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
 	if s.user == "" {
 		return nil, nil
 	}

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// CA is a certificate authority for development and tests. Anyone who can read its folder can impersonate any
-// process, so use it on one machine only.
+// CA is a certificate authority for development and tests. Use it on one machine only, because anyone who can read
+// its folder can impersonate any process.
 type CA struct {
 	dir    string
 	domain string
@@ -29,7 +29,7 @@ type CA struct {
 	key    *ecdsa.PrivateKey
 }
 
-// Names and lifetimes of what a development CA makes.
+// These are the file names and lifetimes of a development CA and its certificates.
 const (
 	devDomain    = "dev.troupe"
 	devFile      = "dev-ca.pem" // holds key and certificate
@@ -39,13 +39,13 @@ const (
 	devLeeway    = time.Minute // tolerates clocks that differ
 )
 
-// OpenCA returns the CA of a folder. It creates the folder and the CA if they are missing. Processes that do so
-// at the same time get the same CA.
+// OpenCA opens the CA in a folder. It creates the folder and the CA if they are missing. Processes that call it at
+// the same time share one CA.
 func OpenCA(dir string) (*CA, error) {
 	file := filepath.Join(dir, devFile)
 	text, err := os.ReadFile(file) //nolint:gosec // the caller names the folder
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeCA(dir, file); err == nil {
+		if err = createCA(dir, file); err == nil {
 			text, err = os.ReadFile(file) //nolint:gosec // as above
 		}
 	}
@@ -54,35 +54,36 @@ func OpenCA(dir string) (*CA, error) {
 	}
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no CA; remove it to have a new one made: %w", file, err)
+		return nil, fmt.Errorf("%s contains no CA; remove it, and a new one is created: %w", file, err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA || time.Now().After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("%s holds no valid CA; remove it to have a new one made", file)
+		return nil, fmt.Errorf("%s contains no valid CA; remove it, and a new one is created", file)
 	}
 	return &CA{dir: dir, domain: devDomain, cert: pair.Leaf, key: key}, nil
 }
 
-// Files writes the certificate of a process, its key and the certificate of the CA into the folder of the CA,
-// and returns the settings that name them. Existing files are overwritten. The files are for programs that
-// cannot use the CA themselves, and are valid for a year.
-func (ca *CA) Files(role Role, agent string) (Config, error) {
+// WriteFiles writes the certificate of a process, its key and the CA certificate into the folder of the CA. It
+// returns the settings that name these files. Existing files are overwritten. The certificate is valid for a year,
+// for programs that cannot use the CA themselves.
+func (ca *CA) WriteFiles(role Role, agent string) (Config, error) {
 	id := ID{ca.domain, role, agent}
-	if err := id.check(); err != nil {
+	if err := id.validate(); err != nil {
 		return Config{}, err
 	}
-	f, err := ca.write(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), processTemplate(id, fileLifetime))
+	f, err := ca.writeFiles(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), processTemplate(id, fileLifetime))
 	return Config{Cert: f.Cert, Key: f.Key, CA: f.CA}, err
 }
 
-// ServerFiles writes the files of a server outside the mesh, such as etcd, into a folder. The certificate names
-// this machine. It has no URI, so it proves no identity inside the mesh.
-func (ca *CA) ServerFiles(dir, name string) (Files, error) {
-	return ca.write(dir, name, certificateTemplate(name, fileLifetime))
+// WriteServerFiles writes the certificate files of a server outside the mesh, such as etcd, into a folder. The
+// certificate is valid for the host name of this machine. It contains no URI, so it proves no identity inside the
+// mesh.
+func (ca *CA) WriteServerFiles(dir, name string) (Files, error) {
+	return ca.writeFiles(dir, name, certificateTemplate(name, fileLifetime))
 }
 
-// write makes a certificate and writes the files that a server or client needs to use it.
-func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error) {
+// writeFiles issues a certificate and writes it with its key and the CA certificate.
+func (ca *CA) writeFiles(dir, name string, template *x509.Certificate) (Files, error) {
 	pair, err := ca.issue(template)
 	if err != nil {
 		return Files{}, err
@@ -99,8 +100,8 @@ func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error)
 		os.WriteFile(cfg.CA, pemBlock("CERTIFICATE", ca.cert.Raw), 0o600))
 }
 
-// makeCA makes a CA, unless another process has just done so.
-func makeCA(dir, file string) error {
+// createCA creates a CA, unless another process has just created it.
+func createCA(dir, file string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -135,8 +136,8 @@ func makeCA(dir, file string) error {
 	return nil
 }
 
-// issue makes a key and signs a certificate for it from the template. The certificate also names this machine,
-// for tools that verify a host name.
+// issue creates a key and signs a certificate for it from the template. The certificate also contains the host
+// names of this machine, for tools that verify them.
 func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -151,14 +152,14 @@ func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// processTemplate returns the certificate template of a process.
+// processTemplate returns the certificate template for a process with the given id.
 func processTemplate(id ID, life time.Duration) *x509.Certificate {
-	cert := certificateTemplate(id.User(), life)
-	cert.URIs = []*url.URL{id.url()}
+	cert := certificateTemplate(id.EtcdUser(), life)
+	cert.URIs = []*url.URL{id.toURL()}
 	return cert
 }
 
-// certificateTemplate returns a certificate template without a URI.
+// certificateTemplate returns a certificate template without a URI, so it proves no identity inside the mesh.
 func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:      pkix.Name{CommonName: name},

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Processes that start at the same time in an empty folder share one CA.
+// Processes that start at the same time with an empty folder share one CA.
 func TestOpenCA_ConcurrentCallersShareOneCA(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "identity")
 	made := make([]*CA, 8)
@@ -43,10 +43,10 @@ func TestOpenCA_RejectsAnInvalidFile(t *testing.T) {
 	file := filepath.Join(dir, devFile)
 	require.NoError(t, os.WriteFile(file, []byte("garbage"), 0o600))
 	_, err := OpenCA(dir)
-	require.ErrorContains(t, err, file+" holds no CA; remove it")
+	require.ErrorContains(t, err, file+" contains no CA; remove it")
 }
 
-// A process with --tls-dev-ca gets its certificate from the CA, and a new one before it expires.
+// A process with --tls-dev-ca gets its certificate from the CA, and a new certificate before the old one expires.
 func TestOpen_RenewsCertificatesOfADevelopmentCA(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,28 +75,28 @@ func TestOpen_DevelopmentProcessesVerifyEachOther(t *testing.T) {
 		return s
 	}
 	var caller ID
-	address := serveWith(t, open(Worker, "a").Server(), func(who ID, _ bool) { caller = who })
-	require.NoError(t, callOnce(t, open(Orchestrator, "").Client(Worker, "a"), address))
+	address := serveWith(t, open(Worker, "a").ServerCredentials(), func(who ID, _ bool) { caller = who })
+	require.NoError(t, callOnce(t, open(Orchestrator, "").ClientCredentials(Worker, "a"), address))
 	require.Equal(t, Orchestrator, caller.Role)
-	require.Error(t, callOnce(t, open(Orchestrator, "").Client(Worker, "b"), address))
+	require.Error(t, callOnce(t, open(Orchestrator, "").ClientCredentials(Worker, "b"), address))
 }
 
-// A program that cannot use the CA itself gets files that prove its identity.
-func TestCA_FilesProveAnIdentity(t *testing.T) {
+// Files written by the CA prove the identity of a program that cannot use the CA itself.
+func TestCA_WriteFilesProveAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := OpenCA(dir)
 	require.NoError(t, err)
-	cfg, err := ca.Files(Worker, "a")
+	cfg, err := ca.WriteFiles(Worker, "a")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "worker-a.crt"), cfg.Cert)
 	foreign, err := Open(cfg, Worker, "a", zap.NewNop())
 	require.NoError(t, err)
 	other, err := Open(Config{DevCA: dir}, Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
-	require.NoError(t, callOnce(t, other.Client(Worker, "a"), serveWith(t, foreign.Server(), func(ID, bool) {})))
-	_, err = ca.Files(Worker, "../a")
+	require.NoError(t, callOnce(t, other.ClientCredentials(Worker, "a"), serveWith(t, foreign.ServerCredentials(), func(ID, bool) {})))
+	_, err = ca.WriteFiles(Worker, "../a")
 	require.Error(t, err)
-	cfg, err = ca.Files(Memory, "")
+	cfg, err = ca.WriteFiles(Memory, "")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "memory.key"), cfg.Key)
 }

@@ -22,7 +22,7 @@ import (
 
 const domain = "example.org"
 
-// newCA returns a CA of the test domain in a folder of its own.
+// newCA returns a new CA for the test domain in a temporary folder.
 func newCA(t testing.TB) *CA {
 	t.Helper()
 	ca, err := OpenCA(t.TempDir())
@@ -31,7 +31,7 @@ func newCA(t testing.TB) *CA {
 	return ca
 }
 
-// certTemplate returns a certificate template with the URIs.
+// certTemplate returns a valid certificate template with the given URIs.
 func certTemplate(t testing.TB, uris ...string) *x509.Certificate {
 	t.Helper()
 	cert := certificateTemplate("", time.Hour)
@@ -50,7 +50,7 @@ func (ca *CA) certify(t testing.TB, cert *x509.Certificate) tls.Certificate {
 	return pair
 }
 
-// writeFiles writes key files as an operator does, and returns the configuration that names them.
+// writeFiles writes certificate files as an operator would, and returns the configuration that names them.
 func writeFiles(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
@@ -64,7 +64,7 @@ func writeFiles(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
 	return cfg
 }
 
-// openSource returns the identity of a process of the CA's mesh, read from files.
+// openSource writes the files of a process of the CA's mesh and opens its identity from them.
 func openSource(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) *Source {
 	t.Helper()
 	id := ID{domain, role, agent}
@@ -73,7 +73,7 @@ func openSource(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) 
 	return s
 }
 
-// newWarningLog returns a log, and a function that waits for the next warning in it.
+// newWarningLog returns a logger, and a function that waits for the next warning logged to it.
 func newWarningLog(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 	t.Helper()
 	core, logs := observer.New(zapcore.WarnLevel)
@@ -94,31 +94,31 @@ func newWarningLog(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 	}
 }
 
-// health is a health service that reports its caller.
-type health struct {
+// fakeHealth is a health service that returns the identity of its caller.
+type fakeHealth struct {
 	healthpb.UnimplementedHealthServer
 	called func(ID, bool)
 }
 
-func (h *health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	h.called(Caller(ctx))
+func (h *fakeHealth) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	h.called(CallerFromContext(ctx))
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// serveWith runs a server with the credentials until the test ends.
+// serveWith runs a gRPC server with the credentials until the test ends.
 func serveWith(t testing.TB, creds credentials.TransportCredentials, called func(ID, bool)) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(grpc.Creds(creds))
-	healthpb.RegisterHealthServer(server, &health{called: called})
+	healthpb.RegisterHealthServer(server, &fakeHealth{called: called})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }
 
-// callOnce makes one call over a new connection.
+// callOnce makes one call over a new connection and returns its error.
 func callOnce(t testing.TB, creds credentials.TransportCredentials, address string) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config configures the identity of a process. The tags are the flags, the environment variables and the help
+// Config configures the identity of a process. Its tags define the flags, the environment variables and the help
 // text of every service and worker.
 type Config struct {
 	Cert        string `name:"tls-cert" help:"PEM file with the certificate chain of this process, read again when it changes (empty means plain text, on loopback only)." env:"TROUPE_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
@@ -20,9 +20,9 @@ type Config struct {
 	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve other machines unencrypted and without authentication." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 }
 
-// Open returns the identity of a process, or nil if the configuration names none. agent is the agent of a
-// worker (empty for other roles). The certificate must match role and agent, because peers would reject any
-// other. Failed reloads and rejected connections are logged.
+// Open returns the identity of a process, or nil if the configuration specifies none. agent is the agent of a
+// worker (empty for other roles). The certificate must match the role and the agent, because peers would reject
+// any other. Failed reloads and rejected connections are logged.
 func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error) {
 	var read func(last *keys) (*keys, error)
 	switch {
@@ -39,7 +39,7 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	case cfg.Cert == "" || cfg.Key == "" || cfg.CA == "":
 		return nil, errors.New("--tls-cert, --tls-key and --tls-ca belong together; give all three, or none")
 	default:
-		read = keyFiles{cfg.Cert, cfg.Key, cfg.CA}.read
+		read = keyFiles{cfg.Cert, cfg.Key, cfg.CA}.readKeys
 	}
 	first, err := read(nil)
 	if err != nil {
@@ -51,15 +51,15 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	if want := (ID{first.id.TrustDomain, role, agent}); first.id != want {
 		return nil, fmt.Errorf("--tls-cert: the certificate belongs to %s; this process needs one for %s", first.id, want)
 	}
-	log.Info("identity", zap.Stringer("id", first.id), untilField(first.leaf()))
+	log.Info("identity", zap.Stringer("id", first.id), expiryField(first.leaf()))
 	return &Source{id: first.id, reloader: reloader[*keys]{
 		log: log, read: requireSameID(first.id, read), last: first, label: zap.Stringer("id", first.id),
 		failedMessage: "the new keys are invalid; the previous ones stay in use", reloadedMessage: "new keys",
 	}}, nil
 }
 
-// CheckAddress returns an error if serving at the address is unsafe: other machines reach it, and without
-// production TLS they could not be authenticated. The error names the way out.
+// CheckAddress returns an error if serving at the address is unsafe. An address is unsafe if other machines reach
+// it and TLS for production is not configured. The error says how to make it safe.
 func (c Config) CheckAddress(flag string, at net.Addr) error {
 	switch {
 	case IsLoopback(at):
@@ -74,7 +74,7 @@ func (c Config) CheckAddress(flag string, at net.Addr) error {
 	return nil
 }
 
-// IsLoopback reports whether only this machine reaches an address.
+// IsLoopback reports whether an address can be reached only from this machine.
 func IsLoopback(at net.Addr) bool {
 	tcp, ok := at.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Edge configures TLS for the client port. Clients verify the server by its host name, as browsers do, and need
-// no identity of the mesh. The files are read for each connection, so they can be replaced while the server
-// runs. The tags are flags of the orchestrator.
+// Edge configures TLS for the client port. Clients verify the server by its host name, as browsers do, and need no
+// identity in the mesh. The files are read for each connection, so they can be replaced while the server runs. The
+// tags are flags of the orchestrator.
 type Edge struct {
 	Cert string `name:"client-tls-cert" help:"PEM file with the certificate for clients; it names the host that they dial (empty means plain text, on loopback only)." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"client-tls-key" help:"PEM file with its key." env:"TROUPE_CLIENT_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 	CA   string `name:"client-tls-ca" help:"PEM file with the CAs of client certificates." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Open returns the source of the port's certificates, or nil if nothing is configured. It fails on unusable files
-// and on an expired certificate. When a later reload finds such files, it logs that and keeps the previous ones.
+// Open returns the source of the port's certificates, or nil if none is configured. It fails if files are unusable
+// or a certificate has expired. If a later reload fails, that is logged and the previous certificates stay in use.
 func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 	if e == (Edge{}) {
 		return nil, nil
@@ -31,37 +31,37 @@ func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 	if e.Cert == "" || e.Key == "" {
 		return nil, errors.New("--client-tls-cert and --client-tls-key belong together, and --client-tls-ca needs both")
 	}
-	first, err := e.read(nil)
+	first, err := e.readKeys(nil)
 	if err != nil {
 		return nil, err
 	}
 	return &EdgeSource{reloader[*edgeKeys]{
-		log: log, read: e.read, last: first, label: zap.String("flag", "--client-tls-cert"),
+		log: log, read: e.readKeys, last: first, label: zap.String("flag", "--client-tls-cert"),
 		failedMessage: "the new certificate for clients is invalid; the previous one stays in use", reloadedMessage: "new certificate for clients",
 	}}, nil
 }
 
-// CheckAddress returns a check that fails if serving clients at an address is unsafe. The error names the way
-// out.
+// CheckAddress returns a function that fails if serving clients at an address is unsafe. The error says how to
+// make it safe.
 func (e Edge) CheckAddress(plaintext bool) func(flag string, at net.Addr) error {
 	return func(flag string, at net.Addr) error {
 		if plaintext || e.Cert != "" || IsLoopback(at) {
 			return nil
 		}
-		return fmt.Errorf("%s: other machines reach %s, and others could read plain text on its way; "+
+		return fmt.Errorf("%s: other machines reach %s, and plain text could be read on the network; "+
 			"give --client-tls-cert and --client-tls-key, serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", flag, at)
 	}
 }
 
-// ClientTLS configures how a client of the mesh verifies the orchestrator, and which certificate it presents.
-// The tags are flags of troupe.
+// ClientTLS configures how a client verifies the orchestrator, and which certificate the client presents. The tags
+// are flags of troupe.
 type ClientTLS struct {
 	CA   string `name:"tls-ca" help:"PEM file with the CAs of the orchestrator, or system (empty means plain text)." env:"TROUPE_ADDR_TLS_CA" placeholder:"FILE"`
 	Cert string `name:"tls-cert" help:"PEM file with the certificate for the orchestrator." env:"TROUPE_ADDR_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"tls-key" help:"PEM file with its key." env:"TROUPE_ADDR_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
-// SystemCA stands for the CAs that the machine trusts.
+// SystemCA is the flag value for the CAs that the machine trusts.
 const SystemCA = "system"
 
 // Credentials returns the transport credentials of the client.
@@ -70,7 +70,7 @@ func (c ClientTLS) Credentials() (credentials.TransportCredentials, error) {
 	case c == (ClientTLS{}):
 		return insecure.NewCredentials(), nil
 	case c.CA == "":
-		return nil, errors.New("--tls-ca: a certificate is shown over TLS only; name the file of the CA, or system")
+		return nil, errors.New("--tls-ca: a client certificate is sent only over TLS; name the file of the CA, or system")
 	case (c.Cert == "") != (c.Key == ""):
 		return nil, errors.New("--tls-cert and --tls-key belong together")
 	}
@@ -104,7 +104,7 @@ func poolFromFile(file string) (*x509.CertPool, error) {
 func poolFromPEM(file string, text []byte) (*x509.CertPool, error) {
 	all := x509.NewCertPool()
 	if !all.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
+		return nil, fmt.Errorf("%s contains no PEM certificate", file)
 	}
 	return all, nil
 }

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// EdgeSource serves the current TLS settings of the client port. It is safe for concurrent use. Nil is a port
-// in plain text.
+// EdgeSource provides the current TLS settings of the client port. It is safe for concurrent use. A nil EdgeSource
+// stands for a port in plain text.
 type EdgeSource struct{ reloader[*edgeKeys] }
 
-// edgeKeys are the TLS settings of the client port, with the file contents that they were read from.
+// edgeKeys are the TLS settings of the client port, with the contents of the files that they were read from.
 type edgeKeys struct {
-	tls  *tls.Config
-	from keyContents // contents of the files
+	tls      *tls.Config
+	contents keyContents // contents of the files
 }
 
 func (k *edgeKeys) leaf() *x509.Certificate { return k.tls.Certificates[0].Leaf }
@@ -34,12 +34,12 @@ func (s *EdgeSource) Credentials() credentials.TransportCredentials {
 	})
 }
 
-// Measure registers the gauge of the remaining validity, as Source.Measure does.
-func (s *EdgeSource) Measure(meter metric.Meter) error {
+// RegisterMetrics registers the gauge of the certificate's remaining validity, as Source.RegisterMetrics does.
+func (s *EdgeSource) RegisterMetrics(meter metric.Meter) error {
 	if s == nil {
 		return nil
 	}
-	return registerRemaining(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
+	return registerValidityGauge(meter, func() *x509.Certificate { return s.current().leaf() }, attribute.String("of", "clients"))
 }
 
 // refresh implements Refreshable.
@@ -49,18 +49,18 @@ func (s *EdgeSource) refresh() {
 	}
 }
 
-// read returns the keys of the files, or last if the files did not change.
-func (e Edge) read(last *edgeKeys) (*edgeKeys, error) {
+// readKeys reads the keys from the files. It returns last if the files have not changed.
+func (e Edge) readKeys(last *edgeKeys) (*edgeKeys, error) {
 	from, err := readKeyFiles("--client-tls", e.Cert, e.Key, e.CA)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && from == last.from {
+	if last != nil && from == last.contents {
 		return last, nil
 	}
 	pair, err := tls.X509KeyPair([]byte(from.cert), []byte(from.key))
 	if err != nil {
-		return nil, fmt.Errorf("--client-tls-cert: %s and the key in %s are no certificate and key pair in PEM: %w", e.Cert, e.Key, err)
+		return nil, fmt.Errorf("--client-tls-cert: %s and the key in %s are not a PEM certificate and key pair: %w", e.Cert, e.Key, err)
 	}
 	if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
 		return nil, fmt.Errorf("--client-tls-cert: %s is valid from %s until %s, and not now; clients would reject it", e.Cert,

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// newEdge returns an Edge with a certificate of the CA.
+// newEdge returns an Edge whose certificate is signed by the CA.
 func newEdge(t *testing.T, ca *CA) Edge {
 	t.Helper()
 	cfg := writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t)))
@@ -71,7 +71,7 @@ func TestEdge_RequiresClientCertificates(t *testing.T) {
 	}
 }
 
-// The certificate is replaced while the server runs. An invalid one is logged, and the last valid one stays in
+// The certificate can be replaced while the server runs. An invalid one is logged, and the last valid one stays in
 // use.
 func TestEdge_ReloadsCertificates(t *testing.T) {
 	before, after := newCA(t), newCA(t)
@@ -114,7 +114,7 @@ func TestEdge_RejectsInvalidFlags(t *testing.T) {
 		trust ClientTLS
 		says  string
 	}{
-		{ClientTLS{Cert: "c", Key: "k"}, "--tls-ca: a certificate is shown over TLS only"},
+		{ClientTLS{Cert: "c", Key: "k"}, "--tls-ca: a client certificate is sent only over TLS"},
 		{ClientTLS{CA: SystemCA, Cert: "c"}, "--tls-cert and --tls-key belong together"},
 		{ClientTLS{CA: garbageFile(t)}, "--tls-ca: "},
 		{ClientTLS{CA: SystemCA, Cert: "c", Key: "k"}, "--tls-cert: "},

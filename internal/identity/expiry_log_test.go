@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// The expiry of the process certificate and of the client port's certificate is logged before and after,
-// without any connection.
-func TestWatch_LogsExpiry(t *testing.T) {
+// The expiry of the process certificate and of the client port's certificate is logged before and after it
+// happens, even without any connection.
+func TestWatchCertificates_LogsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, dir := newCA(t), t.TempDir()
 		renew := func() Config { return writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID))) } // for an hour
@@ -29,7 +29,7 @@ func TestWatch_LogsExpiry(t *testing.T) {
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
-		watching.Go(func() { Watch(ctx, self, shown, (*Source)(nil), (*EdgeSource)(nil)) })
+		watching.Go(func() { WatchCertificates(ctx, self, shown, (*Source)(nil), (*EdgeSource)(nil)) })
 		in := func(d time.Duration) (said []string) {
 			time.Sleep(d)
 			synctest.Wait()
@@ -53,8 +53,8 @@ func TestWatch_LogsExpiry(t *testing.T) {
 	})
 }
 
-// A certificate with a long life causes one warning a day in its last tenth.
-func TestWatch_RemindsOnceADay(t *testing.T) {
+// In the last tenth of its validity, a certificate with a long validity causes one warning a day.
+func TestWatchCertificates_WarnsOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)
 		paper := certTemplate(t)
@@ -89,25 +89,25 @@ func TestEdge_RejectsCertificatesNotValidNow(t *testing.T) {
 		require.Same(t, first, shown.current())
 		require.Same(t, first, shown.current())
 		require.Contains(t, next()["error"], "and not now")
-		require.NoError(t, os.WriteFile(cfg.Cert, []byte(first.from.cert), 0o600))
-		require.NoError(t, os.WriteFile(cfg.Key, []byte(first.from.key), 0o600))
+		require.NoError(t, os.WriteFile(cfg.Cert, []byte(first.contents.cert), 0o600))
+		require.NoError(t, os.WriteFile(cfg.Key, []byte(first.contents.key), 0o600))
 		require.Same(t, first, shown.current())
 	}
 	writeFiles(t, dir, ca, ca.certify(t, certTemplate(t)))
 	require.NotSame(t, first, shown.current())
 }
 
-func TestMeasure_LabelsTheCertificatesOfAProcess(t *testing.T) {
+func TestRegisterMetrics_LabelsTheCertificatesOfAProcess(t *testing.T) {
 	ca := newCA(t)
 	self := openSource(t, ca, Orchestrator, "", zap.NewNop())
 	shown, err := newEdge(t, ca).Open(zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
 	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
-	require.NoError(t, self.Measure(meter))
-	require.NoError(t, shown.Measure(meter))
-	require.NoError(t, (*Source)(nil).Measure(meter))
-	require.NoError(t, (*EdgeSource)(nil).Measure(meter))
+	require.NoError(t, self.RegisterMetrics(meter))
+	require.NoError(t, shown.RegisterMetrics(meter))
+	require.NoError(t, (*Source)(nil).RegisterMetrics(meter))
+	require.NoError(t, (*EdgeSource)(nil).RegisterMetrics(meter))
 	var seen metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &seen))
 	require.Len(t, seen.ScopeMetrics[0].Metrics, 1)

@@ -12,27 +12,27 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Files are the TLS files of a connection to a server outside the mesh, such as etcd. Such a server is verified
-// by the host name that was dialed, not by a URI. Each file may be empty.
+// Files are the paths of the TLS files for connections to a server outside the mesh, such as etcd. Such a server
+// is verified by its host name, not by a URI. Each path may be empty.
 type Files struct{ CA, Cert, Key string }
 
-// ExternalCredentials returns the credentials of a connection to a server outside the mesh: TLS 1.3, and a
-// certificate for the host that was dialed. Files that are not named default to the certificate of this process
-// and the CAs of its mesh; without an identity, to the CAs of the system. Files that become unusable later are
-// logged, and the previous ones stay in use. The files come from the flags --<server>-ca, --<server>-cert and
+// ExternalCredentials returns the credentials for connections to a server outside the mesh. They require TLS 1.3
+// and a server certificate for the dialed host. Without files they use the certificate of this process and the CAs
+// of its mesh. A process without an identity uses the CAs of the system. If the files become unusable later, that
+// is logged and the previous ones stay in use. The files come from the flags --<server>-ca, --<server>-cert and
 // --<server>-key.
 func ExternalCredentials(server string, files Files, self *Source, log *zap.Logger) (credentials.TransportCredentials, error) {
 	o := &externalTLS{server: server, files: files, self: self, log: log}
 	var err error
-	if o.last, err = o.config(); err != nil {
+	if o.last, err = o.loadConfig(); err != nil {
 		return nil, err
 	}
 	return &externalCredentials{credentials.NewTLS(o.last), o}, nil
 }
 
-// CredentialsFor returns the credentials of a user of a server outside the mesh, named by a common name. The
-// user has no identity inside the mesh. Anyone who has the development CA can be any such user.
-func (ca *CA) CredentialsFor(name string) (credentials.TransportCredentials, error) {
+// ExternalUserCredentials returns the credentials of a user of a server outside the mesh, identified by a common
+// name. The user has no identity inside the mesh. Anyone who can read the development CA can act as any such user.
+func (ca *CA) ExternalUserCredentials(name string) (credentials.TransportCredentials, error) {
 	pair, err := ca.issue(certificateTemplate(name, devLifetime))
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (ca *CA) CredentialsFor(name string) (credentials.TransportCredentials, err
 	return credentials.NewTLS(cfg), nil
 }
 
-// externalTLS reloads the TLS settings of a connection to a server outside the mesh.
+// externalTLS reloads the TLS settings for connections to a server outside the mesh.
 type externalTLS struct {
 	server string
 	files  Files
@@ -56,11 +56,11 @@ type externalTLS struct {
 	lastLogged string // the last error that was logged
 }
 
-// current returns the TLS settings to use now.
+// current returns the latest valid TLS settings.
 func (o *externalTLS) current() *tls.Config {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next, err := o.config()
+	next, err := o.loadConfig()
 	if err != nil {
 		o.logErrorLocked("the new keys are invalid; the previous ones stay in use", err)
 		return o.last
@@ -75,7 +75,7 @@ func (o *externalTLS) logError(message string, err error) {
 	o.logErrorLocked(message, err)
 }
 
-// logErrorLocked logs an error, unless it was the last one logged. Callers hold mu.
+// logErrorLocked logs an error, unless it equals the last logged one. The caller must hold mu.
 func (o *externalTLS) logErrorLocked(message string, err error) {
 	if err.Error() != o.lastLogged {
 		o.lastLogged = err.Error()
@@ -83,7 +83,7 @@ func (o *externalTLS) logErrorLocked(message string, err error) {
 	}
 }
 
-func (o *externalTLS) config() (*tls.Config, error) {
+func (o *externalTLS) loadConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
 	if (o.files.Cert == "") != (o.files.Key == "") {
 		return nil, fmt.Errorf("--%[1]s-cert and --%[1]s-key belong together; give both, or none", o.server)
@@ -112,28 +112,28 @@ func (o *externalTLS) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// presentCertificate makes the client send the certificate to every server that requests one. A server that
-// does not trust it then says so, which is clearer than a missing certificate.
+// presentCertificate makes the client send the certificate to every server that requests one. A server that does
+// not trust it then reports that, which is clearer than a report of a missing certificate.
 func presentCertificate(cfg *tls.Config, pair tls.Certificate) {
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 }
 
-// externalCredentials makes each handshake with the current keys.
+// externalCredentials uses the current keys for each handshake.
 type externalCredentials struct {
 	credentials.TransportCredentials
-	outside *externalTLS
+	settings *externalTLS
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (r *externalCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := credentials.NewTLS(r.outside.current()).ClientHandshake(ctx, authority, raw)
+	conn, info, err := credentials.NewTLS(r.settings.current()).ClientHandshake(ctx, authority, raw)
 	if err != nil && !isConnectionLoss(err) {
-		r.outside.logError("the server failed verification; the connection is closed", err)
+		r.settings.logError("the server failed verification; the connection is closed", err)
 	}
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
 func (r *externalCredentials) Clone() credentials.TransportCredentials {
-	return &externalCredentials{r.TransportCredentials.Clone(), r.outside}
+	return &externalCredentials{r.TransportCredentials.Clone(), r.settings}
 }

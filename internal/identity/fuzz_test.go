@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse checks that an accepted id prints as the same text: no id has a second spelling.
+// FuzzParse checks that an accepted id prints as the parsed text, so no id has a second spelling.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", "spiffe://mesh/orchestrator", "spiffe://mesh/memory", "spiffe://mesh/worker/research", "spiffe://mesh/admin/ann", "spiffe://mesh/worker/", "spiffe://mesh/worker/a/b",

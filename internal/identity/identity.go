@@ -1,9 +1,9 @@
-// Package identity gives each process of the mesh an identity and proves it: a SPIFFE id in an X.509
-// certificate, presented by both sides in TLS 1.3. Peers verify the id and never the host name, so a worker
+// Package identity gives each process of the mesh an identity and proves it. The identity is a SPIFFE id in an
+// X.509 certificate, which both sides present in TLS 1.3. Peers verify the id and never the host name, so a worker
 // keeps its identity at every address.
 //
-// A nil *Source is a process without an identity. It speaks plain text and must stay on loopback
-// (Config.CheckAddress).
+// A nil *Source stands for a process without an identity. Such a process speaks plain text and must stay on
+// loopback (Config.CheckAddress).
 package identity
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Role is the kind of a caller. It decides which methods the caller may call.
+// Role is the kind of a caller. It determines which methods the caller may call.
 type Role string
 
 // The roles.
@@ -24,7 +24,7 @@ const (
 	Memory       Role = "memory"
 	Worker       Role = "worker"
 	Admin        Role = "admin"   // an operator
-	Client       Role = "client"  // belongs to one tenant; proves itself by a token, never by a certificate of the mesh
+	Client       Role = "client"  // belongs to one tenant and authenticates by a token, never by a certificate of the mesh
 	Anybody      Role = "anybody" // a caller of a port without authentication
 )
 
@@ -43,21 +43,21 @@ type ID struct {
 }
 
 // String returns the SPIFFE id.
-func (id ID) String() string { return id.url().String() }
+func (id ID) String() string { return id.toURL().String() }
 
-func (id ID) url() *url.URL {
+func (id ID) toURL() *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: id.TrustDomain, Path: path.Join("/", string(id.Role), id.Name)}
 }
 
-// User returns the name of the process in etcd: the path of the id, such as memory or worker/research. It is
-// the common name of the certificate, so X.520 issuers limit it to 64 characters.
-func (id ID) User() string { return path.Join(string(id.Role), id.Name) }
+// EtcdUser returns the user name of the process in etcd. It is the path of the id, such as memory or
+// worker/research. The certificate contains it as the common name, which X.520 limits to 64 characters.
+func (id ID) EtcdUser() string { return path.Join(string(id.Role), id.Name) }
 
-// Parse reads a SPIFFE id. A path that no process of the mesh has is an error.
+// Parse parses a SPIFFE id. It fails if the path does not belong to a process of the mesh.
 func Parse(text string) (ID, error) {
 	id, err := spiffeid.FromString(text)
 	if err != nil {
-		return ID{}, fmt.Errorf("%q is no SPIFFE id: %w", text, err)
+		return ID{}, fmt.Errorf("%q is not a SPIFFE id: %w", text, err)
 	}
 	return idFromSPIFFE(id)
 }
@@ -69,16 +69,16 @@ func idFromSPIFFE(id spiffeid.ID) (ID, error) {
 	known := (is.Role == Orchestrator || is.Role == Memory) && !more ||
 		(is.Role == Worker || is.Role == Admin) && name != "" && !strings.Contains(name, "/")
 	if !known {
-		return ID{}, fmt.Errorf("%s is no process of a mesh; its path must be /orchestrator, /memory, /worker/<agent> or /admin/<name>", id)
+		return ID{}, fmt.Errorf("%s is not a process of a mesh; its path must be /orchestrator, /memory, /worker/<agent> or /admin/<name>", id)
 	}
 	return is, nil
 }
 
-// check returns an error if the ID is invalid.
-func (id ID) check() error {
+// validate returns an error if the ID is invalid.
+func (id ID) validate() error {
 	again, err := Parse(id.String())
 	if err == nil && again != id {
-		err = fmt.Errorf("%s is no id of a %s", id, id.Role)
+		err = fmt.Errorf("%s is not a valid id for the role %s", id, id.Role)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func TestParse_InvertsString(t *testing.T) {
 	}
 }
 
-// Parse compares the whole path: a prefix of a valid path is not enough.
+// Parse compares the whole path, so a valid path with a suffix is rejected.
 func TestParse_RejectsOtherPaths(t *testing.T) {
 	for _, text := range []string{
 		"", "spiffe://", "spiffe://example.org", "spiffe://example.org/", "https://example.org/memory", "example.org/memory",

@@ -16,23 +16,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Server returns the credentials of a port inside the mesh: TLS 1.3 with a client certificate of a process of
-// the mesh. The server itself decides who may call what. Rejected connections are logged. A nil Source gives
-// plain text.
-func (s *Source) Server() credentials.TransportCredentials {
+// ServerCredentials returns the credentials for a port inside the mesh. They require TLS 1.3 and a client
+// certificate of a process in the mesh. The server itself decides who may call which method. Rejected connections
+// are logged. A nil Source yields plain text.
+func (s *Source) ServerCredentials() credentials.TransportCredentials {
 	if s == nil {
 		return insecure.NewCredentials()
 	}
-	return &mutualTLS{TransportCredentials: credentials.NewTLS(s.config(nil)), source: s, handshakeErr: &atomic.Pointer[error]{}}
+	return &mutualTLS{TransportCredentials: credentials.NewTLS(s.tlsConfig(nil)), source: s, handshakeErr: &atomic.Pointer[error]{}}
 }
 
-// Client returns the credentials of a connection to one process: TLS 1.3, and the peer must be the given role
-// and agent of the same mesh. agent is empty for roles other than worker. A nil Source gives plain text.
-func (s *Source) Client(role Role, agent string) *Credentials {
+// ClientCredentials returns the credentials for a connection to one process. They require TLS 1.3 and a peer of
+// the same mesh with the given role and agent. agent is empty for roles other than worker. A nil Source yields
+// plain text.
+func (s *Source) ClientCredentials(role Role, agent string) *Credentials {
 	c := &Credentials{mutualTLS{TransportCredentials: insecure.NewCredentials(), source: s, handshakeErr: &atomic.Pointer[error]{}}}
 	if s != nil {
 		want := ID{s.id.TrustDomain, role, agent}
-		c.TransportCredentials = credentials.NewTLS(s.config(func(id ID) error {
+		c.TransportCredentials = credentials.NewTLS(s.tlsConfig(func(id ID) error {
 			if id != want {
 				return fmt.Errorf("the peer is %s, not %s", id, want)
 			}
@@ -45,8 +46,8 @@ func (s *Source) Client(role Role, agent string) *Credentials {
 // Credentials are the transport credentials of a connection to one process.
 type Credentials struct{ mutualTLS }
 
-// HandshakeError returns why the last handshake failed to verify the peer. It is nil if the handshake succeeded
-// or if the connection was lost. A rejection by the peer arrives later and is not reported here.
+// HandshakeError returns why the last handshake failed to verify the peer. It returns nil if the handshake
+// succeeded or the connection was lost. A rejection by the peer arrives later and is not reported here.
 func (c *Credentials) HandshakeError() error {
 	if err := c.handshakeErr.Load(); err != nil {
 		return *err
@@ -54,8 +55,8 @@ func (c *Credentials) HandshakeError() error {
 	return nil
 }
 
-// config returns the TLS settings of either side. Certificates are looked up for each handshake.
-func (s *Source) config(admit func(ID) error) *tls.Config {
+// tlsConfig returns the TLS settings of a server or a client. The certificates are looked up for each handshake.
+func (s *Source) tlsConfig(admit func(ID) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		ClientAuth:             tls.RequireAnyClientCert, // verified below, as server certificates are
@@ -73,7 +74,7 @@ func (s *Source) config(admit func(ID) error) *tls.Config {
 	}
 }
 
-// mutualTLS adds the id of the peer to TLS credentials, and logs failed handshakes.
+// mutualTLS wraps TLS credentials. It adds the id of the peer to the connection and logs failed handshakes.
 type mutualTLS struct {
 	credentials.TransportCredentials
 	source       *Source
@@ -88,11 +89,11 @@ func (m *mutualTLS) Clone() credentials.TransportCredentials {
 // ClientHandshake implements credentials.TransportCredentials.
 func (m *mutualTLS) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := m.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	var refused *error
+	var failed *error
 	if err != nil && !isConnectionLoss(err) {
-		refused = &err
+		failed = &err
 	}
-	if before := m.handshakeErr.Swap(refused); refused != nil && (before == nil || (*before).Error() != err.Error()) {
+	if before := m.handshakeErr.Swap(failed); failed != nil && (before == nil || (*before).Error() != err.Error()) {
 		m.source.log.Warn("the peer failed verification; the connection is closed", zap.Stringer("at", raw.RemoteAddr()), zap.Error(err))
 	}
 	return conn, info, err
@@ -109,7 +110,7 @@ func (m *mutualTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	conn, info, err := m.TransportCredentials.ServerHandshake(raw)
 	if err == nil {
 		var caller ID
-		if caller, err = peerID(info); err == nil {
+		if caller, err = peerIDFromHandshake(info); err == nil {
 			return conn, peerAuth{info.(credentials.TLSInfo), caller}, nil
 		}
 		_ = conn.Close()
@@ -120,8 +121,8 @@ func (m *mutualTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return nil, nil, err
 }
 
-// peerID returns the id that a handshake has verified.
-func peerID(info credentials.AuthInfo) (ID, error) {
+// peerIDFromHandshake returns the peer id that a handshake has verified.
+func peerIDFromHandshake(info credentials.AuthInfo) (ID, error) {
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if !ok || len(tlsInfo.State.PeerCertificates) == 0 || len(tlsInfo.State.PeerCertificates[0].URIs) != 1 {
 		return ID{}, errors.New("the handshake proved no identity; the certificate must have exactly one URI")
@@ -129,15 +130,15 @@ func peerID(info credentials.AuthInfo) (ID, error) {
 	return Parse(tlsInfo.State.PeerCertificates[0].URIs[0].String())
 }
 
-// peerAuth is the verified id of the peer of a server's connection.
+// peerAuth holds the verified id of a server connection's peer.
 type peerAuth struct {
 	credentials.TLSInfo
 	caller ID
 }
 
-// Caller returns the id of the caller of the context, proven by its certificate. It returns false on a
-// connection without a mesh certificate: plain text, or the client port of the orchestrator.
-func Caller(ctx context.Context) (ID, bool) {
+// CallerFromContext returns the id of the caller, proven by its certificate. It returns false if the connection
+// has no mesh certificate, as with plain text or the client port of the orchestrator.
+func CallerFromContext(ctx context.Context) (ID, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ID{}, false

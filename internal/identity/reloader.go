@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// reloader rereads keys when their files change. While the new files are invalid, the last valid keys stay in
-// use. Reloads and failures are logged. It is safe for concurrent use.
+// reloader rereads keys when their files change. While new files are invalid, the last valid keys stay in use.
+// Reloads and failures are logged. It is safe for concurrent use.
 type reloader[K hasLeaf] struct {
 	log             *zap.Logger
 	read            func(last K) (K, error) // returns last if the files did not change
@@ -22,13 +22,13 @@ type reloader[K hasLeaf] struct {
 	expiry    expiryLog
 }
 
-// hasLeaf is a set of keys with a certificate.
+// hasLeaf is implemented by sets of keys that contain a certificate.
 type hasLeaf interface {
 	comparable
 	leaf() *x509.Certificate
 }
 
-// current returns the keys to use now.
+// current returns the latest valid keys.
 func (r *reloader[K]) current() K {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,10 +39,10 @@ func (r *reloader[K]) current() K {
 	switch {
 	case err != nil && err.Error() != r.lastError:
 		r.lastError = err.Error()
-		r.log.Warn(r.failedMessage, zap.Error(err), untilField(r.last.leaf()))
+		r.log.Warn(r.failedMessage, zap.Error(err), expiryField(r.last.leaf()))
 	case err == nil && next != r.last:
 		r.last = next
-		r.log.Info(r.reloadedMessage, untilField(next.leaf()))
+		r.log.Info(r.reloadedMessage, expiryField(next.leaf()))
 	}
 	r.expiry.logExpiry(r.log, r.last.leaf(), r.label)
 	return r.last

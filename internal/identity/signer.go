@@ -12,16 +12,16 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// ID returns the id of the process.
+// ID returns the identity of the process.
 func (s *Source) ID() ID { return s.id }
 
-// Pair returns the current certificate chain of the process and its key, for signing. Peers verify the
+// KeyPair returns the current certificate chain of the process with its key, for signing. Peers verify the
 // signature with Signer.
-func (s *Source) Pair() tls.Certificate { return s.current().pair }
+func (s *Source) KeyPair() tls.Certificate { return s.current().pair }
 
-// Signer returns the id and public key of the certificate chain that signed something at a time. The chain must
-// have been valid then, rather than now: signatures outlive the certificate of the signer, which is replaced
-// often. The last signer is cached, because few processes sign.
+// Signer verifies the certificate chain of a signature and returns the signer's id and public key. The chain must
+// have been valid at the time of signing rather than now, because certificates are replaced often and signatures
+// outlive them. The last signer is cached, because few processes sign.
 func (s *Source) Signer(chain [][]byte, at time.Time) (ID, crypto.PublicKey, error) {
 	k := s.current()
 	if last := s.signer.Load(); last != nil && last.keys == k && slices.EqualFunc(last.chain, chain, bytes.Equal) && last.isValidAt(at) {
@@ -39,15 +39,15 @@ func (s *Source) Signer(chain [][]byte, at time.Time) (ID, crypto.PublicKey, err
 	return signer, paths[0][0].PublicKey, nil
 }
 
-// verifiedSigner is a signer with the proof of its identity.
+// verifiedSigner is a signer whose certificate chain was verified.
 type verifiedSigner struct {
-	keys  *keys // hold the CAs that verified it
+	keys  *keys // keys with the CAs that verified the chain
 	chain [][]byte
-	path  []*x509.Certificate // to one of the CAs
+	path  []*x509.Certificate // path from the signer to one of the CAs
 	id    ID
 }
 
-// isValidAt reports whether the proof also holds at another time.
+// isValidAt reports whether the verified chain was also valid at time t.
 func (v *verifiedSigner) isValidAt(at time.Time) bool {
 	return !slices.ContainsFunc(v.path, func(c *x509.Certificate) bool { return at.Before(c.NotBefore) || at.After(c.NotAfter) })
 }

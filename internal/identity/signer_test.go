@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// A cached signer is verified again if the time of signing or the trusted CAs differ.
-func TestSource_CachesSignersWhileTheirProofHolds(t *testing.T) {
+// A cached signer is verified again if the time of signing or the trusted CAs have changed.
+func TestSource_CachesSignersWhileTheyAreValid(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	dir := t.TempDir()
 	cfg := writeFiles(t, dir, ca, ca.certify(t, certTemplate(t, memoryID)))

@@ -16,9 +16,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Source is the identity of a process and the CAs that it trusts. It rereads its files at each handshake, so
-// they can be replaced while the process runs. While new files are invalid, the last valid ones stay in use. It
-// is safe for concurrent use. Nil is a process without an identity.
+// Source is the identity of a process and the CAs that it trusts. It rereads its files at each handshake, so they
+// can be replaced while the process runs. While new files are invalid, the last valid ones stay in use. It is safe
+// for concurrent use. A nil Source stands for a process without an identity.
 type Source struct {
 	reloader[*keys]
 
@@ -28,27 +28,27 @@ type Source struct {
 
 // keys are the certificate of a process and the CAs that it trusts.
 type keys struct {
-	id   ID
-	pair tls.Certificate
-	cas  *x509bundle.Bundle
-	from keyContents // contents of the files
+	id       ID
+	pair     tls.Certificate
+	cas      *x509bundle.Bundle
+	contents keyContents // contents of the files
 }
 
 func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
 
-// Life returns how long the certificate is valid in all, from NotBefore to NotAfter.
-func (s *Source) Life() time.Duration {
+// ValidityPeriod returns the total validity of the certificate, from NotBefore to NotAfter.
+func (s *Source) ValidityPeriod() time.Duration {
 	leaf := s.current().leaf()
 	return leaf.NotAfter.Sub(leaf.NotBefore)
 }
 
-// Measure registers the gauge of the remaining validity of the certificate, in seconds. A process without an
-// identity has none.
-func (s *Source) Measure(meter metric.Meter) error {
+// RegisterMetrics registers the gauge of the certificate's remaining validity in seconds. It does nothing for a
+// process without an identity.
+func (s *Source) RegisterMetrics(meter metric.Meter) error {
 	if s == nil {
 		return nil
 	}
-	return registerRemaining(meter, func() *x509.Certificate { return s.current().leaf() },
+	return registerValidityGauge(meter, func() *x509.Certificate { return s.current().leaf() },
 		attribute.String("of", "mesh"), attribute.Stringer("id", s.id))
 }
 
@@ -59,7 +59,7 @@ func (s *Source) refresh() {
 	}
 }
 
-// requireSameID wraps read so that keys of another id are rejected.
+// requireSameID wraps read so that it rejects keys of another id.
 func requireSameID(id ID, read func(last *keys) (*keys, error)) func(last *keys) (*keys, error) {
 	return func(last *keys) (*keys, error) {
 		next, err := read(last)
@@ -70,21 +70,21 @@ func requireSameID(id ID, read func(last *keys) (*keys, error)) func(last *keys)
 	}
 }
 
-// keyFiles are the paths of the key files. They may be replaced one by one: a set that does not match is not
-// used.
+// keyFiles are the paths of the key files. The files may be replaced one after another, so a set that does not
+// match is not used.
 type keyFiles struct{ cert, key, ca string }
 
-func (f keyFiles) read(last *keys) (*keys, error) {
+func (f keyFiles) readKeys(last *keys) (*keys, error) {
 	from, err := readKeyFiles("--tls", f.cert, f.key, f.ca)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && from == last.from {
+	if last != nil && from == last.contents {
 		return last, nil
 	}
-	k := &keys{from: from}
+	k := &keys{contents: from}
 	if k.pair, err = tls.X509KeyPair([]byte(from.cert), []byte(from.key)); err != nil {
-		return nil, fmt.Errorf("--tls-cert: %s and the key in %s are no certificate and key pair in PEM: %w", f.cert, f.key, err)
+		return nil, fmt.Errorf("--tls-cert: %s and the key in %s are not a PEM certificate and key pair: %w", f.cert, f.key, err)
 	}
 	id, err := x509svid.IDFromCert(k.leaf())
 	if err != nil {
@@ -95,7 +95,7 @@ func (f keyFiles) read(last *keys) (*keys, error) {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)
 	}
 	if k.cas, err = x509bundle.Parse(id.TrustDomain(), []byte(from.ca)); err != nil || k.cas.Empty() {
-		return nil, fmt.Errorf("--tls-ca: %s holds no certificates in PEM: %w", f.ca, errorOr(err, "it is empty"))
+		return nil, fmt.Errorf("--tls-ca: %s contains no PEM certificates: %w", f.ca, orErrorText(err, "it is empty"))
 	}
 	if _, err := k.verify(k.pair.Certificate); err != nil {
 		return nil, fmt.Errorf("--tls-cert: with --tls-ca %s peers would reject %s: %w", f.ca, f.cert, err)
@@ -103,7 +103,7 @@ func (f keyFiles) read(last *keys) (*keys, error) {
 	return k, nil
 }
 
-// keyContents are the contents of key files.
+// keyContents are the contents of the key files, which tell whether the files have changed.
 type keyContents struct{ cert, key, ca string }
 
 // readKeyFiles reads key files and skips those without a name. Its error names the flag of the unreadable file.
@@ -124,15 +124,15 @@ func readKeyFiles(flag, cert, key, ca string) (t keyContents, err error) {
 	return t, nil
 }
 
-func errorOr(err error, text string) error {
+func orErrorText(err error, text string) error {
 	if err == nil {
 		err = errors.New(text)
 	}
 	return err
 }
 
-// verify returns the id of a certificate chain. The chain must be valid now, lead to one of the CAs, and name
-// exactly one process of the same trust domain (S1).
+// verify verifies a certificate chain and returns its id. The chain must be valid now, lead to one of the CAs, and
+// name exactly one process of the same trust domain (S1).
 func (k *keys) verify(chain [][]byte) (ID, error) {
 	id, _, err := x509svid.ParseAndVerify(chain, k.cas)
 	switch {
@@ -146,14 +146,14 @@ func (k *keys) verify(chain [][]byte) (ID, error) {
 	return idFromSPIFFE(id)
 }
 
-// certificateReader returns a function that issues certificates of a development CA. Each is issued in the
-// second half of the life of its predecessor.
+// certificateReader returns a function that issues certificates of a development CA. It issues a new one in the
+// second half of the previous one's validity.
 func (ca *CA) certificateReader(id ID) func(*keys) (*keys, error) {
 	return func(last *keys) (*keys, error) {
 		if last != nil && time.Until(last.leaf().NotAfter) > devLifetime/2 {
 			return last, nil
 		}
-		if err := id.check(); err != nil {
+		if err := id.validate(); err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}
 		pair, err := ca.issue(processTemplate(id, devLifetime))

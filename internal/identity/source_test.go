@@ -19,7 +19,7 @@ import (
 
 const memoryID = "spiffe://example.org/memory"
 
-// Open rejects an unusable configuration and names the file at fault.
+// Open rejects an unusable configuration, and its error names the file at fault.
 func TestOpen_NamesTheFileAtFault(t *testing.T) {
 	ca, foreign := newCA(t), newCA(t)
 	valid := func(t *testing.T) Config {
@@ -31,12 +31,12 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		cfg  func(*testing.T) Config
 		says []string
 	}{
-		"no key":      {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
-		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
-		"not there":   {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
-		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "no certificate and key pair in PEM"}},
-		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "no certificates in PEM"}},
-		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "no certificate and key pair"}},
+		"no key":                   {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
+		"files and development CA": {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
+		"missing file":             {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
+		"no PEM":                   {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "not a PEM certificate and key pair"}},
+		"no CA":                    {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "contains no PEM certificates"}},
+		"another key":              {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "not a PEM certificate and key pair"}},
 		"another CA": {func(t *testing.T) Config {
 			c := valid(t)
 			c.CA = writeFiles(t, t.TempDir(), foreign, foreign.certify(t, certTemplate(t, memoryID))).CA
@@ -49,7 +49,7 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		"no URI": {func(t *testing.T) Config { return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t))) }, []string{"exactly one URI"}},
 		"unknown path": {func(t *testing.T) Config {
 			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/x")))
-		}, []string{"is no process of a mesh"}},
+		}, []string{"is not a process of a mesh"}},
 		"another domain": {func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c }, []string{`--trust-domain: the certificate belongs to "example.org", not to "example.com"`}},
 		"another role": {func(t *testing.T) Config {
 			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator")))
@@ -80,8 +80,8 @@ func garbageFile(t *testing.T) string {
 	return name
 }
 
-// Every certificate, every key and the CA are replaced while calls run, over open connections and over new
-// ones. No call fails. The CAs go through the usual three states: the old one, both, the new one.
+// Every certificate, every key and the CA are replaced while calls run over open and new connections. No call
+// fails. The trusted CAs go through the usual three states: the old one, both, and the new one.
 func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	before, after := newCA(t), newCA(t)
 	dirs := map[ID]string{{domain, Memory, ""}: t.TempDir(), {domain, Worker, "a"}: t.TempDir()}
@@ -107,9 +107,9 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	}
 	server, client := source(Memory, ""), source(Worker, "a")
 	var served atomic.Int64
-	address := serveWith(t, server.Server(), func(ID, bool) { served.Add(1) })
+	address := serveWith(t, server.ServerCredentials(), func(ID, bool) { served.Add(1) })
 
-	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.Client(Memory, "")))
+	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.ClientCredentials(Memory, "")))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, lasting.Close()) }()
 	var failed atomic.Pointer[error]
@@ -133,10 +133,10 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 		_, err := healthpb.NewHealthClient(lasting).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err
 	})
-	again(func() error { return callOnce(t, client.Client(Memory, ""), address) })
+	again(func() error { return callOnce(t, client.ClientCredentials(Memory, ""), address) })
 	more := func() { // waits for further calls
 		for until := served.Load() + 40; served.Load() < until && failed.Load() == nil; {
-			require.NoError(t, callOnce(t, client.Client(Memory, ""), address))
+			require.NoError(t, callOnce(t, client.ClientCredentials(Memory, ""), address))
 		}
 	}
 	more()
@@ -155,10 +155,10 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
 	}
 	old := openSource(t, before, Worker, "a", zap.NewNop())
-	require.Error(t, callOnce(t, old.Client(Memory, ""), address), "the old CA is no longer trusted")
+	require.Error(t, callOnce(t, old.ClientCredentials(Memory, ""), address), "the old CA is no longer trusted")
 }
 
-// An invalid file is logged once, and the last keys stay in use.
+// An invalid file is logged once, and the last valid keys stay in use.
 func TestSource_KeepsTheLastValidKeys(t *testing.T) {
 	ca := newCA(t)
 	dir := t.TempDir()
@@ -186,7 +186,7 @@ func TestSource_MeasuresRemainingValidity(t *testing.T) {
 	s, err := Open(Config{DevCA: t.TempDir()}, Memory, "", zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
-	require.NoError(t, s.Measure(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")))
+	require.NoError(t, s.RegisterMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")))
 	var seen metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &seen))
 	point := seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[float64]).DataPoints[0]

@@ -7,22 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// runningStep is a step that runs.
+// runningStep is an admitted step that has not ended.
 type runningStep struct {
-	traceID string // for the transition at its end
+	traceID string // recorded in the transition when the step ends
 	cancel  context.CancelCauseFunc
 }
 
-// Admit admits a step. The step counts against the capacity until end is called. Its context ends when a
-// shutdown cancels it, with a cause of mode instance_draining. The check and the transition are one
-// atomic step, so at most Capacity of any number of concurrent callers are admitted (LC-29a).
+// Admit admits a step and returns its context and the function that ends it. The step counts against the capacity
+// until end is called. A shutdown may cancel the context with a cause of mode instance_draining. Admit checks and
+// changes the state under one lock, so concurrent callers cannot exceed the capacity (LC-29a).
 //
-// The step must call end with its error, or nil. Only the first call counts. If the error says that the
-// process is broken, the instance shuts down; after any other error it continues (LC-28: a failed step
-// says nothing about the next one).
-//
-// Admit fails with agent_state before READY, with instance_full at capacity, and with instance_draining
-// from a shutdown on. It fails with instance_paused while the instance is paused or its lease EXPIRED.
+// The caller must call end with the error of the step, or nil. Only the first call has an effect. If the error
+// shows that the process is broken, the instance shuts down. After any other error it continues (LC-28: a failed
+// step says nothing about the next one).  Admit fails with agent_state before READY, with instance_full at
+// capacity, and with instance_draining once a shutdown has begun. It fails with instance_paused while the instance
+// is paused or its lease is EXPIRED.
 func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(error), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -30,7 +29,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, err
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &runningStep{traceID(ctx), cancel}
+	admitted := &runningStep{traceFromContext(ctx), cancel}
 	i.steps[admitted] = struct{}{}
 	i.record.InFlight++
 	i.record.metrics.TotalRequests++
@@ -41,12 +40,12 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 	return stepCtx, func(err error) { once.Do(func() { i.endStep(admitted, err) }) }, nil
 }
 
-// checkAdmission returns why an instance with this status admits no step, or nil.
+// checkAdmission returns an error unless an instance with this status admits steps.
 func checkAdmission(s Status) error {
 	const op = "lifecycle.Admit"
 	switch {
 	case s.State == Uninitialized || s.State == Initializing:
-		return wrongState("ExecuteStep", s.State, Ready, Busy)
+		return newWrongStateError("ExecuteStep", s.State, Ready, Busy)
 	case s.State == Paused || s.Pausing:
 		return failure.New(failure.InstancePaused, op, "the instance is paused; another may take the step")
 	case s.State == ShuttingDown || s.State == Terminated:
@@ -60,8 +59,8 @@ func checkAdmission(s Status) error {
 	return nil
 }
 
-// endStep ends a step. Only BUSY changes, so that a step that ends during a shutdown does not revive the
-// instance (LC-29b).
+// endStep ends a step. It changes the state only from BUSY, so that a step that ends during a shutdown does not
+// revive the instance (LC-29b).
 func (i *Instance) endStep(s *runningStep, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,12 +72,12 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	}
 	ctx := ContextWithTrace(context.Background(), s.traceID)
 	if isFatal(err) { // under the same lock, so that no other step is admitted in between
-		i.beginShutdownLocked(ctx, i.cfg.Drain, "a step failed fatally")
+		i.beginShutdownLocked(ctx, i.cfg.DrainTimeout, "a step failed fatally")
 	}
 	i.record.Draining = i.record.Draining && i.record.InFlight > 0
 	switch {
 	case i.record.InFlight > 0 || i.record.State != Busy:
-		i.record.notify()
+		i.record.notifyWatchers()
 	case i.pause != nil:
 		i.endPause(nil)
 		i.record.transition(ctx, Paused, i.record.Reason)
@@ -87,5 +86,5 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	}
 }
 
-// isFatal reports whether the failure of a step says that its process cannot continue.
+// isFatal reports whether the error of a step means that the process cannot continue.
 func isFatal(err error) bool { return failure.Is(err, failure.SystemCrash, failure.SystemOOM) }

@@ -6,48 +6,47 @@ import (
 	"time"
 )
 
-// Defaults of Config (LC-24 and guarantees 2.11).
+// These are the defaults of Config (LC-24 and guarantees 2.11).
 const (
 	DefaultCapacity       = 16
 	DefaultStartupTimeout = 30 * time.Second
 	DefaultMaxRetries     = 3
-	DefaultDrain          = 30 * time.Second
+	DefaultDrainTimeout   = 30 * time.Second
 )
 
-// Config configures an instance and never changes. Each hook may be nil. A hook that panics has failed.
-// A hook that does not return soon after its context ended is abandoned.
+// Config configures an instance. Each hook may be nil. A hook that panics counts as failed. A hook is abandoned if
+// it does not return soon after its context has ended.
 type Config struct {
-	Capacity       int           // steps at once (0 means DefaultCapacity)
+	Capacity       int           // maximum of concurrent steps (0 means DefaultCapacity)
 	StartupTimeout time.Duration // bounds Startup with all its tries (0 means DefaultStartupTimeout)
-	RetryOnFailure bool          // try a failed start again, up to MaxRetries times (LC-13)
-	MaxRetries     int           // (0 means DefaultMaxRetries)
-	// KeepFailed leaves an instance whose start failed in INITIALIZING, with the resources that it took,
-	// until Shutdown (cleanup_on_error = false, LC-11: so that an operator can look at it).
-	KeepFailed bool
-	Drain      time.Duration // of a shutdown after a fatal step (0 means DefaultDrain)
+	RetryOnFailure bool          // retry a failed start up to MaxRetries times (LC-13)
+	MaxRetries     int           // retries of a failed start (0 means DefaultMaxRetries)
+	// KeepFailed keeps an instance whose start failed in INITIALIZING until Shutdown, with the resources that it
+	// acquired (LC-11, cleanup_on_error = false: so that an operator can inspect it).
+	KeepFailed   bool
+	DrainTimeout time.Duration // drain of the shutdown after a fatal step (0 means DefaultDrainTimeout)
 
-	// Start takes the resources of the instance. When it fails, Stop runs, so Stop must cope with a
-	// Start that ended half way.
+	// Start acquires the resources of the instance. Stop runs after a failed Start, so Stop must handle a Start
+	// that was only partly done.
 	Start func(ctx context.Context) error
 	// Leave removes the instance from the registry. It runs first in a shutdown, before steps drain, so that no
 	// new step is routed to the instance.
 	Leave func(ctx context.Context) error
-	// Stop frees what Start took: after each failed start, and last in a shutdown, when no step runs any
-	// more. Its context ends with the deadline of the shutdown.
+	// Stop frees the resources that Start acquired. It runs after each failed start, and at the end of a shutdown,
+	// when no step is running. Its context ends at the deadline of the shutdown.
 	Stop func(ctx context.Context) error
-	// Log is called with each error of a start or a shutdown, and with the phase that it happened in:
-	// start, leave, drain or stop (LC-17: no error is lost when the caller has gone). It may be called
-	// from any goroutine.
-	Log func(phase string, err error)
+	// LogError is called with each error of a start or a shutdown, and with its phase: start, leave, drain or stop
+	// (LC-17: no error is lost if the caller has disconnected). It may be called from any goroutine.
+	LogError func(phase string, err error)
 }
 
 func (c Config) withDefaults() Config {
 	c.Capacity = cmp.Or(max(0, c.Capacity), DefaultCapacity)
 	c.StartupTimeout = cmp.Or(max(0, c.StartupTimeout), DefaultStartupTimeout)
 	c.MaxRetries = cmp.Or(max(0, c.MaxRetries), DefaultMaxRetries)
-	c.Drain = cmp.Or(max(0, c.Drain), DefaultDrain)
-	if c.Log == nil {
-		c.Log = func(string, error) {}
+	c.DrainTimeout = cmp.Or(max(0, c.DrainTimeout), DefaultDrainTimeout)
+	if c.LogError == nil {
+		c.LogError = func(string, error) {}
 	}
 	return c
 }

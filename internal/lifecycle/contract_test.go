@@ -12,8 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checkHistory checks that the transitions are complete and in order, and returns their states.
-func checkHistory(t *testing.T, i *Instance) (all []State) {
+// requireValidHistory requires that the transitions are complete and in order. It returns the states that they
+// lead to.
+func requireValidHistory(t *testing.T, i *Instance) (all []State) {
 	t.Helper()
 	transitions, status, _, err := i.Transitions(0)
 	require.NoError(t, err)
@@ -41,7 +42,7 @@ func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
 	require.NoError(t, i.Pause(ctx, "lunch"))
 	require.NoError(t, i.Resume(ctx, "back"))
 	require.NoError(t, i.Shutdown(ctx, time.Second, "home"))
-	require.Equal(t, []State{Initializing, Ready, Busy, Ready, Paused, Ready, ShuttingDown, Terminated}, checkHistory(t, i))
+	require.Equal(t, []State{Initializing, Ready, Busy, Ready, Paused, Ready, ShuttingDown, Terminated}, requireValidHistory(t, i))
 	transitions, _, _, err := i.Transitions(4)
 	require.NoError(t, err)
 	require.Len(t, transitions, 4)
@@ -53,7 +54,7 @@ func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
 }
 
 func TestTransitions_RemembersMaxHistory(t *testing.T) {
-	i := newReady(t, Config{})
+	i := newReadyInstance(t, Config{})
 	for range 2 * MaxHistory {
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
@@ -92,7 +93,7 @@ func TestStartup_RetriesAfterStopFreedTheFailedTry(t *testing.T) {
 			require.Equal(t, min(failures, DefaultMaxRetries)+1, tries)
 			if failures <= DefaultMaxRetries {
 				require.NoError(t, err)
-				require.Equal(t, []State{Initializing, Ready}, checkHistory(t, i))
+				require.Equal(t, []State{Initializing, Ready}, requireValidHistory(t, i))
 				require.Equal(t, 1, held)
 				require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
 			}
@@ -154,7 +155,7 @@ func TestStartup_KeepFailedKeepsResourcesUntilShutdown(t *testing.T) {
 	_, _, err := i.Admit(t.Context())
 	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
 	require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
-	require.Equal(t, []State{Initializing, ShuttingDown, Terminated}, checkHistory(t, i))
+	require.Equal(t, []State{Initializing, ShuttingDown, Terminated}, requireValidHistory(t, i))
 	require.False(t, held)
 }
 
@@ -165,11 +166,11 @@ func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 			failure.ResourceAPI: Ready, failure.AgentLogic: Ready, failure.AgentContract: Ready,
 			failure.SystemCrash: Terminated, failure.SystemOOM: Terminated,
 		} {
-			i := newReady(t, Config{})
+			i := newReadyInstance(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			end(failure.New(mode, "test", "broken"))
-			_, next, err := i.Admit(t.Context()) // before the shutdown has run
+			_, next, err := i.Admit(t.Context()) // before the shutdown has finished
 			if want == Terminated {
 				require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 			} else {
@@ -179,7 +180,7 @@ func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, want, i.Status().State, "%s", mode)
 			if want == Terminated {
-				require.NotContains(t, checkHistory(t, i)[3:], Ready, "a broken process takes no step")
+				require.NotContains(t, requireValidHistory(t, i)[3:], Ready, "a broken process takes no step")
 			}
 			require.EqualValues(t, 1, i.Metrics().FailedRequests)
 		}
@@ -187,7 +188,7 @@ func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 }
 
 func TestAdmit_RejectsStepsWhileTheLeaseIsExpired(t *testing.T) {
-	i := newReady(t, Config{})
+	i := newReadyInstance(t, Config{})
 	_, running, err := i.Admit(t.Context())
 	require.NoError(t, err)
 	for lease, admitted := range map[Lease]bool{LeaseNone: true, LeaseOK: true, LeaseUnknown: true, LeaseExpired: false} {
@@ -212,7 +213,7 @@ func TestShutdown_EndsWithinDrainAndASecond(t *testing.T) {
 		forever := make(chan struct{})
 		hang := func(context.Context) error { <-forever; return nil }
 		for _, drain := range []time.Duration{0, time.Second, 20 * time.Second} {
-			i := newReady(t, Config{Leave: hang, Stop: hang})
+			i := newReadyInstance(t, Config{Leave: hang, Stop: hang})
 			_, end, err := i.Admit(t.Context()) // a step that ignores its cancellation
 			require.NoError(t, err)
 			began := time.Now()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// deadline is a time that may come nearer while contexts depend on it. It is safe for concurrent use.
+// deadline is a time that can be moved earlier while contexts depend on it. It is safe for concurrent use.
 type deadline struct {
 	mu        sync.Mutex
 	at        time.Time
-	shortened chan struct{} // closed and replaced when the time comes nearer
+	shortened chan struct{} // closed and replaced when the deadline is shortened
 }
 
 func newDeadline(at time.Time) *deadline {
@@ -28,22 +28,22 @@ func (d *deadline) shorten(to time.Time) {
 	}
 }
 
-// load returns the deadline, and a channel that is closed when it is shortened.
-func (d *deadline) load() (time.Time, <-chan struct{}) {
+// current returns the deadline, and a channel that is closed when the deadline is shortened.
+func (d *deadline) current() (time.Time, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.at, d.shortened
 }
 
-// context returns a context that ends the given time after the deadline, however often the deadline is
-// shortened meanwhile.
+// context returns a context that ends the given time after the deadline. It follows the deadline when that is
+// shortened.
 func (d *deadline) context(after time.Duration) (context.Context, context.CancelFunc) {
-	at, _ := d.load()
+	at, _ := d.current()
 	ctx, cancel := context.WithDeadline(context.Background(), at.Add(after))
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {
 		for ctx.Err() == nil {
-			at, shortened := d.load()
+			at, shortened := d.current()
 			timer := time.NewTimer(time.Until(at) + after)
 			select {
 			case <-timer.C:

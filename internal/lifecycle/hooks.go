@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// hookGrace is how long a hook may take to return after its context ended.
+// hookGrace is how long a hook may continue after its context has ended.
 const hookGrace = 200 * time.Millisecond
 
 var (
@@ -19,25 +19,25 @@ var (
 	errAbandoned = errors.New("did not return in time and was abandoned")
 )
 
-// hooks runs the hooks of an instance. It contains their panics, abandons those that hang, and logs their
+// hooks runs the hooks of an instance. It recovers from their panics, abandons hooks that hang, and logs their
 // errors.
 type hooks struct{ cfg Config }
 
-// start runs the Start hook, with retries if they are configured. Stop frees what a failed try took
-// before the next try. After the last try the caller must do so.
-func (h hooks) start(ctx context.Context) error {
+// runStart runs the Start hook, with retries if they are configured. Before each retry, Stop frees the resources
+// of the failed try. After the last try, the caller must free them.
+func (h hooks) runStart(ctx context.Context) error {
 	retries := 0
 	if h.cfg.RetryOnFailure {
 		retries = h.cfg.MaxRetries
 	}
 	backoff := retry.NewBackoff()
 	for try := 0; ; try++ {
-		err := h.log("start", h.run(ctx, "start", h.cfg.Start))
+		err := h.logError("start", h.runHook(ctx, "start", h.cfg.Start))
 		if err == nil || try == retries || ctx.Err() != nil {
 			return err
 		}
-		if stopErr := h.log("stop", h.run(ctx, "stop", h.cfg.Stop)); stopErr != nil {
-			return errors.Join(err, stopErr) // a new try must not build on resources that are half freed
+		if stopErr := h.logError("stop", h.runHook(ctx, "stop", h.cfg.Stop)); stopErr != nil {
+			return errors.Join(err, stopErr) // a new try must not use partly freed resources
 		}
 		if backoff.Wait(ctx) != nil {
 			return err
@@ -45,10 +45,10 @@ func (h hooks) start(ctx context.Context) error {
 	}
 }
 
-// runAtShutdown runs a hook of the shutdown. The message of its error is for the caller of the shutdown,
-// and its cause is for the log.
+// runAtShutdown runs a hook of the shutdown. The message of the returned error is for the caller of Shutdown, and
+// its cause is for the log.
 func (h hooks) runAtShutdown(ctx context.Context, name string, hook func(context.Context) error) error {
-	err := h.log(name, h.run(ctx, name, hook))
+	err := h.logError(name, h.runHook(ctx, name, hook))
 	if err == nil {
 		return nil
 	}
@@ -64,9 +64,9 @@ func (h hooks) runAtShutdown(ctx context.Context, name string, hook func(context
 	return failure.Newf(failure.AgentLogic, "lifecycle.Shutdown", "the %s hook %s", name, why).Because(err)
 }
 
-// run runs a hook (nil does nothing). A panic becomes an error. A hook that is still running hookGrace
-// after ctx ended is abandoned.
-func (h hooks) run(ctx context.Context, name string, hook func(context.Context) error) error {
+// runHook runs a hook, unless it is nil. A panic becomes an error. A hook that is still running hookGrace after
+// ctx has ended is abandoned.
+func (h hooks) runHook(ctx context.Context, name string, hook func(context.Context) error) error {
 	if hook == nil {
 		return nil
 	}
@@ -94,10 +94,10 @@ func (h hooks) run(ctx context.Context, name string, hook func(context.Context) 
 	}
 }
 
-// log logs an error, if there is one, and returns it.
-func (h hooks) log(phase string, err error) error {
+// logError logs an error, unless it is nil, and returns it.
+func (h hooks) logError(phase string, err error) error {
 	if err != nil {
-		h.cfg.Log(phase, err)
+		h.cfg.LogError(phase, err)
 	}
 	return err
 }

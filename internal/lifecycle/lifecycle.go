@@ -44,67 +44,67 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Instance is the lifecycle of one instance. It is safe for concurrent use. Status and Metrics answer at
-// once, even while a hook hangs (LC-5: an operator must see a worker that is stuck).
+// Instance implements the lifecycle of one instance. It is safe for concurrent use. Status and Metrics never
+// block, even while a hook hangs (LC-5: an operator must be able to see a worker that is stuck).
 type Instance struct {
 	cfg   Config
 	hooks hooks
 
 	mu     sync.Mutex
-	record record
+	record statusRecord
 	steps  map[*runningStep]struct{} // that run
-	pause  *pendingPause             // (nil when no Pause waits for steps)
+	pause  *pendingPause             // the Pause that waits for steps (nil for none)
 
-	startup   *operation    // of the first Startup (nil before it)
-	startDone chan struct{} // closed when no Start hook will run any more
-	shutdown  *operation    // of the first Shutdown (nil before it)
-	drainEnd  *deadline     // of the shutdown
+	startup       *operation    // the first Startup (nil before it)
+	startHookDone chan struct{} // closed when the Start hook will not run again
+	shutdown      *operation    // the first Shutdown (nil before it)
+	drainDeadline *deadline     // deadline for draining steps in the shutdown
 }
 
-// operation is a startup or a shutdown, which concurrent callers join.
+// operation is a running or finished Startup or Shutdown, which concurrent callers join.
 type operation struct {
-	cancel context.CancelFunc // of a startup
+	cancel context.CancelFunc // cancels a startup (nil for a shutdown)
 	done   chan struct{}
 	err    error // valid once done is closed
 }
 
-// New returns an instance in UNINITIALIZED.
+// New returns an instance in state UNINITIALIZED.
 func New(cfg Config) *Instance {
 	cfg = cfg.withDefaults()
 	return &Instance{
-		cfg:       cfg,
-		hooks:     hooks{cfg},
-		record:    newRecord(cfg.Capacity),
-		steps:     map[*runningStep]struct{}{},
-		startDone: make(chan struct{}),
+		cfg:           cfg,
+		hooks:         hooks{cfg},
+		record:        newStatusRecord(cfg.Capacity),
+		steps:         map[*runningStep]struct{}{},
+		startHookDone: make(chan struct{}),
 	}
 }
 
-// Status returns the state of the instance and the facts about it.
+// Status returns the current status of the instance.
 func (i *Instance) Status() Status {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.record.Status
 }
 
-// Watch returns the status and a channel that is closed at its next change.
+// Watch returns the status and a channel that is closed when the status next changes.
 func (i *Instance) Watch() (Status, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.record.Status, i.record.changed
 }
 
-// Metrics returns the counters so far.
+// Metrics returns the current metrics, including the active time up to now.
 func (i *Instance) Metrics() Metrics {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.record.currentMetrics()
 }
 
-// Transitions returns the transitions above the version after, in order and without a gap. With them it
-// returns the status that they led to, and a channel that is closed at its next change. It fails with
-// user_invalid_input when the version is higher than the present one. It fails with resource_quota when
-// the instance no longer remembers all transitions that follow the version.
+// Transitions returns the transitions after the given version, in order and without a gap. It also returns the
+// resulting status, and a channel that is closed when the status next changes. It fails with user_invalid_input if
+// the version is higher than the current one. It fails with resource_quota if the instance no longer remembers all
+// transitions after the version.
 func (i *Instance) Transitions(after uint64) ([]Transition, Status, <-chan struct{}, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,19 +115,19 @@ func (i *Instance) Transitions(after uint64) ([]Transition, Status, <-chan struc
 	return transitions, i.record.Status, i.record.changed, nil
 }
 
-// SetLease sets what is known of the instance's registration. No step is admitted while the lease is
-// EXPIRED. Running steps continue.
+// SetLease sets the state of the instance's registration lease. While the lease is EXPIRED, no step is admitted.
+// Running steps continue.
 func (i *Instance) SetLease(l Lease) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.record.Lease != l {
 		i.record.Lease = l
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 }
 
-// await blocks until the status satisfies the predicate, or ctx ends.
-func (i *Instance) await(ctx context.Context, satisfies func(Status) bool) error {
+// awaitStatus blocks until the status satisfies the predicate, or ctx ends.
+func (i *Instance) awaitStatus(ctx context.Context, satisfies func(Status) bool) error {
 	for {
 		status, changed := i.Watch()
 		if satisfies(status) {
@@ -141,31 +141,33 @@ func (i *Instance) await(ctx context.Context, satisfies func(Status) bool) error
 	}
 }
 
-// Use starts the instance, runs body, and shuts the instance down however body ends: also when the start
-// failed, and when body panics (LC-31: no caller can forget the shutdown). It returns the error of the
-// start or of body, joined with the error of the shutdown.
-func (i *Instance) Use(ctx context.Context, body func(context.Context) error) (err error) {
-	defer func() { err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), i.cfg.Drain, "the use ended")) }()
+// RunWith starts the instance, runs body, and shuts the instance down. It shuts down even if the start fails or
+// body panics (LC-31: no caller can forget the shutdown). It returns the error of the start or of body, joined
+// with the error of the shutdown.
+func (i *Instance) RunWith(ctx context.Context, body func(context.Context) error) (err error) {
+	defer func() {
+		err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), i.cfg.DrainTimeout, "the use ended"))
+	}()
 	if err := i.Startup(ctx); err != nil {
 		return err
 	}
 	return body(ctx)
 }
 
-// wrongState returns the error for a verb that the state does not allow.
-func wrongState(verb string, actual State, required ...State) error {
+// newWrongStateError returns the error for a verb that is not allowed in the actual state.
+func newWrongStateError(verb string, actual State, required ...State) error {
 	return failure.Newf(failure.AgentState, "lifecycle."+verb, "the instance is %s; %s needs %v", actual, verb, required).
 		With("actual_state", string(actual)).With("required_state", fmt.Sprint(required))
 }
 
 type traceKey struct{}
 
-// ContextWithTrace returns a context whose calls name the trace in the transitions that they cause.
+// ContextWithTrace returns a context with a trace id. Transitions caused with this context record the trace.
 func ContextWithTrace(ctx context.Context, traceID string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceID)
 }
 
-func traceID(ctx context.Context) string {
+func traceFromContext(ctx context.Context) string {
 	id, _ := ctx.Value(traceKey{}).(string)
 	return id
 }

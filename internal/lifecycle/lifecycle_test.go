@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// newReady returns an instance in READY.
-func newReady(t *testing.T, cfg Config) *Instance {
+// newReadyInstance returns an instance in state READY.
+func newReadyInstance(t *testing.T, cfg Config) *Instance {
 	t.Helper()
 	i := New(cfg)
 	require.NoError(t, i.Startup(t.Context()))
@@ -75,7 +75,7 @@ func TestStartup_FailureReleasesAndTerminates(t *testing.T) {
 }
 
 // Req: LC-5, LC-12
-func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
+func TestStartup_TimesOutWhileStatusStaysAvailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		i := New(Config{StartupTimeout: 5 * time.Second, Start: func(context.Context) error { <-release; return nil }})
@@ -91,8 +91,7 @@ func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
 	})
 }
 
-// The first caller of a start may go away. Only its deadline bounds the start (LC-12).
-//
+// A start continues if its first caller is cancelled. Only the deadline of that caller bounds the start (LC-12).
 // Req: LC-9, LC-12
 func TestStartup_ContinuesWithoutItsFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +117,7 @@ func TestStartup_ContinuesWithoutItsFirstCaller(t *testing.T) {
 
 // Req: LC-3
 func TestTerminated_IsFinal(t *testing.T) {
-	i := newReady(t, Config{})
+	i := newReadyInstance(t, Config{})
 	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
 	require.True(t, failure.Is(i.Startup(t.Context()), failure.AgentState))
 	require.True(t, failure.Is(i.Pause(t.Context(), ""), failure.AgentState))
@@ -130,7 +129,7 @@ func TestTerminated_IsFinal(t *testing.T) {
 
 // Req: LC-27, LC-28, LC-29a
 func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
-	i := newReady(t, Config{Capacity: 3})
+	i := newReadyInstance(t, Config{Capacity: 3})
 	var mu sync.Mutex
 	var ends []func(error)
 	var rejected int
@@ -157,7 +156,7 @@ func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
 			err = errors.New("failed")
 		}
 		end(err)
-		end(err) // the first call counts
+		end(err) // only the first call has an effect
 	}
 	require.Equal(t, Ready, i.Status().State)
 	require.EqualValues(t, 3, i.Metrics().TotalRequests)
@@ -165,7 +164,7 @@ func TestAdmit_AdmitsAtMostCapacity(t *testing.T) {
 }
 
 // Req: LC-26
-func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
+func TestAdmit_BeforeReadyReturnsTheRequiredStates(t *testing.T) {
 	_, _, err := New(Config{}).Admit(t.Context())
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
@@ -178,7 +177,7 @@ func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
 func TestShutdown_DrainsThenCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		i := newReady(t, Config{
+		i := newReadyInstance(t, Config{
 			Leave: func(context.Context) error { order = append(order, "leave"); return nil },
 			Stop:  func(context.Context) error { order = append(order, "stop"); return nil },
 		})
@@ -200,7 +199,7 @@ func TestShutdown_DrainsThenCancels(t *testing.T) {
 func TestShutdown_DrainingEndsWithTheLastStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		i := newReady(t, Config{Stop: func(context.Context) error { <-release; return nil }})
+		i := newReadyInstance(t, Config{Stop: func(context.Context) error { <-release; return nil }})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		ended := make(chan error)
@@ -216,16 +215,15 @@ func TestShutdown_DrainingEndsWithTheLastStep(t *testing.T) {
 	})
 }
 
-// Each error is logged with its phase, even if no caller waits for the answer.
-//
+// Each error of a shutdown is logged with its phase, even if no caller waits for the result.
 // Req: LC-17
 func TestShutdown_LogsEachErrorWithItsPhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []string
-		i := newReady(t, Config{
-			Leave: func(context.Context) error { return errors.New("no etcd") },
-			Stop:  func(context.Context) error { panic("oh") },
-			Log:   func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
+		i := newReadyInstance(t, Config{
+			Leave:    func(context.Context) error { return errors.New("no etcd") },
+			Stop:     func(context.Context) error { panic("oh") },
+			LogError: func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
 		})
 		ctx, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
@@ -243,8 +241,8 @@ func TestStartup_LogsEachErrorWithItsPhase(t *testing.T) {
 		var logged []string
 		i := New(Config{
 			RetryOnFailure: true, MaxRetries: 2,
-			Start: func(context.Context) error { return errors.New("no database") },
-			Log:   func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
+			Start:    func(context.Context) error { return errors.New("no database") },
+			LogError: func(phase string, err error) { logged = append(logged, phase+": "+err.Error()) },
 		})
 		require.Error(t, i.Startup(t.Context()))
 		require.Equal(t, []string{"start: no database", "start: no database", "start: no database"}, logged)
@@ -253,7 +251,7 @@ func TestStartup_LogsEachErrorWithItsPhase(t *testing.T) {
 
 func TestShutdown_AShorterDrainShortensTheRunningShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		ctx, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		go func() { <-ctx.Done(); end(ctx.Err()) }()
@@ -269,7 +267,7 @@ func TestShutdown_AShorterDrainShortensTheRunningShutdown(t *testing.T) {
 func TestShutdown_EndsWhenHooksPanicOrHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		i := newReady(t, Config{
+		i := newReadyInstance(t, Config{
 			Leave: func(context.Context) error { panic("leave") },
 			Stop:  func(context.Context) error { <-release; return nil },
 		})

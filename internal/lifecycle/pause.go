@@ -6,14 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// pendingPause waits for the running steps. All Pause calls join it that come while steps run.
+// pendingPause is a Pause that waits for the running steps. Every Pause call that arrives while steps run joins
+// it.
 type pendingPause struct {
-	callers int // that wait
-	done    chan struct{}
-	err     error // valid once done is closed (nil means that PAUSED was reached)
+	waitingCallers int // number of waiting Pause calls
+	done           chan struct{}
+	err            error // valid once done is closed (nil means that PAUSED was reached)
 }
 
-// endPause ends the pending pause, if there is one. Its caller holds the lock, and notifies.
+// endPause ends the pending pause, if there is one. The caller must hold the lock and notify the watchers.
 func (i *Instance) endPause(err error) {
 	if i.pause == nil {
 		return
@@ -23,12 +24,11 @@ func (i *Instance) endPause(err error) {
 	i.pause, i.record.Pausing = nil, false
 }
 
-// Pause closes admission and returns once the state was PAUSED. While steps run it waits for them, and
-// concurrent calls join. Before READY, and when the instance is paused already, it does nothing.
+// Pause closes admission and returns once the instance is PAUSED. While steps run it waits for them, and
+// concurrent calls join it. It does nothing before READY and if the instance is already PAUSED.
 //
-// When ctx ends first, Pause fails with agent_timeout, and admission opens again unless another call
-// still waits. It fails with agent_state after a Shutdown, and when a Resume or a Shutdown comes while it
-// waits.
+// If ctx ends first, Pause fails with agent_timeout, and admission reopens unless another call still waits. Pause
+// fails with agent_state after a Shutdown, and if a Resume or a Shutdown arrives while it waits.
 func (i *Instance) Pause(ctx context.Context, reason string) error {
 	p, err := i.beginPause(ctx, reason)
 	if p == nil {
@@ -41,27 +41,27 @@ func (i *Instance) Pause(ctx context.Context, reason string) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	p.callers--
+	p.waitingCallers--
 	message := "running steps did not end within the caller's deadline; another Pause still waits for them"
 	switch {
-	case i.pause != p: // it ended at the same moment
+	case i.pause != p: // the pause ended at the same moment
 		return p.err
-	case p.callers == 0:
+	case p.waitingCallers == 0:
 		message = "running steps did not end within the caller's deadline; admission is open again"
 		i.endPause(nil)
 		i.record.Reason = ""
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 	return failure.New(failure.AgentTimeout, "lifecycle.Pause", message).Because(ctx.Err())
 }
 
-// beginPause pauses an idle instance at once. If steps run, it returns the pause to wait for.
+// beginPause pauses an idle instance at once. If steps are running, it returns the pending pause to wait for.
 func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch i.record.State {
 	case ShuttingDown, Terminated:
-		return nil, wrongState("Pause", i.record.State, Ready, Busy)
+		return nil, newWrongStateError("Pause", i.record.State, Ready, Busy)
 	case Ready:
 		i.record.transition(ctx, Paused, reason)
 		return nil, nil //nolint:nilnil // it is done
@@ -69,29 +69,29 @@ func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause
 		if i.pause == nil {
 			i.pause = &pendingPause{done: make(chan struct{})}
 			i.record.Pausing, i.record.Reason = true, reason
-			i.record.notify()
+			i.record.notifyWatchers()
 		}
-		i.pause.callers++
+		i.pause.waitingCallers++
 		return i.pause, nil
 	default:
 		return nil, nil //nolint:nilnil // there is nothing to do
 	}
 }
 
-// Resume opens admission again: from PAUSED, and while a Pause waits, which it withdraws. Otherwise it
-// does nothing. After Shutdown it fails with agent_state.
+// Resume reopens admission. In PAUSED it changes the state to READY, and while a Pause waits it withdraws that
+// Pause. Otherwise it does nothing. After Shutdown it fails with agent_state.
 func (i *Instance) Resume(ctx context.Context, reason string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
 	case i.record.State == ShuttingDown || i.record.State == Terminated:
-		return wrongState("Resume", i.record.State, Paused)
+		return newWrongStateError("Resume", i.record.State, Paused)
 	case i.record.State == Paused:
 		i.record.transition(ctx, Ready, reason)
 	case i.pause != nil:
 		i.endPause(failure.New(failure.AgentState, "lifecycle.Pause", "a Resume withdrew the pause"))
 		i.record.Reason = reason
-		i.record.notify()
+		i.record.notifyWatchers()
 	}
 	return nil
 }

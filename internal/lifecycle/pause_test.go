@@ -14,7 +14,7 @@ import (
 // Req: LC-4
 func TestPause_WaitsForStepsAndResumeReopensAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		paused := make(chan error)
@@ -35,7 +35,7 @@ func TestPause_WaitsForStepsAndResumeReopensAdmission(t *testing.T) {
 
 func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -48,10 +48,10 @@ func TestPause_ReopensAdmissionAfterItsDeadline(t *testing.T) {
 	})
 }
 
-// Admission opens again when the deadline of the last waiting Pause has passed.
+// Admission reopens only after the last waiting Pause has reached its deadline.
 func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		patient := make(chan error)
@@ -72,11 +72,11 @@ func TestPause_OutlivesTheDeadlineOfAnotherPause(t *testing.T) {
 	})
 }
 
-// The result of a Pause is fixed when the last step ends, not when the caller reads it.
+// The result of a Pause is fixed when the last step ends, even if a Resume follows before the caller reads it.
 func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
-			i := newReady(t, Config{})
+			i := newReadyInstance(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			paused := make(chan error)
@@ -89,10 +89,10 @@ func TestPause_SucceedsEvenIfResumedBeforeItReturns(t *testing.T) {
 	})
 }
 
-// The next Pause does not revive one that a Resume withdrew.
+// A Pause that a Resume withdrew stays withdrawn after the next Pause.
 func TestPause_StaysWithdrawnAfterTheNextPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := newReady(t, Config{})
+		i := newReadyInstance(t, Config{})
 		_, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
 		first, second := make(chan error, 1), make(chan error, 1)

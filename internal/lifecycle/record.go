@@ -8,38 +8,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Transition is one change of state. Transitions are atomic, numbered, and remembered for watchers
-// (LC-6: a watcher that reconnects misses none).
+// Transition is one change of state. Transitions are atomic, numbered, and remembered for watchers (LC-6: a
+// watcher that reconnects misses none).
 type Transition struct {
 	From, To State
-	Version  uint64 // of the status after it: 1, 2, 3, …
+	Version  uint64 // version after the transition: 1, 2, 3, …
 	Time     time.Time
-	Reason   string // as the caller of the verb gave it
-	TraceID  string // of the call that led to it (empty means none)
+	Reason   string // reason given by the caller of the verb
+	TraceID  string // trace of the call that caused it (empty for none)
 }
 
-// MaxHistory is how many transitions an instance remembers.
+// MaxHistory is the number of transitions that an instance remembers at least.
 const MaxHistory = 1024
 
-// record is the status of an instance with its metrics, its history and its watchers. The lock of the
-// instance guards it. It records transitions; the instance decides which ones are allowed.
-type record struct {
+// statusRecord holds the status of an instance with its metrics, its history and its watchers. The lock of the
+// instance guards it. It only records transitions; the instance decides which ones are allowed.
+type statusRecord struct {
 	Status
 	metrics   Metrics
-	busySince time.Time     // when the state changed to BUSY last
-	history   []Transition  // the latest, oldest first
+	busySince time.Time     // time of the last change to BUSY
+	history   []Transition  // latest transitions, oldest first
 	changed   chan struct{} // closed and replaced at each change of the status
 }
 
-func newRecord(capacity int) record {
-	return record{
+func newStatusRecord(capacity int) statusRecord {
+	return statusRecord{
 		Status:  Status{State: Uninitialized, Capacity: capacity, Since: time.Now()},
 		changed: make(chan struct{}),
 	}
 }
 
-// transition changes the state on behalf of the trace of ctx.
-func (r *record) transition(ctx context.Context, to State, reason string) {
+// transition changes the state and records the trace of ctx as the cause.
+func (r *statusRecord) transition(ctx context.Context, to State, reason string) {
 	now := time.Now()
 	switch {
 	case to == Busy:
@@ -47,26 +47,26 @@ func (r *record) transition(ctx context.Context, to State, reason string) {
 	case r.State == Busy:
 		r.metrics.ActiveTime += now.Sub(r.busySince)
 	}
-	if len(r.history) == 2*MaxHistory { // so that only one in MaxHistory transitions copies the history
+	if len(r.history) == 2*MaxHistory { // keeps copying rare: only one in MaxHistory transitions copies
 		r.history = slices.Clone(r.history[MaxHistory:])
 	}
 	r.history = append(r.history, Transition{
-		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, TraceID: traceID(ctx),
+		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, TraceID: traceFromContext(ctx),
 	})
 	r.State, r.Since, r.Reason = to, now, reason
 	r.Version++
 	r.metrics.StateTransitions++
-	r.notify()
+	r.notifyWatchers()
 }
 
-// notify wakes the watchers.
-func (r *record) notify() {
+// notifyWatchers wakes everyone who waits for a change of the status.
+func (r *statusRecord) notifyWatchers() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // currentMetrics returns the metrics with the active time up to now.
-func (r *record) currentMetrics() Metrics {
+func (r *statusRecord) currentMetrics() Metrics {
 	m := r.metrics
 	if r.State == Busy {
 		m.ActiveTime += time.Since(r.busySince)
@@ -74,8 +74,8 @@ func (r *record) currentMetrics() Metrics {
 	return m
 }
 
-// transitionsAfter returns the transitions above a version. See Instance.Transitions for its errors.
-func (r *record) transitionsAfter(version uint64) ([]Transition, error) {
+// transitionsAfter returns the transitions after a version. It fails as Instance.Transitions does.
+func (r *statusRecord) transitionsAfter(version uint64) ([]Transition, error) {
 	if version > r.Version {
 		return nil, failure.Newf(failure.UserInvalidInput, "lifecycle.Transitions",
 			"after_version: the instance is at version %d, and %d was asked for; use a version that it has reached", r.Version, version)

@@ -8,16 +8,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Startup takes the instance to READY and returns when it is there. The first call runs the Start hook,
-// concurrent calls join it, and later calls do nothing (LC-8, LC-9, C-6: resources are taken once).
+// Startup brings the instance to READY and returns when it is READY. The first call runs the Start hook,
+// concurrent calls join it, and later calls do nothing (LC-8, LC-9, C-6: resources are acquired only once).
 //
-// StartupTimeout and the deadline of the first caller bound it with all its tries. It continues when its
-// caller goes away. Stop frees what a failed try took; if that fails too, there is no other try. After
-// the last try every caller gets the error, and the instance is TERMINATED unless KeepFailed is set
-// (LC-10 to LC-13).
-//
-// Modes: agent_timeout when time ran out; the mode of the hook's error, or else agent_logic; agent_state
-// after Shutdown.
+// StartupTimeout and the deadline of the first caller bound the startup with all of its tries. The startup
+// continues if its caller is cancelled. Stop frees the resources of a failed try. If Stop fails too, there is no
+// further try. After the last try every caller gets the error, and the instance is TERMINATED unless KeepFailed is
+// set (LC-10 to LC-13).  Modes: agent_timeout if time ran out; the mode of the hook's error, or else agent_logic;
+// agent_state after Shutdown.
 func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Lock()
 	if i.startup == nil && i.record.State == Uninitialized {
@@ -34,7 +32,7 @@ func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Unlock()
 
 	if startup == nil || state == ShuttingDown || state == Terminated {
-		return wrongState("Startup", state, Uninitialized)
+		return newWrongStateError("Startup", state, Uninitialized)
 	}
 	select {
 	case <-startup.done:
@@ -48,8 +46,8 @@ func (i *Instance) runStartup(ctx context.Context, o *operation) {
 	defer close(o.done)
 	defer o.cancel()
 	began := time.Now()
-	err := i.hooks.start(ctx)
-	close(i.startDone)
+	err := i.hooks.runStart(ctx)
+	close(i.startHookDone)
 
 	i.mu.Lock()
 	i.record.metrics.StartupTime = max(time.Since(began), 1)
@@ -62,14 +60,14 @@ func (i *Instance) runStartup(ctx context.Context, o *operation) {
 	if err == nil {
 		err = errors.New("the instance was shut down while it started")
 	}
-	o.err = startupError(err)
+	o.err = toStartupError(err)
 	if !i.cfg.KeepFailed {
 		<-i.beginShutdown(context.WithoutCancel(ctx), leaveTimeout, "the start failed").done
 	}
 }
 
-// startupError returns the error of a start with a mode. It keeps the mode of the hook's error.
-func startupError(err error) error {
+// toStartupError converts the error of a start to a failure. It keeps the failure mode of the hook's error.
+func toStartupError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return failure.New(failure.AgentTimeout, "lifecycle.Startup",
 			"the start did not end in time; raise lifecycle.timeout, or find out which resource hangs").Because(err)

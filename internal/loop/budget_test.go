@@ -19,15 +19,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// newLedger returns a ledger with the default limits, changed by change.
+// newLedger returns a ledger whose default limits were modified by change.
 func newLedger(change func(*budget.Limits)) *budget.Ledger {
 	limits := budget.Default()
 	change(&limits)
 	return budget.New(limits, 0)
 }
 
-// requireBudgetRefusal checks that a run ended because of the budget of a kind.
-func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
+// requireBudgetExceeded requires that a run ended because a budget of the given kind was exceeded.
+func requireBudgetExceeded(t *testing.T, err error, kind budget.Kind) {
 	t.Helper()
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok, "%v", err)
@@ -38,8 +38,8 @@ func requireBudgetRefusal(t *testing.T, err error, kind budget.Kind) {
 	}
 }
 
-// The budget refuses a call before it is made. The amounts are tested in package budget.
-//
+// A call that would exceed the budget is rejected before it is made. The amounts themselves are tested in package
+// budget.
 // Req: OC-29
 func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	spent := execution.Usage{InputTokens: 90, OutputTokens: 30, CostMicros: 40}
@@ -58,10 +58,10 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 			round.Usage = spent
 			model := scripted.New(round, round, scripted.Say("done"))
 			ran := 0
-			in := input("go")
+			in := newInput("go")
 			in.Budget = newLedger(c.limit)
 			_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: observingTools(t, func(context.Context) { ran++ })}, in, ignoreEvents)
-			requireBudgetRefusal(t, err, kind)
+			requireBudgetExceeded(t, err, kind)
 			require.Len(t, model.Requests(), c.models)
 			require.Equal(t, c.tools, ran)
 			used := in.Budget.Used()
@@ -73,26 +73,26 @@ func TestLoop_ChecksTheBudgetBeforeEachCall(t *testing.T) {
 	}
 }
 
-// A request whose estimate exceeds the rest of the budget is rejected and not sent.
+// A request is rejected before it is sent if its estimated tokens exceed the remaining budget.
 func TestLoop_EstimatesTheTokensOfARequest(t *testing.T) {
 	model := scripted.New(scripted.Say("done"))
-	in := input(fmt.Sprintf("%0400d", 7)) // about 100 tokens
+	in := newInput(fmt.Sprintf("%0400d", 7)) // about 100 tokens
 	in.Budget = newLedger(func(l *budget.Limits) { l.Tokens = 100 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.Tokens)
+	requireBudgetExceeded(t, err, budget.Tokens)
 	require.Empty(t, model.Requests())
 }
 
-// If the budget does not suffice for all concurrent tools, none of them runs or is in the journal.
+// If the budget is too small for all concurrent tools of a round, none of them runs or is recorded in the journal.
 func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
-	in := input("go")
+	in := newInput("go")
 	in.Journal, in.Budget = j, newLedger(func(l *budget.Limits) { l.ToolCalls = 1 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ToolCalls)
-	require.Empty(t, w.did)
+	requireBudgetExceeded(t, err, budget.ToolCalls)
+	require.Empty(t, w.recorded)
 	require.Len(t, j.durable, 1, "the reply of the model, and no intent of a tool: %v", j.durable)
 }
 
@@ -100,9 +100,9 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	round := toolCallsReply("spy", "spy")
 	round.Usage = execution.Usage{InputTokens: 90, OutputTokens: 30}
 	ran := 0
-	in := input("go")
+	in := newInput("go")
 	in.Budget = newLedger(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
-	var got recorder
+	var got eventRecorder
 	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
@@ -117,17 +117,17 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	require.Equal(t, []string{"limits.to", "limits.to"}, emitted, "once of tokens, once of tool calls")
 }
 
-// Calls in the journal were counted by the attempt that made them.
+// A replay uses no budget, because the attempt that made the recorded calls has already counted them.
 func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{}
 	replies := []scripted.Reply{scripted.Call(toolCall("1", "read", "a")), scripted.Call(toolCall("2", "idempotent", "b")), scripted.Say("done")}
-	first := input("go")
+	first := newInput("go")
 	first.Journal, first.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls = 2 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 
-	second := input("go")
+	second := newInput("go")
 	second.Journal, second.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
 	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
 	require.NoError(t, err)
@@ -136,24 +136,24 @@ func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	require.Zero(t, second.Budget.Used().ToolCalls)
 }
 
-// No handler can bypass the budget: neither one that answers for a failed model, nor one that asks the model
-// itself and ignores the rejection.
-func TestLoop_NoHandlerContinuesAfterABudgetRefusal(t *testing.T) {
+// No handler can bypass the budget. A handler cannot answer for the rejected model call. A handler that asks the
+// model itself and ignores the rejection does not continue the run either.
+func TestLoop_NoHandlerContinuesWhenTheBudgetIsExceeded(t *testing.T) {
 	stand := hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 		f.Reply = &hook.LLMReply{Text: "I answer instead."}
 		return nil
 	})
-	in := input("go", stand)
+	in := newInput("go", stand)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 0 })
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New()}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 
 	asks := hook.AfterLLM(func(ctx context.Context, reply *hook.LLMReply) error {
 		_, _ = reply.Ask(ctx, llm.Request{System: "what do you think of it?"})
 		return nil
 	})
-	in = input("go", asks)
+	in = newInput("go", asks)
 	in.Budget = newLedger(func(l *budget.Limits) { l.ModelCalls = 1 })
 	_, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done"))}, in, ignoreEvents)
-	requireBudgetRefusal(t, err, budget.ModelCalls)
+	requireBudgetExceeded(t, err, budget.ModelCalls)
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Tools of one reply run concurrently, when the loop says so. A name that no tool can have gets an error result.
-//
+// With Parallel, the tools of one reply run concurrently. A call with an invalid tool name gets an error result.
 // Req: LP-34
-func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
+func TestLoop_RunsToolsConcurrentlyAndRejectsBadNames(t *testing.T) {
 	met := make(chan struct{})
 	var both []tool.Tool
 	for _, name := range []string{"left", "right"} {
-		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ wordArgs) (string, error) {
 			select { // the first one waits for the other
 			case met <- struct{}{}:
 			case <-met:
@@ -37,7 +36,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 	set, err := tool.NewSet(both...)
 	require.NoError(t, err)
 	model := scripted.New(scripted.Call(toolCall("1", "left", "a"), toolCall("2", "bad name!", "b"), toolCall("3", "right", "c")), scripted.Say("done"))
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, newInput("go"), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	var statuses []event.ToolStatus
@@ -49,7 +48,7 @@ func TestLoop_RunsToolsConcurrentlyAndAnswersBadNames(t *testing.T) {
 
 // Handlers can read the turn, its memory and its trace.
 // Req: LP-3
-func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
+func TestLoop_GivesHandlersAccessToTheTurn(t *testing.T) {
 	var seen hook.Info
 	set, err := hook.NewSet(nil, []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 		seen = turn.Info()
@@ -65,9 +64,9 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
 	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
-		Memory: hook.NewMemory(artifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
+		Memory: hook.NewMemory(fakeArtifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, []string{"a"}, calls)
@@ -76,9 +75,9 @@ func TestLoop_GivesHandlersTheirTurn(t *testing.T) {
 	require.Equal(t, 1, seen.Turn)
 }
 
-// artifactStore is a store with one artifact.
-type artifactStore struct{ hook.Store }
+// fakeArtifactStore is a hook store that contains one artifact.
+type fakeArtifactStore struct{ hook.Store }
 
-func (artifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
+func (fakeArtifactStore) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
 	return []byte("the plan"), "text/markdown", nil
 }

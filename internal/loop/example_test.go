@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A loop needs a model and messages. It ends when the consumer stops reading its events.
+// A loop needs a model and messages. It ends early if the consumer stops reading its events.
 func ExampleLoop_Run() {
 	add, err := tool.Func("add", "Adds two numbers.", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 	if err != nil {

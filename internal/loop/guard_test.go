@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mailTools returns a tool that reads mail, one that sends it, and two of a server; ran counts their runs.
+// mailTools returns a tool that reads mail, a tool that sends mail, and two tools of a server. It also returns a
+// counter of their runs.
 func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	t.Helper()
 	made := func(name string) tool.Tool {
@@ -40,7 +41,7 @@ func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	return set
 }
 
-// toolCalls is a reply that asks for tools without arguments.
+// toolCalls returns a model reply that calls the tools without arguments.
 func toolCalls(names ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for _, name := range names {
@@ -49,8 +50,8 @@ func toolCalls(names ...string) scripted.Reply {
 	return scripted.Call(all...)
 }
 
-// statuses returns how the calls of a run ended, by tool, without those that wait.
-func statuses(out outcome) map[string]string {
+// toolStatuses returns how the calls of a run ended, keyed by tool. It leaves out waiting calls.
+func toolStatuses(out runOutcome) map[string]string {
 	all := map[string]string{}
 	for _, c := range out.Calls {
 		all[c.Tool] = string(c.Status) + c.ErrorType
@@ -58,15 +59,15 @@ func statuses(out outcome) map[string]string {
 	return all
 }
 
-// mail allows only the tools without a server. Otherwise the model would read the descriptions of the server's
-// tools, too.
+// mail allows only the tools that belong to no server. Otherwise the model would also read the descriptions of the
+// server's tools.
 var mail = &execution.Tools{Names: []string{"inbox", "send"}}
 
-func TestGuard_ConsidersReadSources(t *testing.T) {
+func TestGuard_GuardsCallsAfterUntrustedText(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
-	in := input("Send, and read.")
-	in.Only = mail
+	in := newInput("Send, and read.")
+	in.AllowedTools = mail
 	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "it asked for these before it had read anything")
@@ -77,32 +78,32 @@ func TestGuard_ConsidersReadSources(t *testing.T) {
 	require.Empty(t, out.Messages[0].Untrusted)
 }
 
-// The first request already contains a server's descriptions of its tools. They may lead to calls of that
-// server's tools, because the author lists it. The results of these calls may lead to no guarded call.
-func TestGuard_AllowsAServersDescriptionToLeadToItsOwnTools(t *testing.T) {
+// The first request contains the tool descriptions of a server. They do not guard calls of that server's own
+// tools, because the author chose the server. The results of those calls do not guard the calls either.
+func TestGuard_AServersDescriptionsDoNotGuardItsOwnTools(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("add"), toolCalls("subtract"), toolCalls("send"), scripted.Say("done"))}
-	out, err := runToEnd(t.Context(), l, input("Add."), ignoreEvents)
+	out, err := runToEnd(t.Context(), l, newInput("Add."), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"add": 1}, ran)
-	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, statuses(out))
+	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, toolStatuses(out))
 
 	l.Model = scripted.New(toolCalls("send"), scripted.Say("done"))
-	out, err = runToEnd(t.Context(), l, input("Send."), ignoreEvents)
+	out, err = runToEnd(t.Context(), l, newInput("Send."), ignoreEvents)
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, statuses(out))
+	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, toolStatuses(out))
 	require.Contains(t, out.Calls[0].Result, "MCP server sums")
 }
 
-// A successor of a lost worker reads the same and decides the same. So does the turn that continues with the
-// pending calls.
-func TestGuard_DecidesTheSameAgain(t *testing.T) {
+// A successor of a lost worker makes the same guard decisions, because it reads the same text. So does the turn
+// that continues with the pending calls.
+func TestGuard_DecidesTheSameAfterALostAttempt(t *testing.T) {
 	ran := map[string]int{}
 	j := &fakeJournal{}
-	asked := func(replies ...scripted.Reply) (outcome, *recorder) {
-		emitted := &recorder{}
-		in := input("Read and send.")
-		in.Only, in.Journal = mail, j
+	asked := func(replies ...scripted.Reply) (runOutcome, *eventRecorder) {
+		emitted := &eventRecorder{}
+		in := newInput("Read and send.")
+		in.AllowedTools, in.Journal = mail, j
 		out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
 		return out, emitted
@@ -121,8 +122,8 @@ func TestGuard_DecidesTheSameAgain(t *testing.T) {
 	require.Equal(t, first.Pending[0].ID, again.Pending[0].ID)
 	require.Equal(t, map[string]int{"inbox": 1}, ran)
 
-	in := input("Read and send.")
-	in.Only, in.Journal = mail, j
+	in := newInput("Read and send.")
+	in.AllowedTools, in.Journal = mail, j
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
@@ -140,8 +141,8 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 		c.Allow()
 		return nil
 	})
-	in := input("Read and send.", allow)
-	in.Only = mail
+	in := newInput("Read and send.", allow)
+	in.AllowedTools = mail
 	_, err := runToEnd(t.Context(), loop.Loop{
 		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),
 	}, in, ignoreEvents)

@@ -40,9 +40,9 @@ func handlerFor(name string, fn func(*hook.Turn) error) hook.Handler {
 	}[name]
 }
 
-// configThatReaches returns an agent whose turn reaches the named event.
-func configThatReaches(t *testing.T, name string) agent.Config {
-	c := agent.Config{Tools: toolbox(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
+// configReachingEvent returns the configuration of an agent whose turn reaches the named event.
+func configReachingEvent(t *testing.T, name string) agent.Config {
+	c := agent.Config{Tools: newWatchedTools(t, nil), Model: scripted.New(toolCallsReply("fail"), scripted.Say("done"))}
 	switch name {
 	case "on_llm_error":
 		c.Model = scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
@@ -52,18 +52,19 @@ func configThatReaches(t *testing.T, name string) agent.Config {
 	return c
 }
 
-// hooks lists all events except OnAgentReady, and BeforeEachTool, whose error belongs to the tool.
+// hooks lists all events except OnAgentReady and BeforeEachTool. An error of BeforeEachTool fails only the tool.
 var hooks = []string{
 	"before_agent", "after_user_input", "before_iteration", "before_llm", "on_llm_error", "after_llm", "before_tools",
 	"on_error", "after_each_tool", "after_tools", "after_iteration", "on_stop_signal", "after_agent", "on_complete",
 }
 
-// A turn runs up to the handler that fails, and ends there with its error. A panic counts as an error.
+// A turn runs until a handler fails, and ends with the error of that handler. A panic of a handler counts as an
+// error.
 // Req: CO-40, CO-41, C-10
 func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 	broke := failure.New(failure.PolicyBudget, "test", "the budget is used up")
 	for _, name := range hooks {
-		whole := turn(t, configThatReaches(t, name), agent.Invocation{}, nil)
+		whole := runWatchedTurn(t, configReachingEvent(t, name), agent.Invocation{}, nil)
 		until := slices.IndexFunc(whole.log, func(token string) bool { return strings.Split(token, ":")[0] == name })
 		require.Positive(t, until, "%s is not on its path: %s", name, whole.text())
 		for how, fn := range map[string]func(*hook.Turn) error{
@@ -71,12 +72,12 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 			"panic": func(*hook.Turn) error { panic("oh") },
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				c, after := configThatReaches(t, name), false
+				c, after := configReachingEvent(t, name), false
 				c.Plugins = []hook.Plugin{
 					{Name: "broken", Handlers: []hook.Handler{handlerFor(name, fn)}},
 					{Name: "behind", Handlers: []hook.Handler{handlerFor(name, func(*hook.Turn) error { after = true; return nil })}},
 				}
-				w := turn(t, c, agent.Invocation{}, nil)
+				w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 				if how == "error" {
 					require.ErrorIs(t, w.err, broke)
 					require.True(t, failure.Is(w.err, failure.PolicyBudget), "%v", w.err)
@@ -85,11 +86,11 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 				}
 				require.ErrorContains(t, w.err, name+" of plugin broken")
 				require.False(t, after)
-				// The text of a tool that ran is emitted even if a later handler fails; then the turn ends.
+				// The result text of a tool is emitted even if a later handler fails and ends the turn.
 				rest := slices.DeleteFunc(slices.Clone(w.log[until+1:]), func(token string) bool { return strings.HasPrefix(token, ">appended:tool") })
 				require.Equal(t, []string{">turn_result:error"}, rest)
 				require.Equal(t, whole.log[:until+1], w.log[:until+1])
-				require.Equal(t, string(failure.ModeOf(w.err)), w.done.ErrorType)
+				require.Equal(t, string(failure.ModeOf(w.err)), w.result.ErrorType)
 			})
 		}
 	}
@@ -104,7 +105,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen []*hook.Call
 			model := scripted.New(toolCallsReply("echo", "nothing"), scripted.Say("done"))
-			c := agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
+			c := agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
 				handlerFor("before_each_tool", fn),
 				hook.OnError(func(_ context.Context, c *hook.Call) error {
 					require.Error(t, c.Err)
@@ -112,7 +113,7 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 					return nil
 				}),
 			}}
-			w := turn(t, c, agent.Invocation{}, nil)
+			w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Contains(t, w.text(), toolLog(1, event.ToolError))
 			require.Len(t, seen, 2, "and the tool that there is not")
@@ -121,13 +122,12 @@ func TestTurn_ErrorOfBeforeEachToolFailsOnlyTheTool(t *testing.T) {
 	}
 }
 
-// The answer of a handler replaces the reply of a model or the result of a tool, and their errors.
-//
+// A handler can replace the reply of a model, the result of a tool, or the error of either.
 // Req: AD-31
-func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
+func TestTurn_HandlersReplaceModelRepliesAndToolResults(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		model := scripted.New(toolCallsReply("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
-		w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
+		w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
 			hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
 					c.Answer("from a handler")
@@ -164,21 +164,20 @@ func TestTurn_HandlersAnswerForModelsAndTools(t *testing.T) {
 			}),
 		}}, agent.Invocation{}, nil)
 		require.NoError(t, w.err)
-		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.done.Result.Text)
+		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.result.Result.Text)
 	}
 }
 
-// A handler that ends the turn is the last that runs. Calls that were asked for still get a result.
-//
+// No handler runs after the one that ends the turn. Calls that the model has requested still get a result.
 // Req: AD-8, AD-11
-func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
+func TestTurn_RunsNoHandlerAfterTheOneThatEndsIt(t *testing.T) {
 	for _, name := range append(hooks, "before_each_tool") {
 		t.Run(name, func(t *testing.T) {
-			c, after := configThatReaches(t, name), false
+			c, after := configReachingEvent(t, name), false
 			c.Handlers = append(c.Handlers,
 				handlerFor(name, func(t *hook.Turn) error { t.End(); return nil }),
 				handlerFor(name, func(*hook.Turn) error { after = true; return nil }))
-			w := turn(t, c, agent.Invocation{}, nil)
+			w := runWatchedTurn(t, c, agent.Invocation{}, nil)
 			if name == "on_llm_error" {
 				require.Error(t, w.err, "no handler answered for the model")
 				return
@@ -194,23 +193,21 @@ func TestTurn_EndsAtTheHandlerThatEndsIt(t *testing.T) {
 	}
 }
 
-// Each call id belongs to one call of the turn, even after the messages that used it were removed.
-//
+// A call id belongs to only one call of the turn, even after the messages that used it were removed.
 // Req: CO-47
 func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 	compact := hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
-	w := turn(t, agent.Config{
-		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: toolbox(t, nil), Handlers: []hook.Handler{compact},
+	w := runWatchedTurn(t, agent.Config{
+		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{compact},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 	require.Contains(t, w.text(), ">tool_call:1 ")
 	require.Contains(t, w.text(), ">tool_call:call_1 ")
 }
 
-// Handlers see the turn as it is at their event.
-//
+// Handlers see the turn in its state at the time of their event, including the pending calls.
 // Req: CO-17, CO-18, CO-21, CO-39a
 func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	type view struct {
@@ -243,7 +240,7 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}))
 	asking := toolCallsReply("echo", "echo")
 	asking.Usage = execution.Usage{InputTokens: 32_000}
-	w := turn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: toolbox(t, nil), Handlers: watching}, agent.Invocation{}, nil)
+	w := runWatchedTurn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 
 	require.Equal(t, map[string][]view{
@@ -263,10 +260,10 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}, seen)
 }
 
-// A handler that continues after the consumer stopped reading causes no error.
-func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
+// A run ends without an error if its consumer stops reading, even if a handler then continues.
+func TestLoop_EndsWithoutConsumerEvenIfAHandlerContinues(t *testing.T) {
 	model := scripted.New(scripted.Say("aside"), scripted.Say("never"))
-	in := input("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
+	in := newInput("go", hook.AfterUserInput(func(ctx context.Context, t *hook.Turn) error {
 		_, _ = t.Ask(ctx, llm.Request{}) // emits a model call that has no consumer
 		return nil
 	}))
@@ -277,10 +274,11 @@ func TestLoop_EndsWithoutAConsumerThoughAHandlerContinues(t *testing.T) {
 	require.Len(t, model.Requests(), 1)
 }
 
-// A reply without tools ends the step, unless a handler adds to it. Then a successor finds the reply.
+// If a handler extends a reply without tool calls, the reply is recorded, so that a successor finds it. Otherwise
+// it ends the step and the commit stores it.
 func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 	for name, tc := range map[string]struct {
-		heard   int // events before the first one that rests on the reply
+		heard   int // events before the first one that depends on the reply
 		handler hook.Handler
 	}{
 		"a tool": {3, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
@@ -299,16 +297,16 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, err := tool.NewSet(toolbox(t, nil)...)
+			set, err := tool.NewSet(newWatchedTools(t, nil)...)
 			require.NoError(t, err)
 			j := &fakeJournal{}
-			in := input("go", tc.handler)
+			in := newInput("go", tc.handler)
 			in.Journal = j
 			model := scripted.New(scripted.Say("first"), scripted.Say("good"))
-			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{after: tc.heard}).emit)
+			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, (&killedConsumer{eventsLeft: tc.heard}).emit)
 			require.ErrorIs(t, err, errKilled)
 
-			in = input("go", tc.handler)
+			in = newInput("go", tc.handler)
 			in.Journal = j
 			model = scripted.New(scripted.Say("second"), scripted.Say("never"))
 			out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, ignoreEvents)
@@ -322,16 +320,16 @@ func TestRun_RecordsAFinalReplyThatAHandlerExtends(t *testing.T) {
 	}
 }
 
-// An idempotent tool gets the same arguments from a successor. So the reply that they come from is durable before the
-// tool runs.
+// The reply that calls an idempotent tool is durable before the tool runs. A successor therefore calls the tool
+// with the same arguments.
 func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
-	j, w := &fakeJournal{lazy: true}, &toolRuns{}
-	in := input("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
+	in := newInput("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 		r.ToolCalls = []conversation.ToolCall{toolCall("x", "idempotent", r.Text)}
 		return nil
 	}))
 	in.Journal = j
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Len(t, j.durable, 1)
 	require.Equal(t, "first", j.durable[0].Reply.Text)

@@ -17,14 +17,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// observingTools returns three tools that call look: one that succeeds, one that fails and one that panics.
+// observingTools returns three tools that call look. One of them succeeds, one fails and one panics.
 func observingTools(t *testing.T, look func(context.Context)) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for name, end := range map[string]func() error{
 		"spy": func() error { return nil }, "fail": func() error { return errors.New("caught") }, "panic": func() error { panic("caught") },
 	} {
-		one, err := tool.Func(name, "Looks around.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(name, "Looks around.", func(ctx context.Context, _ wordArgs) (string, error) {
 			look(ctx)
 			return "seen", end()
 		})
@@ -42,9 +42,9 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	set := observingTools(t, func(ctx context.Context) { seen = append(seen, hook.InTool(ctx)) })
 	outside := func(ctx context.Context) { require.Equal(t, hook.Running{}, hook.InTool(ctx)) }
 	call := func(ctx context.Context, _ *hook.Call) error { outside(ctx); return nil }
-	in := input("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
+	in := newInput("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
 	model := scripted.New(toolCallsReply("spy", "fail"), scripted.Call(toolCall("3", "spy", "x")), scripted.Say("done"))
-	var got recorder
+	var got eventRecorder
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
 	require.NoError(t, err)
 	outside(t.Context())
@@ -67,7 +67,7 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 	require.Equal(t, conversation.RoleAssistant, last.Messages[4].Role)
 	require.Equal(t, `agent test, turn 1, iteration 2, task "find it", 5 messages, tools before: spy, fail`, last.String())
 
-	// The model can supply none of these values as an argument.
+	// The model cannot supply any of these values as an argument.
 	spec, _ := set.Find("spy")
 	require.NotContains(t, string(spec.Spec().Schema), "agent")
 	for _, e := range got.events {
@@ -84,12 +84,12 @@ func TestInTool_IsZeroAfterTheTool(t *testing.T) {
 			ended, later := make(chan struct{}), make(chan hook.Running)
 			set := observingTools(t, func(ctx context.Context) {
 				require.NotZero(t, hook.InTool(ctx).CallID)
-				go func() { // that the tool forgets
+				go func() { // goroutine that the tool does not wait for
 					<-ended
 					later <- hook.InTool(ctx)
 				}()
 			})
-			in := input("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
+			in := newInput("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
 				close(ended)
 				require.Equal(t, hook.Running{}, <-later)
 				return nil

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// fakeJournal is the journal of a step over all its attempts. Entries are durable at once, unless it is lazy: then
-// Sync makes them durable.
+// fakeJournal is a journal that is kept across all attempts of a step. Entries are durable at once, unless
+// durableOnSync is set. Then Sync makes them durable.
 type fakeJournal struct {
-	durable []execution.Entry
-	pending []execution.Entry
-	lazy    bool
-	syncs   int
-	fail    error
+	durable       []execution.Entry
+	pending       []execution.Entry
+	durableOnSync bool
+	syncCount     int
+	syncErr       error
 }
 
 func (j *fakeJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -41,7 +41,7 @@ func (j *fakeJournal) Replay(number int, phase execution.Phase) (execution.Entry
 }
 
 func (j *fakeJournal) Record(e execution.Entry) {
-	if j.lazy {
+	if j.durableOnSync {
 		j.pending = append(j.pending, e)
 		return
 	}
@@ -49,31 +49,31 @@ func (j *fakeJournal) Record(e execution.Entry) {
 }
 
 func (j *fakeJournal) Sync(context.Context) error {
-	j.syncs++
+	j.syncCount++
 	j.durable, j.pending = append(j.durable, j.pending...), nil
-	return j.fail
+	return j.syncErr
 }
 
 var errKilled = errors.New("the worker was killed")
 
-// toolRuns records what tools did, over all attempts of a step.
+// toolRuns records the tool runs of all attempts of a step.
 type toolRuns struct {
-	mu  sync.Mutex
-	did []string // effect and idempotency key of each run
+	mu       sync.Mutex
+	recorded []string // effect and idempotency key of each run
 }
 
-// effects returns a tool of each effect, named after it.
+// effects returns one tool for each kind of effect. The name of the tool is the effect.
 func (w *toolRuns) effects(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
-		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in word) (string, error) {
+		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in wordArgs) (string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if err := hook.InTool(ctx).Memory().Set("last", in.Word); err != nil {
 				return "", err
 			}
-			w.did = append(w.did, string(effect)+" "+tool.IdempotencyKey(ctx))
+			w.recorded = append(w.recorded, string(effect)+" "+tool.IdempotencyKey(ctx))
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
@@ -84,41 +84,41 @@ func (w *toolRuns) effects(t *testing.T) *tool.Set {
 	return set
 }
 
-func key(number int) string { return fmt.Sprintf("key-%d", number) }
+func idempotencyKey(number int) string { return fmt.Sprintf("key-%d", number) }
 
-// killedConsumer ends a run at a chosen event, as the death of its worker does.
+// killedConsumer ends a run after a number of events, as the death of its worker does.
 type killedConsumer struct {
-	after  int // events that still get through
-	events []event.Payload
+	eventsLeft int // number of events to let through
+	events     []event.Payload
 }
 
 func (d *killedConsumer) emit(e event.Payload) error {
-	if d.after == 0 {
+	if d.eventsLeft == 0 {
 		return errKilled
 	}
-	d.after--
+	d.eventsLeft--
 	d.events = append(d.events, e)
 	return nil
 }
 
-// script returns a model that asks for one tool of each effect in one round, then again, and then answers. The first
-// replies may be left out.
-func script(from int) *scripted.Model {
+// newScriptedModel returns a model that calls one tool of each effect in one round, does so again, and then
+// answers. The first replies may be skipped.
+func newScriptedModel(from int) *scripted.Model {
 	round := func(words ...string) scripted.Reply {
 		return scripted.Call(toolCall("a", "read", words[0]), toolCall("b", "idempotent", words[1]), toolCall("c", "at_most_once", words[2]))
 	}
 	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
 }
 
-// Wherever the worker dies, the successor ends with the same messages. It repeats no finished call, and a tool
+// Wherever the worker dies, its successor ends with the same messages. It repeats no finished call, and a tool
 // that may run only once never runs twice.
-func TestRun_ContinuesALostAttempt(t *testing.T) {
+func TestRun_ContinuesAfterALostAttempt(t *testing.T) {
 	var whole []conversation.Message
 	for after := 0; ; after++ {
 		j, w := &fakeJournal{}, &toolRuns{}
-		in := loop.Input{Journal: j, Key: key}
-		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-		d := &killedConsumer{after: after}
+		in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
+		l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
+		d := &killedConsumer{eventsLeft: after}
 		out, err := runToEnd(t.Context(), l, in, d.emit)
 		if err == nil {
 			require.Greater(t, after, 10, "the run was long enough")
@@ -127,14 +127,14 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errKilled)
 
-		// The successor asks its model only for replies that the journal does not have.
+		// The successor asks its model only for replies that are not in the journal.
 		replies := 0
 		for _, e := range j.durable {
 			if e.Tool == "" {
 				replies++
 			}
 		}
-		l.Model = script(replies)
+		l.Model = newScriptedModel(replies)
 		out, err = runToEnd(t.Context(), l, in, ignoreEvents)
 		require.NoError(t, err)
 		require.Equal(t, "Done.", out.Text)
@@ -145,41 +145,41 @@ func TestRun_ContinuesALostAttempt(t *testing.T) {
 		require.Len(t, out.Messages, len(whole))
 
 		times := map[string]int{}
-		for _, did := range w.did {
+		for _, did := range w.recorded {
 			times[did]++
 		}
-		require.LessOrEqual(t, times["at_most_once "+key(4)], 1) // 0: lost between its intent and its run
-		require.LessOrEqual(t, times["at_most_once "+key(8)], 1)
+		require.LessOrEqual(t, times["at_most_once "+idempotencyKey(4)], 1) // 0 means lost between the intent and the run
+		require.LessOrEqual(t, times["at_most_once "+idempotencyKey(8)], 1)
 		require.LessOrEqual(t, len(times), 6, "every call has one key in all attempts")
 	}
 }
 
 func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
-	j, w := &fakeJournal{lazy: true}, &toolRuns{}
+	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
-	in := loop.Input{Journal: j, Key: key}
-	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit) // lost after the call, before its result is durable
+	in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
+	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{eventsLeft: 2}).emit) // lost after the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
 	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Done.", out.Text)
-	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.did)
+	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.recorded)
 }
 
 func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
-	j, w := &fakeJournal{lazy: true}, &toolRuns{}
+	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
-	in := loop.Input{Journal: j, Key: key}
-	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{after: 2}).emit)
+	in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
+	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
-	var seen recorder
+	var seen eventRecorder
 	out, err := runToEnd(t.Context(), l, in, seen.emit)
 	require.NoError(t, err)
-	require.Len(t, w.did, 1)
+	require.Len(t, w.recorded, 1)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
 	require.Contains(t, out.Messages[1].Text, "UNKNOWN_OUTCOME")
 	var finished event.ToolFinished
@@ -190,19 +190,19 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	}
 	require.Equal(t, event.ToolUnknownOutcome, finished.Status)
 
-	// Later attempts see the same.
+	// Later attempts get the same result.
 	require.NoError(t, j.Sync(t.Context()))
 	l.Model = scripted.New(scripted.Say("Still not."))
 	out, err = runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
-	require.Len(t, w.did, 1)
+	require.Len(t, w.recorded, 1)
 }
 
-func TestRun_FailsWhenItDiffersFromTheJournal(t *testing.T) {
+func TestRun_FailsIfItDiffersFromTheJournal(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
-	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{after: 4}).emit)
+	l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
+	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{eventsLeft: 4}).emit)
 	require.ErrorIs(t, err, errKilled)
 
 	for name, change := range map[string]func(*execution.Entry){
@@ -230,7 +230,7 @@ func TestRun_SyncsOnlyForToolsWithAnEffect(t *testing.T) {
 			l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
 			_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 			require.NoError(t, err)
-			require.Equal(t, want, j.syncs)
+			require.Equal(t, want, j.syncCount)
 		})
 	}
 }
@@ -238,15 +238,15 @@ func TestRun_SyncsOnlyForToolsWithAnEffect(t *testing.T) {
 func TestRun_EndsWhenTheJournalIsFenced(t *testing.T) {
 	w := &toolRuns{}
 	fenced := failure.New(failure.Fenced, "test", "another worker has the step")
-	j := &fakeJournal{fail: fenced}
-	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
+	j := &fakeJournal{syncErr: fenced}
+	l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
 	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 	require.ErrorIs(t, err, fenced)
-	require.Equal(t, []string{"read "}, w.did, "nothing with an effect ran")
+	require.Equal(t, []string{"read "}, w.recorded, "nothing with an effect ran")
 }
 
-func TestWith_KeepsAStarter(t *testing.T) {
-	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, word) (string, error) { return "", nil })
+func TestWith_KeepsTheStarterInterface(t *testing.T) {
+	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, wordArgs) (string, error) { return "", nil })
 	require.NoError(t, err)
 	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "no effect was declared")
 	require.Equal(t, execution.Read, tool.EffectOf(tool.With(execution.Read, plain)))

@@ -25,25 +25,25 @@ import (
 
 var mailbox = execution.Login{Name: "mailbox", Prompt: "The password of your mailbox.", URL: "https://mail.example.org/passwords"}
 
-// loginScenario is a scenario whose tools fetch and post each need the password of the mailbox.
+// loginScenario is a waitScenario whose tools fetch and post both need the password of the mailbox.
 type loginScenario struct {
-	*scenario
-	broker *broker.Broker
-	brings execution.Auth // with every turn
-	wrong  string         // a password that is rejected
+	*waitScenario
+	broker           *broker.Broker
+	turnCredentials  execution.Auth // credentials sent with every turn
+	rejectedPassword string         // password that the tools reject
 }
 
 func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	t.Helper()
-	h := &loginScenario{scenario: &scenario{t: t, model: scripted.New(script...), journal: &fakeJournal{lazy: true}}, broker: broker.New("house-1")}
+	h := &loginScenario{waitScenario: &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}}, broker: broker.New("house-1")}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"fetch": execution.Read, "post": execution.AtMostOnce} {
-		one, err := tool.Func(name, "A tool of the test.", func(ctx context.Context, in word) (string, error) {
+		one, err := tool.Func(name, "A tool of the test.", func(ctx context.Context, in wordArgs) (string, error) {
 			password, _ := execution.Credential(ctx, "mailbox")
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.did = append(h.did, name+" "+in.Word+" "+password.Reveal())
-			if password.Reveal() == h.wrong {
+			h.toolRuns = append(h.toolRuns, name+" "+in.Word+" "+password.Reveal())
+			if password.Reveal() == h.rejectedPassword {
 				return "", tool.LoginRejected("mailbox", "it has expired")
 			}
 			return "did " + in.Word, nil
@@ -51,7 +51,7 @@ func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 		require.NoError(t, err)
 		all = append(all, tool.With(effect, tool.WithLogin(mailbox, one)))
 	}
-	free, err := tool.Func("free", "Needs nothing.", func(ctx context.Context, _ word) (string, error) {
+	free, err := tool.Func("free", "Needs nothing.", func(ctx context.Context, _ wordArgs) (string, error) {
 		password, found := execution.Credential(ctx, "mailbox")
 		return fmt.Sprint(found, password.Reveal()), nil
 	})
@@ -61,25 +61,25 @@ func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	return h
 }
 
-// turn runs the next turn of the step, with the current broker.
-func (h *loginScenario) turn(answers ...execution.Answer) outcome {
+// runTurn runs the next turn of the step with the current broker.
+func (h *loginScenario) runTurn(answers ...execution.Answer) runOutcome {
 	h.t.Helper()
 	ctx, end := context.WithCancel(h.t.Context())
 	defer end()
-	in := input("go", h.handlers...)
-	in.Journal, in.Key, in.Answers = h.journal, key, answers
+	in := newInput("go", h.handlers...)
+	in.Journal, in.IdempotencyKey, in.Answers = h.journal, idempotencyKey, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	if h.broker != nil {
-		in.Broker = h.broker.For("s1")
+		in.Broker = h.broker.ForSession("s1")
 	}
-	var got recorder
-	out, err := runToEnd(execution.WithAuth(ctx, h.brings), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)
+	var got eventRecorder
+	out, err := runToEnd(execution.WithAuth(ctx, h.turnCredentials), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)
 	require.NoError(h.t, err)
 	h.events, h.journal.pending = got.events, nil
 	return out
 }
 
-// sealedAnswer returns an answer with a credential, as the turn that continues gets it.
+// sealedAnswer returns an answer that contains a sealed credential, as the continuing turn receives it.
 func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.Answer {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
@@ -90,12 +90,12 @@ func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.
 	return settled[0]
 }
 
-// The call waits before its tool runs. With the credential it runs once, and no other tool has the credential.
-//
+// A call whose tool needs a credential waits before the tool runs. With the credential the tool runs once, and no
+// other tool can use the credential.
 // Req: LP-37
 func TestLogin_CallWaitsForACredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("free", "post", "free"), toolCallsReply("post", "fetch"), scripted.Say("done"))
-	out := h.turn()
+	out := h.runTurn()
 	want := execution.Pending{
 		ID: "2-7-3", CallID: "2", Tool: "post", Arguments: `{"word": "2"}`, Needs: execution.NeedAuth, Risk: execution.AtMostOnce,
 		Reason: "The agent test needs the credential mailbox for post.", Until: out.Pending[0].Auth.Expires,
@@ -105,22 +105,22 @@ func TestLogin_CallWaitsForACredential(t *testing.T) {
 	require.Equal(t, "post waits for a credential.", out.Text)
 	require.Equal(t, event.InputRequired, out.Reason)
 	require.InDelta(t, (15 * time.Minute).Seconds(), time.Until(want.Until).Seconds(), 60)
-	require.Empty(t, h.did)
+	require.Empty(t, h.toolRuns)
 	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, h.toolEvents())
 
-	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter2"))
-	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2"}, h.did, "it lasts for the rest of the turn")
+	out = h.runTurn(sealedAnswer(t, out.Pending[0], "hunter2"))
+	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2"}, h.toolRuns, "it lasts for the rest of the turn")
 	require.Equal(t, "fetch", out.Pending[0].Tool, "no other tool has it")
-	require.Equal(t, []string{"false", "did 2", "false", "did 1"}, results(out))
+	require.Equal(t, []string{"false", "did 2", "false", "did 1"}, resultTexts(out))
 	require.NotContains(t, fmt.Sprintf("%+v %+v %+v", out, h.events, h.journal), "hunter2")
 
-	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter3"))
-	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2", "fetch 2 hunter3"}, h.did)
+	out = h.runTurn(sealedAnswer(t, out.Pending[0], "hunter3"))
+	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2", "fetch 2 hunter3"}, h.toolRuns)
 	require.Equal(t, "done", out.Text)
 }
 
-// A worker that cannot open the credential asks again, with another key, and says why.
-//
+// If a worker cannot open the credential, the call waits again for one that is sealed to another key. The new
+// request says why.
 // Req: LP-37
 func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -129,83 +129,82 @@ func TestLogin_AsksAgainForAnUnreadableCredential(t *testing.T) {
 	}{
 		"another process": {func(h *loginScenario, _ *execution.Answer) { h.broker = broker.New("house-2") }, "the key that it was sealed to is gone"},
 		"no credential":   {func(_ *loginScenario, a *execution.Answer) { a.Sealed = "" }, "it was allowed, and no credential came"},
-		"not for this key": {func(h *loginScenario, a *execution.Answer) {
-			a.Sealed = sealedAnswer(h.t, h.turn().Pending[0], "x").Sealed
+		"sealed to another key": {func(h *loginScenario, a *execution.Answer) {
+			a.Sealed = sealedAnswer(h.t, h.runTurn().Pending[0], "x").Sealed
 		}, "it was not sealed to the key of this call"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
-			first := h.turn().Pending[0]
+			first := h.runTurn().Pending[0]
 			spoilt := sealedAnswer(t, first, "hunter2")
 			tc.spoil(h, &spoilt)
-			out := h.turn(spoilt)
+			out := h.runTurn(spoilt)
 			again := out.Pending[0]
 			require.Equal(t, first.ID, again.ID)
 			require.NotEqual(t, first.Auth.ID, again.Auth.ID)
 			require.NotEqual(t, first.Auth.Key, again.Auth.Key)
 			require.Contains(t, again.Reason, "It is asked for again: "+tc.why)
 			require.Equal(t, []string{prepare.ReasonAuthAskedAgain, "waits 1"}, h.toolEvents())
-			require.Empty(t, h.did)
-			require.Equal(t, "done", h.turn(sealedAnswer(t, again, "hunter2")).Text)
-			require.Equal(t, []string{"post 1 hunter2"}, h.did)
+			require.Empty(t, h.toolRuns)
+			require.Equal(t, "done", h.runTurn(sealedAnswer(t, again, "hunter2")).Text)
+			require.Equal(t, []string{"post 1 hunter2"}, h.toolRuns)
 		})
 	}
 }
 
-// After the expiry of the key an answer counts as a denial, and the model may ask again.
-//
+// An answer that arrives after the key has expired counts as a denial. The model may then call the tool again.
 // Req: LP-37, OC-33
 func TestLogin_AnswerAfterTheExpiryOfTheKeyIsADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newLoginScenario(t, toolCallsReply("post"), toolCallsReply("post"), scripted.Say("done"))
-		first := h.turn().Pending[0]
+		first := h.runTurn().Pending[0]
 		time.Sleep(15*time.Minute + time.Nanosecond)
 		late := sealedAnswer(t, first, "hunter2")
 		require.True(t, late.Late)
-		out := h.turn(late)
-		require.Contains(t, results(out)[0], "nobody gave it the credential that it lacks in time")
+		out := h.runTurn(late)
+		require.Contains(t, resultTexts(out)[0], "nobody gave it the credential that it lacks in time")
 		require.Contains(t, h.toolEvents(), prepare.ReasonAuthTimeout)
-		require.Empty(t, h.did)
+		require.Empty(t, h.toolRuns)
 		second := out.Pending[0]
 		require.NotEqual(t, first.Auth.ID, second.Auth.ID)
-		require.Equal(t, "done", h.turn(sealedAnswer(t, second, "hunter2")).Text)
-		require.Equal(t, []string{"post 1 hunter2"}, h.did)
+		require.Equal(t, "done", h.runTurn(sealedAnswer(t, second, "hunter2")).Text)
+		require.Equal(t, []string{"post 1 hunter2"}, h.toolRuns)
 	})
 }
 
 func TestLogin_AppliesDenialAndStop(t *testing.T) {
 	for verdict, ends := range map[execution.Verdict]event.Reason{execution.Deny: event.Natural, execution.Stop: event.Stopped} {
 		h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
-		p := h.turn().Pending[0]
+		p := h.runTurn().Pending[0]
 		settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
 		require.NoError(t, err)
-		out := h.turn(settled...)
+		out := h.runTurn(settled...)
 		require.Equal(t, ends, out.Reason)
 		require.Empty(t, out.Pending)
-		require.Empty(t, h.did)
+		require.Empty(t, h.toolRuns)
 	}
 }
 
-func TestLogin_DoesNotAskForACredentialOfTheTurn(t *testing.T) {
+func TestLogin_DoesNotAskForAnAvailableCredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post", "free"), scripted.Say("done"))
-	h.brings = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("hunter2")}}
-	require.Equal(t, []string{"did 1", "truehunter2"}, results(h.turn()))
+	h.turnCredentials = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("hunter2")}}
+	require.Equal(t, []string{"did 1", "truehunter2"}, resultTexts(h.runTurn()))
 }
 
-// The next call of a tool whose credential was rejected waits for another one.
+// After a tool's credential was rejected, the next call of the tool waits for another credential.
 func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post"), toolCallsReply("post"), scripted.Say("done"))
-	h.brings, h.wrong = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("old")}}, "old"
-	out := h.turn()
-	require.Contains(t, results(out)[0], "the credential mailbox was not taken: it has expired")
+	h.turnCredentials, h.rejectedPassword = execution.Auth{Credentials: map[string]secret.Value{"mailbox": secret.New("old")}}, "old"
+	out := h.runTurn()
+	require.Contains(t, resultTexts(out)[0], "the credential mailbox was not taken: it has expired")
 	require.Len(t, out.Pending, 1)
-	out = h.turn(sealedAnswer(t, out.Pending[0], "new"))
-	require.Equal(t, []string{"post 1 old", "post 1 new"}, h.did)
+	out = h.runTurn(sealedAnswer(t, out.Pending[0], "new"))
+	require.Equal(t, []string{"post 1 old", "post 1 new"}, h.toolRuns)
 	require.Equal(t, "done", out.Text)
 }
 
-// One answer covers both the approval and the credential, whichever handler asks first.
-func TestLogin_AnswerCoversTheApproval(t *testing.T) {
+// One answer can contain both the approval and the credential, in whatever order handlers ask for them.
+func TestLogin_OneAnswerApprovesAndAuthenticates(t *testing.T) {
 	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		c.Wait("It posts.", deadline.AddDate(100, 0, 0))
 		return nil
@@ -215,32 +214,32 @@ func TestLogin_AnswerCoversTheApproval(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 			h.handlers = handlers
-			p := h.turn().Pending[0]
+			p := h.runTurn().Pending[0]
 			require.Equal(t, "It posts. The agent test needs the credential mailbox for post.", p.Reason)
 			require.Equal(t, p.Auth.Expires, p.Until)
-			require.Equal(t, "done", h.turn(sealedAnswer(t, p, "hunter2")).Text)
-			require.Equal(t, []string{"post 1 hunter2"}, h.did)
+			require.Equal(t, "done", h.runTurn(sealedAnswer(t, p, "hunter2")).Text)
+			require.Equal(t, []string{"post 1 hunter2"}, h.toolRuns)
 		})
 	}
 }
 
-// Concurrent calls each wait; one credential is enough for a tool.
+// Concurrent calls of a tool each wait, but one credential is enough for all of them.
 func TestLogin_ConcurrentCallsEachWait(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post", "post", "fetch"), scripted.Say("done"))
 	h.parallel = true
-	out := h.turn()
+	out := h.runTurn()
 	require.Len(t, out.Pending, 3)
-	out = h.turn(sealedAnswer(t, out.Pending[0], "hunter2"))
-	require.ElementsMatch(t, []string{"post 1 hunter2", "post 2 hunter2"}, h.did)
+	out = h.runTurn(sealedAnswer(t, out.Pending[0], "hunter2"))
+	require.ElementsMatch(t, []string{"post 1 hunter2", "post 2 hunter2"}, h.toolRuns)
 	require.Len(t, out.Pending, 1)
-	h.turn(sealedAnswer(t, out.Pending[0], "hunter3"))
-	require.Len(t, h.did, 3)
-	require.Equal(t, "fetch 3 hunter3", h.did[2])
+	h.runTurn(sealedAnswer(t, out.Pending[0], "hunter3"))
+	require.Len(t, h.toolRuns, 3)
+	require.Equal(t, "fetch 3 hunter3", h.toolRuns[2])
 }
 
 func TestLogin_ToolFailsWithoutABroker(t *testing.T) {
 	h := newLoginScenario(t, toolCallsReply("post"), scripted.Say("done"))
 	h.broker = nil
-	require.Contains(t, results(h.turn())[0], "post lacks the credential mailbox, and nobody can be asked for it here")
-	require.Empty(t, h.did)
+	require.Contains(t, resultTexts(h.runTurn())[0], "post lacks the credential mailbox, and nobody can be asked for it here")
+	require.Empty(t, h.toolRuns)
 }

@@ -1,11 +1,11 @@
-// Package loop is what an agent does inside one step: it asks the model, runs the tools that the model asked for, and
-// asks again, until the model answers without a tool.
+// Package loop runs an agent inside one step. It asks the model, runs the tools that the model calls, and asks
+// again, until the model answers without a tool call.
 //
-// It keeps no state and knows no sessions: messages come in, events go out (LP-1). Handlers of package hook run at their
-// events, and cannot bring the conversation into an order that a model rejects (C-11). With a journal it continues where
-// an earlier attempt was lost, and repeats nothing that it finds there (guarantees 2.8).
+// The package keeps no state and knows no sessions. It takes messages and yields events (LP-1). Handlers of package
+// hook run at their events and cannot produce a conversation that a model rejects (C-11). With a journal, a run
+// continues a lost attempt and repeats nothing that the journal contains (guarantees 2.8).
 //
-// The way of one step, and the package of each phase:
+// A step has these phases, each in its own package:
 //
 //	modelcall          asks the model, or takes its reply from the journal
 //	toolround          runs the tools of a reply, one after the other or concurrently, each in these phases:
@@ -13,8 +13,8 @@
 //	  execute          takes the result from the journal, or runs the tool
 //	  finish           journal, event, message to the model, handlers
 //
-// A toolcall.Call passes through the phases of a round. The packages journal, stop, budgetcheck and guard each hold one
-// rule that all phases obey.
+// A toolcall.Call passes through the phases of a round. The packages journal, stop, budgetcheck and guard each
+// implement one rule that all phases follow.
 package loop
 
 import (
@@ -31,92 +31,89 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Limits of a Loop that sets none.
+// These limits apply to a Loop that sets none.
 const (
 	DefaultMaxIterations = 10
 	DefaultMaxFailures   = 3 // LP-33
 )
 
-// ReasonMaxIterations is the reason of the warning that a turn stopped at its limit.
+// ReasonMaxIterations is the warning reason for a turn that ended at its limit of iterations.
 const ReasonMaxIterations = "MAX_ITERATIONS"
 
-// Loop holds the settings that do not change between runs. It may run many times at once.
+// Loop holds the settings of runs. It does not change, and many runs may use it concurrently.
 type Loop struct {
 	Model         llm.Model
-	Tools         *tool.Set // nil when there are none
+	Tools         *tool.Set // nil for none
 	MaxIterations int       // 0 means DefaultMaxIterations
-	MaxFailures   int       // of tools in a row (0 means DefaultMaxFailures)
-	// Parallel runs the tools of a round concurrently. Their handlers still run one at a time, and their results come
-	// in the order of the calls (C-9).
+	MaxFailures   int       // tool failures in a row that end a run (0 means DefaultMaxFailures)
+	// Parallel makes the tools of a round run concurrently. Their handlers still run one at a time, and their
+	// results keep the order of the calls (C-9).
 	Parallel bool
-	// Guard says what happens to tools after untrusted words were read (S14) (empty means tool.GuardAsk).
+	// Guard determines which tools need an approval after the turn has read untrusted text (S14) (empty means
+	// tool.GuardAsk).
 	Guard tool.Guard
 }
 
 // Input holds the input of one run.
 type Input struct {
 	System  string
-	Turn    *hook.Control // of the turn, with its messages and handlers (nil makes a new one)
-	Choices []string      // if any, the model decides between them and gets no tools
-	// Only lists the tools that the run may use, in the order in which the model gets them (nil allows all). A call of
-	// another tool does not run: its message says so, with policy_allowlist.
-	Only *execution.Tools
+	Turn    *hook.Control // control of the turn, with its messages and handlers (nil creates a new turn)
+	Choices []string      // choices for the model, which then gets no tools (empty for none)
+	// AllowedTools lists the tools that the run may use, in the order in which the model gets them (nil allows
+	// all). A call of any other tool does not run, and its result is an error of mode policy_allowlist.
+	AllowedTools *execution.Tools
 
-	Journal   execution.Journal       // of the step (nil keeps nothing)
-	Key       func(number int) string // idempotency key of the tool call of a number (nil for none)
-	KeepReply bool                    // the step continues after the run, so the journal gets its final reply too
-	SideCalls bool                    // the journal has all model calls of the run as side calls
-	// Recorded makes the journal keep what only a replay needs: the final reply, the arguments of tools, and digests of
-	// what models are asked. A run with a stepjournal.Sealed is a replay: it calls no model and no tool, except agents
-	// that are tools, whose calls the journal has.
-	Recorded bool
+	Journal          execution.Journal       // journal of the step (nil records nothing)
+	IdempotencyKey   func(number int) string // idempotency key for the tool call with this number (nil for none)
+	RecordFinalReply bool                    // record the final reply too, because the step continues after the run
+	AllSideCalls     bool                    // record all model calls of the run as side calls
+	// RecordForReplay makes the journal also record what only a replay needs: the final reply, the arguments of
+	// tools, and digests of model requests. A run whose Journal is a stepjournal.SealedJournal is a replay. It calls no
+	// model and no tool, except agents used as tools, whose inner calls are in the journal.
+	RecordForReplay bool
 
-	ID      func(number int) string // id of the tool call of a number, if it waits (nil means pendingcall.ID)
-	Agent   string                  // of the step; an answer to a call that waits goes to it
-	Answers []execution.Answer      // to calls that waited in an earlier turn, whose journal this run has
+	ID      func(number int) string // id of the waiting tool call with this number (nil means pendingcall.ID)
+	Agent   string                  // agent of the step, which receives answers to waiting calls
+	Answers []execution.Answer      // answers to calls that waited in an earlier turn with the same journal
 
-	Broker execution.CredentialBroker // asks for credentials that tools lack (nil fails such a tool)
-	Budget *budget.Ledger             // asked before each call of a model or a tool (nil bounds nothing)
+	Broker execution.CredentialBroker // requests credentials that tools lack (nil fails such a tool)
+	Budget *budget.Ledger             // checked before each model call and tool call (nil for no limit)
 
-	// Stop asks the run to stop when it ends (nil when the caller never does). The reply that the model is giving is
-	// dropped, a running tool is interrupted, and the run ends with the reason Stopped (CO-63).
+	// Stop makes the run stop when this context ends (nil for never). The run then drops the reply in progress,
+	// interrupts running tools, and ends with the reason Stopped (CO-63).
 	Stop context.Context //nolint:containedctx // a second signal besides the context that ends the run
 }
 
-// Run continues until the model answers without asking for a tool, a tool asks the user or waits for external input, the
-// run is stopped, or the iterations are used up. All these are answers, not errors (CO-22 to CO-26, LP-14 to LP-16). The
-// last event is an event.Answer then.
+// Run alternates between model calls and tool rounds. It ends when the model answers without a tool, a tool asks
+// the user, a call waits for external input, the run is stopped, or the iterations are used up. All of these are
+// answers and not errors, and the last event is an event.Answer (CO-22 to CO-26, LP-14 to LP-16).
 //
-// In a tool round the assistant message with all calls comes first. Then the tools run one at a time in the order of the
-// calls, and each call gets exactly one tool message (CO-29, CO-31, CO-33). A tool that fails, panics or does not exist
-// gets a message that says so, and the run continues (CO-35). After MaxFailures in a row it ends with resource_tool
-// (LP-33). Failures of earlier attempts do not count.
-//
-// An error comes last, without an Answer. Errors of models and handlers keep their mode. When ctx ends, the mode is
-// agent_timeout or user_cancelled. A consumer that stops reading ends the run at once (AD-10).
-//
-// A call that needs external input ends the run with the reason InputRequired and all calls that wait (LP-16, AD-32,
-// LP-37): a handler makes it wait, a client runs it (tool.Client), or it lacks a credential. It has not run, the journal
-// does not have it, and no later handler runs. In order, the calls after it are not looked at. With Parallel they run
-// and end, and their handlers come later. What was done is durable then. The run that continues gets the Answers and the
-// same journal, and arrives at the same point. Calls without an answer wait again. When a tool of the round asks the
-// user, the calls that wait come first, and its question once they have their answers.
-//
-// The Budget is asked before each call of a model or a tool that the journal does not have. When it refuses, the run ends
-// with policy_budget, and neither the call nor another one of its round is made. No handler can continue from there
-// (OC-29).
-//
-// Model calls and tool calls are numbered from 1 in the order in which they begin. The run does not make a call again
-// that the journal has as done. It emits the text of such a reply again, and nothing of such a tool. An error of the
-// journal ends the run. Its mode nondeterminism means that this run does something else than the one that was lost.
+// A tool round begins with the assistant message that contains all calls. The tools run one at a time in the order
+// of the calls, and each call gets exactly one tool message (CO-29, CO-31, CO-33). If a tool fails, panics or does
+// not exist, its message says so and the run continues (CO-35). After MaxFailures failures in a row, the run ends
+// with resource_tool (LP-33). Failures in earlier attempts are not counted.  If the run fails, the error comes
+// last and there is no Answer. Errors of models and handlers keep their mode. If ctx ends, the mode is
+// agent_timeout or user_cancelled. If the consumer stops reading, the run ends at once (AD-10).  A call may need
+// external input: a handler makes it wait, a client runs it (tool.Client), or it lacks a credential. Such a call
+// ends the run with the reason InputRequired and a list of all waiting calls (LP-16, AD-32, LP-37). It has not
+// run, is not in the journal, and its later handlers have not run. Without Parallel, the calls after it are not
+// started. With Parallel they run to their end, and only their handlers are deferred. All completed work is
+// durable before the run ends. The continuing run gets the Answers and the same journal, and reaches the same
+// point. Calls that have no answer wait again. If a tool of the round asks the user a question, the question
+// follows when no call waits any longer.  The Budget is checked before each model call or tool call that is not in
+// the journal. If it is exceeded, the run ends with policy_budget, and neither the call nor any other call of its
+// round is made. No handler can continue such a run (OC-29).  Model calls and tool calls are numbered from 1 in
+// the order in which they begin. A call that the journal records as done is not made again. The text of a recorded
+// reply is emitted again, but not the events of a recorded tool call. An error of the journal ends the run. The
+// mode nondeterminism means that this run differs from the lost one.
 func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
-	return l.drive(in, in.Journal != nil, func(r *run) error { return r.all(ctx) })
+	return l.streamRun(in, in.Journal != nil, func(r *run) error { return r.runTurn(ctx) })
 }
 
-// Call runs tools that no model asked for, as one round with its handlers: a tool outside of a turn (CO-38). There is no
-// Answer; everything else is as in Run.
-func (l Loop) Call(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
-	return l.drive(in, false, func(r *run) error {
+// RunTools runs the given tool calls as one round with its handlers, without asking a model (CO-38). It yields no
+// Answer. Otherwise it behaves as Run does.
+func (l Loop) RunTools(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
+	return l.streamRun(in, false, func(r *run) error {
 		calls := new(modelcall.CallIDs).Assign(calls, r.turn.Messages())
 		if err := r.addReply("", calls); err != nil {
 			return err

@@ -22,22 +22,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-type word struct {
+type wordArgs struct {
 	Word string `json:"word"`
 }
 
-// tools returns echo, which notes its calls in order, fail and panic.
-func tools(t *testing.T, calls *[]string) *tool.Set {
+// newTools returns three tools: echo, which records its calls in order, fail, and panic.
+func newTools(t *testing.T, calls *[]string) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
-	for name, fn := range map[string]func(context.Context, word) (string, error){
-		"echo": func(_ context.Context, in word) (string, error) {
+	for name, fn := range map[string]func(context.Context, wordArgs) (string, error){
+		"echo": func(_ context.Context, in wordArgs) (string, error) {
 			*calls = append(*calls, in.Word)
 			return "heard " + in.Word, nil
 		},
-		"fail":   func(context.Context, word) (string, error) { return "", errors.New("the disk is full") },
-		"panic":  func(context.Context, word) (string, error) { panic("oh") },
-		"silent": func(context.Context, word) (string, error) { return "", nil },
+		"fail":   func(context.Context, wordArgs) (string, error) { return "", errors.New("the disk is full") },
+		"panic":  func(context.Context, wordArgs) (string, error) { panic("oh") },
+		"silent": func(context.Context, wordArgs) (string, error) { return "", nil },
 	} {
 		one, err := tool.Func(name, "A tool of the test.", fn)
 		require.NoError(t, err)
@@ -55,8 +55,8 @@ func toolCall(id, name, said string) conversation.ToolCall {
 // Req: CO-22, CO-23, CO-24, CO-44
 func TestLoop_AnswersWithoutTools(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"Hel", "lo"}, Usage: execution.Usage{InputTokens: 3, OutputTokens: 2}})
-	var got recorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	var got eventRecorder
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, newInput("hi"), got.emit)
 	require.NoError(t, err)
 
 	usage := execution.Usage{InputTokens: 3, OutputTokens: 2, ModelCalls: 1}
@@ -71,11 +71,11 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, got.events, cmpopts.IgnoreFields(event.ModelCall{}, "Duration")))
 }
 
-// The reasoning of a model is shown before its answer, and is no part of it.
+// The reasoning of a model is emitted before its answer and is not part of the answer.
 func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	model := scripted.New(scripted.Reply{Thought: "The user greets.", Deltas: []string{"Hel", "lo"}})
-	var got recorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	var got eventRecorder
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model}, newInput("hi"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "Hello", out.Text)
 	require.Equal(t, []event.Payload{
@@ -83,12 +83,12 @@ func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	}, got.events[:3])
 }
 
-// An answer that may be incomplete comes with a warning.
-func TestLoop_WarnsOfAnIncompleteAnswer(t *testing.T) {
+// An answer that may be incomplete is accompanied by a warning.
+func TestLoop_WarnsAboutAnIncompleteAnswer(t *testing.T) {
 	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
 		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})
-		var got recorder
-		out, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+		var got eventRecorder
+		out, err := runToEnd(t.Context(), loop.Loop{Model: model}, newInput("hi"), got.emit)
 		require.NoError(t, err)
 		require.Equal(t, "Hel", out.Text)
 		var reasons []string
@@ -112,8 +112,8 @@ func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 		scripted.Say("done"),
 	)
 	var calls []string
-	var got recorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), got.emit)
+	var got eventRecorder
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls)}, newInput("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 2, out.Iterations)
@@ -161,7 +161,7 @@ func TestLoop_AssignsMissingCallIDs(t *testing.T) {
 		scripted.Say("done"),
 	)
 	var calls []string
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), new(recorder).emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls)}, newInput("go"), new(eventRecorder).emit)
 	require.NoError(t, err)
 
 	seen := map[string]bool{}
@@ -179,8 +179,8 @@ func TestLoop_AssignsMissingCallIDs(t *testing.T) {
 func TestLoop_StopsAtItsLimit(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Call(toolCall("2", "echo", "b")), scripted.Say("never"))
 	var calls []string
-	var got recorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
+	var got eventRecorder
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls), MaxIterations: 2}, newInput("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, "Task incomplete: Maximum iterations (2) reached.", out.Text)
@@ -190,7 +190,7 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 
 func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
 	model := scripted.New(scripted.Fail(failure.New(failure.PolicyRateLimit, "test", "slow down")))
-	in := input("hi")
+	in := newInput("hi")
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
@@ -210,7 +210,7 @@ func TestLoop_ReportsWhyItsContextEnded(t *testing.T) {
 			ctx, cancel := tc.context(t.Context())
 			model := scripted.New(scripted.Reply{Wait: make(chan struct{})})
 			cancel()
-			_, err := runToEnd(ctx, loop.Loop{Model: model}, input("hi"), new(recorder).emit)
+			_, err := runToEnd(ctx, loop.Loop{Model: model}, newInput("hi"), new(eventRecorder).emit)
 			require.True(t, failure.Is(err, tc.want), "%v", err)
 		})
 	}
@@ -218,7 +218,7 @@ func TestLoop_ReportsWhyItsContextEnded(t *testing.T) {
 
 func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	slow, err := tool.Func("slow", "Waits.", func(ctx context.Context, _ word) (string, error) {
+	slow, err := tool.Func("slow", "Waits.", func(ctx context.Context, _ wordArgs) (string, error) {
 		cancel()
 		<-ctx.Done()
 		return "", ctx.Err()
@@ -227,9 +227,9 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 	set, err := tool.NewSet(slow)
 	require.NoError(t, err)
 
-	var got recorder
+	var got eventRecorder
 	model := scripted.New(scripted.Call(toolCall("1", "slow", "a"), toolCall("2", "slow", "b")))
-	_, err = runToEnd(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	_, err = runToEnd(ctx, loop.Loop{Model: model, Tools: set}, newInput("hi"), got.emit)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	finished, ok := got.events[len(got.events)-1].(event.ToolFinished)
 	require.True(t, ok)
@@ -239,23 +239,23 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 func TestLoop_EndsWhenItsConsumerStops(t *testing.T) {
 	broken := errors.New("the stream is gone")
 	model := scripted.New(scripted.Say("hello"), scripted.Say("never"))
-	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, newInput("hi"), func(event.Payload) error { return broken })
 	require.ErrorIs(t, err, broken)
 	require.Len(t, model.Requests(), 1)
 }
 
 // Req: CO-47
-func TestLoop_BoundsTheResultOfATool(t *testing.T) {
-	loud, err := tool.Func("loud", "Says much.", func(context.Context, word) (string, error) {
+func TestLoop_LimitsTheResultOfATool(t *testing.T) {
+	loud, err := tool.Func("loud", "Says much.", func(context.Context, wordArgs) (string, error) {
 		return strings.Repeat("ä", toolcall.MaxText), nil
 	})
 	require.NoError(t, err)
 	set, err := tool.NewSet(loud)
 	require.NoError(t, err)
 
-	var got recorder
+	var got eventRecorder
 	model := scripted.New(scripted.Call(toolCall("1", "loud", "a")), scripted.Say("done"))
-	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("hi"), got.emit)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxText)
 	for _, e := range got.events {

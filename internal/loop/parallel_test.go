@@ -40,7 +40,7 @@ func barrierTools(t *testing.T, order []int) *tool.Set {
 	close(turn[0])
 	all := make([]tool.Tool, len(order))
 	for place, which := range order {
-		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ word) (string, error) {
+		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ wordArgs) (string, error) {
 			begun.Done()
 			begun.Wait()
 			<-turn[place]
@@ -55,24 +55,24 @@ func barrierTools(t *testing.T, order []int) *tool.Set {
 	return set
 }
 
-// Tools run concurrently: otherwise they would wait forever here. Whichever ends first, handlers run one at a time,
-// results and changes of state come in the order of the calls, and the journal is the same.
-//
+// The tools of a round run concurrently; otherwise they would block forever in this test. In whatever order they
+// end, handlers run one at a time, results and state changes keep the order of the calls, and the journal is the
+// same.
 // Req: C-9
 func TestLoop_RunsToolsConcurrently(t *testing.T) {
 	var first *fakeJournal
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log []string // by handlers, without a lock: they run one at a time
+				var log []string // changed by handlers without a lock, because they run one at a time
 				note := func(name string) func(context.Context, *hook.Call) error {
 					return func(_ context.Context, c *hook.Call) error { log = append(log, name+" "+c.ID); return nil }
 				}
 				j := &fakeJournal{}
-				in := input("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
+				in := newInput("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
 				in.Journal = j
 				model := scripted.New(toolCallsReply("meet0", "meet1", "meet2"), scripted.Say("done"))
-				var got recorder
+				var got eventRecorder
 				out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: barrierTools(t, order), Parallel: true}, in, got.emit)
 				require.NoError(t, err)
 
@@ -107,13 +107,13 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 	}, numbers)
 }
 
-// steadyModel is a model whose reply depends on the request alone: two rounds of tools, then an answer, and a
-// reply to each question of a handler.
-type steadyModel struct{ asked int }
+// deterministicModel is a model whose reply depends only on the request. It makes two rounds of tool calls and
+// then answers. It also answers each question of a handler.
+type deterministicModel struct{ asked int }
 
-func (o *steadyModel) Name() string { return "oracle/model" }
+func (o *deterministicModel) Name() string { return "oracle/model" }
 
-func (o *steadyModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (o *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	o.asked++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
@@ -133,7 +133,8 @@ func (o *steadyModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// modelAskingHandlers ask the model wherever they can, and add its reply to the conversation.
+// modelAskingHandlers returns handlers that ask the model at every possible event and add its reply to the
+// conversation.
 func modelAskingHandlers() []hook.Handler {
 	var all []hook.Handler
 	for _, name := range append(hooks, "before_each_tool") {
@@ -150,28 +151,27 @@ func modelAskingHandlers() []hook.Handler {
 	return all
 }
 
-// finalState is the outcome of a run.
+// finalState holds the messages and the state that a run leaves behind.
 type finalState struct {
-	outcome
+	runOutcome
 	state map[string]json.RawMessage
 }
 
-// Wherever a worker dies, whatever its journal kept, with and without concurrent tools and handlers that ask the model:
-// the successor has the same messages in the same order, and leaves the same state.
-//
+// Wherever a worker dies and whatever its journal kept, the successor has the same messages in the same order and
+// leaves the same state. This holds with and without concurrent tools and handlers that ask the model.
 // Req: C-9
 func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		for _, lazy := range []bool{false, true} {
 			for _, asks := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parallel=%v lazy=%v asks=%v", parallel, lazy, asks), func(t *testing.T) {
-					run := func(j *fakeJournal, w *toolRuns, emit func(event.Payload) error) (*steadyModel, finalState, error) {
+					run := func(j *fakeJournal, w *toolRuns, emit func(event.Payload) error) (*deterministicModel, finalState, error) {
 						var handlers []hook.Handler
 						if asks {
 							handlers = modelAskingHandlers()
 						}
-						in, model := input("go", handlers...), &steadyModel{}
-						in.Journal, in.Key = j, key
+						in, model := newInput("go", handlers...), &deterministicModel{}
+						in.Journal, in.IdempotencyKey = j, idempotencyKey
 						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
 						return model, finalState{out, in.Turn.ChangesToStore()}, err
 					}
@@ -180,8 +180,8 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 					require.Len(t, whole.Messages, 9)
 
 					for after := 0; ; after++ {
-						j, w := &fakeJournal{lazy: lazy}, &toolRuns{}
-						first, _, err := run(j, w, (&killedConsumer{after: after}).emit)
+						j, w := &fakeJournal{durableOnSync: lazy}, &toolRuns{}
+						first, _, err := run(j, w, (&killedConsumer{eventsLeft: after}).emit)
 						if err == nil {
 							require.Greater(t, after, 14, "the run was long enough")
 							return
@@ -202,7 +202,7 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 						require.LessOrEqual(t, first.asked, all.asked)
 
 						keys := map[string]int{}
-						for _, did := range w.did {
+						for _, did := range w.recorded {
 							keys[did]++
 						}
 						require.Len(t, keys, 4, "every call has one key in all attempts")
@@ -213,18 +213,18 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 	}
 }
 
-// If one call of a round cannot start, no call of it starts, so that each start has its end (CO-47).
-//
+// If one call of a round cannot start, no call of the round starts, so that each start event has an end event
+// (CO-47).
 // Req: CO-47
 func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
 	w := &toolRuns{}
 	j := &fakeJournal{durable: []execution.Entry{{Number: 3, Phase: execution.Done, Tool: "idempotent", Digest: "another"}}}
-	in := input("go")
+	in := newInput("go")
 	in.Journal = j
-	var got recorder
+	var got eventRecorder
 	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
 	require.ErrorContains(t, err, "changed under a running step")
-	require.Empty(t, w.did)
+	require.Empty(t, w.recorded)
 	for _, e := range got.events {
 		require.NotEqual(t, event.ToolStarted{}.Kind(), e.Kind())
 	}

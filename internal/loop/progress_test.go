@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The progress of a tool is emitted while it runs, whichever goroutine reports it. It is not stored in the
-// trace.
+// The progress of a tool is emitted while the tool runs, from whichever goroutine it is reported. It is not stored
+// in the trace.
 func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint("parallel ", parallel), func(t *testing.T) {
@@ -33,8 +33,8 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 				case <-ctx.Done():
 				}
 			})
-			in := input("go")
-			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
+			in := newInput("go")
+			in.IdempotencyKey = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
 			var emitted []string
 			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
 				switch p := p.(type) {
@@ -65,14 +65,14 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 	}
 }
 
-// The loop does not wait for a tool when its consumer stops reading.
+// When its consumer stops reading, the loop cancels running tools instead of waiting for them.
 func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
 	set := observingTools(t, func(ctx context.Context) {
 		tool.Progress(ctx, 1, 2, "")
 		<-ctx.Done()
 	})
 	gone := errors.New("gone")
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, input("go"), func(p event.Payload) error {
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, newInput("go"), func(p event.Payload) error {
 		if _, ok := p.(event.ToolProgress); ok {
 			return gone
 		}
@@ -88,17 +88,17 @@ func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 		want    []event.Finish
 		fails   bool
 	}{
-		"it said all":        {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
-		"it was cut":         {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
-		"it declined":        {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
-		"it calls":           {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
-		"a filter stops it":  {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
-		"it fails otherwise": {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
+		"complete reply":         {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
+		"reply cut at the limit": {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
+		"model refuses":          {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
+		"reply with tool calls":  {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
+		"content filter":         {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
+		"other error":            {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []event.Finish
 			set := observingTools(t, func(context.Context) {})
-			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
+			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, newInput("go"), func(p event.Payload) error {
 				if call, ok := p.(event.ModelCall); ok {
 					got = append(got, call.Finish)
 				}

@@ -20,22 +20,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Messages stay in order whatever models and handlers do. The test runs thousands of turns of models and handlers
-// that make random moves, and also let calls wait.
+// Messages stay in order, whatever models and handlers do. The test runs thousands of turns in which models and
+// handlers make random moves and also make calls wait.
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
 func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
-	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
+	set, err := tool.NewSet(newWatchedTools(t, nil)[:3]...) // echo, fail and ask
 	require.NoError(t, err)
 	for range 20 {
 		rapid.Check(t, func(rt *rapid.T) {
 			w := &randomTurn{
-				rt:      rt,
-				moves:   rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
-				replies: rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
-				rounds:  map[int][]string{},
-				held:    map[string]bool{},
+				t:            rt,
+				moves:        rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
+				replies:      rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
+				rounds:       map[int][]string{},
+				waitingCalls: map[string]bool{},
 			}
-			in := input("go", w.handlers()...)
+			in := newInput("go", w.handlers()...)
 			in.Journal = map[bool]execution.Journal{true: &fakeJournal{}}[rapid.Bool().Draw(rt, "journal")]
 			l := loop.Loop{Model: w, Tools: set, MaxIterations: 4, Parallel: rapid.Bool().Draw(rt, "parallel")}
 			var failed error
@@ -46,34 +46,35 @@ func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 				}
 				w.events = append(w.events, e)
 			}
-			w.check(in.Turn.Turn().Messages(), failed)
+			w.requireValid(in.Turn.Turn().Messages(), failed)
 		})
 	}
 }
 
-// randomTurn has a model and handlers that make random moves. The moves are drawn before the turn and made one after the
-// other.
+// randomTurn provides a model and handlers that make random moves. The moves are drawn before the turn and made in
+// order.
 type randomTurn struct {
-	rt      require.TestingT
+	t       require.TestingT
 	moves   []int
 	replies [][]int // tool calls of each reply
 
-	rounds   map[int][]string // ids of the calls, by iteration
-	held     map[string]bool  // calls that were let wait
-	replaced bool             // messages were replaced
-	spoiled  bool             // messages were changed in place
-	events   []event.Event
+	rounds         map[int][]string // ids of the calls, by iteration
+	waitingCalls   map[string]bool  // ids of calls that were made to wait
+	replaced       bool             // whether a handler replaced messages
+	changedInPlace bool             // whether a handler changed messages in place
+	events         []event.Event
 }
 
 func (w *randomTurn) Name() string { return "wild/model" }
 
-// Generate implements llm.Model: it calls tools that exist and others, under ids that are missing, repeated or good.
+// Generate implements llm.Model. It calls existing and missing tools, under ids that are missing, repeated or
+// valid.
 func (w *randomTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	require.NoError(w.rt, conversation.CheckRounds(req.Messages))
+	require.NoError(w.t, conversation.CheckRounds(req.Messages))
 	ids := map[string]bool{}
 	for _, m := range req.Messages {
 		for _, c := range m.ToolCalls {
-			require.False(w.rt, ids[c.ID], "id %s twice", c.ID)
+			require.False(w.t, ids[c.ID], "id %s twice", c.ID)
 			ids[c.ID] = true
 		}
 	}
@@ -106,42 +107,42 @@ func (w *randomTurn) handlers() []hook.Handler {
 			return nil
 		}),
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
-			if w.move(6) {
+			if w.takeMove(6) {
 				r.Respond("I know", toolCall("x", "echo", "of a handler"))
 			}
 			return nil
 		}),
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
-			if !w.move(7) {
+			if !w.takeMove(7) {
 				f.Respond("instead")
 			}
 			return nil
 		}),
 		hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 			switch {
-			case w.move(6):
+			case w.takeMove(6):
 				r.ToolCalls = nil
-			case w.move(7):
+			case w.takeMove(7):
 				r.ToolCalls = append(r.ToolCalls, toolCall("x", "echo", "more"))
 			}
 			return nil
 		}),
 		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 			switch {
-			case w.move(6):
+			case w.takeMove(6):
 				c.Answer("I know")
-			case w.move(7):
+			case w.takeMove(7):
 				c.Refuse("no")
-			case w.move(9):
+			case w.takeMove(9):
 				c.Wait("mind it", deadline)
-				w.held[c.ID] = c.CanWait()
-			case w.move(8):
+				w.waitingCalls[c.ID] = c.CanWait()
+			case w.takeMove(8):
 				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"
 			}
 			return nil
 		}),
 		hook.AfterEachTool(func(_ context.Context, c *hook.Call) error {
-			if w.move(6) {
+			if w.takeMove(6) {
 				c.Text, c.ID = "", "mine"
 			}
 			return nil
@@ -149,14 +150,14 @@ func (w *randomTurn) handlers() []hook.Handler {
 	}
 	for _, name := range append(hooks, "before_each_tool") {
 		if name != "before_agent" {
-			all = append(all, handlerFor(name, func(t *hook.Turn) error { return w.act(name, t) }))
+			all = append(all, handlerFor(name, func(t *hook.Turn) error { return w.makeMove(name, t) }))
 		}
 	}
 	return all
 }
 
-// move reports whether the next move is of this kind. If so, it consumes the move.
-func (w *randomTurn) move(kind int) bool {
+// takeMove reports whether the next move has the given kind. If so, it removes the move.
+func (w *randomTurn) takeMove(kind int) bool {
 	if len(w.moves) == 0 || w.moves[0] != kind {
 		return false
 	}
@@ -164,8 +165,8 @@ func (w *randomTurn) move(kind int) bool {
 	return true
 }
 
-// act makes the next move, if every handler may make that move.
-func (w *randomTurn) act(name string, t *hook.Turn) error {
+// makeMove makes the next move, if it is one that every handler may make.
+func (w *randomTurn) makeMove(name string, t *hook.Turn) error {
 	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil
 	}
@@ -185,13 +186,13 @@ func (w *randomTurn) act(name string, t *hook.Turn) error {
 			w.replaced = true
 		}
 	case 5:
-		m := t.Messages() // no handler may do this
+		m := t.Messages() // a forbidden move
 		if last := len(m) - 1; m[last].Role == conversation.RoleTool {
 			m[last].ToolCallID = "another"
 		} else {
 			m[last] = conversation.Message{Role: conversation.RoleTool, ToolCallID: "none"}
 		}
-		w.spoiled = true
+		w.changedInPlace = true
 	default:
 		if move%2 == 0 {
 			t.Add(conversation.User(fmt.Sprintf("add %d %s", t.Iteration(), name)))
@@ -200,20 +201,20 @@ func (w *randomTurn) act(name string, t *hook.Turn) error {
 	return nil
 }
 
-// check checks the result of a turn.
-func (w *randomTurn) check(messages []conversation.Message, failed error) {
+// requireValid requires that the result of a turn is valid.
+func (w *randomTurn) requireValid(messages []conversation.Message, failed error) {
 	if failed == nil {
 		last := w.events[len(w.events)-1].Payload
-		require.IsType(w.rt, event.Answer{}, last)
+		require.IsType(w.t, event.Answer{}, last)
 	} else {
-		require.True(w.rt, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
+		require.True(w.t, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
 	}
-	if w.spoiled {
-		return // it was found before a model saw it: see Generate
+	if w.changedInPlace {
+		return // the loop detected it before a model saw it; see Generate
 	}
 	if failed == nil {
 		messages = w.requirePairs(messages)
-		require.NoError(w.rt, conversation.CheckRounds(messages))
+		require.NoError(w.t, conversation.CheckRounds(messages))
 	}
 	if w.replaced {
 		return
@@ -231,17 +232,17 @@ func (w *randomTurn) check(messages []conversation.Message, failed error) {
 			continue
 		}
 		for _, id := range w.rounds[iteration] {
-			require.Less(w.rt, results[id], i, "%s of iteration %d stands in its round", name, iteration)
+			require.Less(w.t, results[id], i, "%s of iteration %d stands in its round", name, iteration)
 		}
 		if i > 0 && name != "after_tools" && name != "after_iteration" && name != "on_stop_signal" {
-			require.NotEqual(w.rt, fmt.Sprintf("add %d after_tools", iteration), messages[i-1].Text, "AfterTools comes last")
+			require.NotEqual(w.t, fmt.Sprintf("add %d after_tools", iteration), messages[i-1].Text, "AfterTools comes last")
 		}
 	}
 }
 
-// requirePairs checks that each call of each round has one result, in order, and that each tool that began has ended. It
-// returns the messages without a round that waits: such a round has only the results before the first waiting call, and
-// nothing follows it.
+// requirePairs requires that each call of each round has one result, in order, and that each started tool has
+// ended. It returns the messages without a waiting round. Such a round may only be last, and has only the results
+// before its first waiting call.
 func (w *randomTurn) requirePairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
@@ -257,34 +258,33 @@ func (w *randomTurn) requirePairs(messages []conversation.Message) []conversatio
 		case event.ToolStarted:
 			started[p.CallID]++
 		case event.ToolFinished:
-			require.Equal(w.rt, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
+			require.Equal(w.t, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
 			finished[p.CallID]++
 		case event.ToolPending:
 			waiting[p.CallID] = true
 		}
 	}
-	require.Equal(w.rt, started, finished)
+	require.Equal(w.t, started, finished)
 	if len(waiting) == 0 {
-		require.Equal(w.rt, asked, answered)
+		require.Equal(w.t, asked, answered)
 		return messages
 	}
 	for id := range waiting {
-		require.True(w.rt, w.held[id])
-		require.Zero(w.rt, started[id])
-		require.NotContains(w.rt, answered, id)
+		require.True(w.t, w.waitingCalls[id])
+		require.Zero(w.t, started[id])
+		require.NotContains(w.t, answered, id)
 	}
 	last := len(messages) - 1
 	for messages[last].Role == conversation.RoleTool {
-		require.Contains(w.rt, asked, messages[last].ToolCallID)
+		require.Contains(w.t, asked, messages[last].ToolCallID)
 		last--
 	}
-	require.NotEmpty(w.rt, messages[last].ToolCalls)
-	require.Equal(w.rt, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
+	require.NotEmpty(w.t, messages[last].ToolCalls)
+	require.Equal(w.t, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
 	return messages[:last]
 }
 
-// A handler that changes messages in place fails the turn, before a model sees them.
-//
+// A handler that changes messages in place fails the turn before a model sees the messages.
 // Req: C-11
 func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 	for name, spoil := range map[string]func(*hook.Turn){
@@ -297,10 +297,10 @@ func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, err := tool.NewSet(toolbox(t, nil)...)
+			set, err := tool.NewSet(newWatchedTools(t, nil)...)
 			require.NoError(t, err)
-			model := &randomTurn{rt: t, replies: [][]int{{0}}}
-			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, input("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
+			model := &randomTurn{t: t, replies: [][]int{{0}}}
+			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 				spoil(r.Turn)
 				return nil
 			})), ignoreEvents)

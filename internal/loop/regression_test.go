@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// oneTool returns a set of one tool of the test.
-func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, error)) *tool.Set {
+// newToolSet returns a set that contains one tool.
+func newToolSet(t *testing.T, name string, fn func(context.Context, wordArgs) (string, error)) *tool.Set {
 	t.Helper()
 	one, err := tool.Func(name, "A tool of the test.", fn)
 	require.NoError(t, err)
@@ -29,14 +29,14 @@ func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, 
 	return set
 }
 
-// A handler that looks at the mode of a failure decides the same in a replay. So the journal keeps that mode.
+// The journal keeps the mode of a failure, so a handler that depends on the mode decides the same in a replay.
 func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	j := &fakeJournal{}
-	set := oneTool(t, "down", func(context.Context, word) (string, error) {
+	set := newToolSet(t, "down", func(context.Context, wordArgs) (string, error) {
 		return "", failure.New(failure.ResourceTool, "test", "it is down")
 	})
 	in := func() loop.Input {
-		in := input("go", hook.OnError(func(ctx context.Context, c *hook.Call) error {
+		in := newInput("go", hook.OnError(func(ctx context.Context, c *hook.Call) error {
 			if !failure.Is(c.Err, failure.ResourceTool) {
 				return nil
 			}
@@ -56,12 +56,12 @@ func TestReplay_KeepsTheModeOfAFailure(t *testing.T) {
 	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
 }
 
-// A successor does not take the reply of a side call for a reply of the conversation.
+// A successor does not mistake the recorded reply of a side call for a reply of the conversation.
 func TestReplay_DistinguishesSideCallsFromReplies(t *testing.T) {
 	j := &fakeJournal{}
 	asks := true
 	in := func() loop.Input {
-		in := input("go", hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+		in := newInput("go", hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 			if !asks {
 				return nil
 			}
@@ -78,12 +78,12 @@ func TestReplay_DistinguishesSideCallsFromReplies(t *testing.T) {
 	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 }
 
-// A model call that failed, and after which a handler continued, fails again in a successor.
+// A model call that failed and after which a handler continued fails again in a successor, under the same number.
 func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 	j := &fakeJournal{}
 	w := &toolRuns{}
 	in := func() loop.Input {
-		in := input("go", hook.OnLLMError(func(ctx context.Context, f *hook.LLMFailure) error {
+		in := newInput("go", hook.OnLLMError(func(ctx context.Context, f *hook.LLMFailure) error {
 			said, err := f.Ask(ctx, llm.Request{System: "shorter"})
 			if err == nil {
 				f.Respond(said.Text)
@@ -104,12 +104,12 @@ func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 	l.Model = scripted.New(scripted.Call(toolCall("1", "read", "a"))) // would be asked if the number were free
 	_, err = runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled, "the successor goes the same way")
-	require.Empty(t, w.did)
+	require.Empty(t, w.recorded)
 }
 
-// State that does not fit into the journal is an error, and not dropped.
+// Changes of state that do not fit into the journal cause an error and are not dropped silently.
 func TestJournal_RejectsTooMuchState(t *testing.T) {
-	set := oneTool(t, "hoard", func(ctx context.Context, _ word) (string, error) {
+	set := newToolSet(t, "hoard", func(ctx context.Context, _ wordArgs) (string, error) {
 		for key := range strings.FieldsSeq("a b c d e") {
 			if err := hook.InTool(ctx).Memory().Set(key, strings.Repeat(key, 60<<10)); err != nil {
 				return "", err
@@ -117,16 +117,16 @@ func TestJournal_RejectsTooMuchState(t *testing.T) {
 		}
 		return "ok", nil
 	})
-	in := input("go")
+	in := newInput("go")
 	in.Journal = &fakeJournal{}
 	_, err := runToEnd(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(toolCall("1", "hoard", "a")))}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
 	require.ErrorContains(t, err, "as an artifact")
 }
 
-// The changes of a tool that failed are dropped.
+// The state changes of a failed tool are dropped.
 func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
-	set := oneTool(t, "half", func(ctx context.Context, in word) (string, error) {
+	set := newToolSet(t, "half", func(ctx context.Context, in wordArgs) (string, error) {
 		if err := hook.InTool(ctx).Memory().Set(in.Word, true); err != nil {
 			return "", err
 		}
@@ -136,7 +136,7 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 		return "ok", nil
 	})
 	for _, parallel := range []bool{false, true} {
-		in := input("go")
+		in := newInput("go")
 		model := scripted.New(scripted.Call(toolCall("1", "half", "bad"), toolCall("2", "half", "good")), scripted.Say("done"))
 		_, err := runToEnd(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, ignoreEvents)
 		require.NoError(t, err)
@@ -145,8 +145,8 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 	}
 }
 
-// Handlers see the calls of a round. Only AfterLLM can change them.
-func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
+// Handlers of BeforeTools can read the calls of a round but not change them. Only AfterLLM can change them.
+func TestBeforeTools_CannotChangeTheCallsOfTheRound(t *testing.T) {
 	for name, change := range map[string]func([]conversation.ToolCall) []conversation.ToolCall{
 		"fewer": func(c []conversation.ToolCall) []conversation.ToolCall { return c[:1] },
 		"more":  func(c []conversation.ToolCall) []conversation.ToolCall { return append(c, toolCall("9", "echo", "z")) },
@@ -157,9 +157,9 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ran []string
-			in := input("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
+			in := newInput("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
 			model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "echo", "b")))
-			_, err := runToEnd(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
+			_, err := runToEnd(t.Context(), loop.Loop{Tools: newTools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, ran)
 			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))
@@ -167,10 +167,10 @@ func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
 	}
 }
 
-// A stop at the last call of a concurrent round comes before all of them.
-func TestParallel_StartsNothingAfterAStop(t *testing.T) {
+// If a handler stops the turn before the last call of a concurrent round, no tool of the round starts.
+func TestParallel_StartsNoToolAfterAStop(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
-	in := input("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+	in := newInput("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.ID == "2" {
 			c.Stop("not this")
 		}
@@ -181,7 +181,7 @@ func TestParallel_StartsNothingAfterAStop(t *testing.T) {
 	out, err := runToEnd(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
-	require.Empty(t, w.did)
+	require.Empty(t, w.recorded)
 	for _, e := range j.durable {
 		require.NotEqual(t, execution.Intent, e.Phase)
 	}

@@ -34,10 +34,10 @@ type run struct {
 	maxIterations int
 }
 
-// newRun composes the phases of a run. With canWait its calls may wait for external input.
+// newRun connects the phases of a run. With canWait, its calls may wait for external input.
 func (l Loop) newRun(in Input, canWait bool) *run {
-	control, turn, allowed := in.Turn, in.Turn.Turn(), l.Tools.Only(in.Only)
-	log, signal := journal.New(in.Journal, in.SideCalls), stop.New(in.Stop, control.Progress)
+	control, turn, allowed := in.Turn, in.Turn.Turn(), l.Tools.Only(in.AllowedTools)
+	log, signal := journal.New(in.Journal, in.AllSideCalls), stop.New(in.Stop, control.Progress)
 	if in.ID == nil {
 		in.ID = func(number int) string { return pendingcall.ID(turn.Info().Turn, turn.Info().Step, number) }
 	}
@@ -46,16 +46,17 @@ func (l Loop) newRun(in Input, canWait bool) *run {
 		maxIterations: cmp.Or(l.MaxIterations, DefaultMaxIterations),
 		model: &modelcall.Caller{
 			Model: l.Model, Tools: allowed, System: in.System, Choices: in.Choices,
-			Control: control, Log: log, Budget: in.Budget, Stop: signal, Recorded: in.Recorded, KeepReply: in.KeepReply,
+			Control: control, Log: log, Budget: in.Budget, Stop: signal, RecordForReplay: in.RecordForReplay, RecordFinalReply: in.RecordFinalReply,
 		},
 		tools: &toolround.Runner{
 			Control: control, Log: log, Stop: signal, Budget: in.Budget,
-			Prepare: &prepare.Preparer{
+			Preparer: &prepare.Preparer{
 				Control: control, Log: log, Stop: signal, Tools: allowed, Guard: l.Guard,
-				CanWait: canWait, Agent: in.Agent, Answers: in.Answers, Broker: in.Broker, Key: in.Key, ID: in.ID, Recorded: in.Recorded,
+				CanWait: canWait, Agent: in.Agent, Answers: in.Answers, Broker: in.Broker,
+				IdempotencyKey: in.IdempotencyKey, ID: in.ID, RecordForReplay: in.RecordForReplay,
 			},
-			Execute:    &execute.Executor{Control: control, Log: log, Stop: signal, Budget: in.Budget, Allowed: allowed, AllTools: l.Tools},
-			Finish:     &finish.Finisher{Control: control, Log: log, Guard: l.Guard},
+			Executor:   &execute.Executor{Control: control, Log: log, Stop: signal, Budget: in.Budget, AllowedTools: allowed, AllTools: l.Tools},
+			Finisher:   &finish.Finisher{Control: control, Log: log, Guard: l.Guard},
 			Concurrent: l.Parallel, MaxFailures: l.maxFailures(),
 		},
 	}
@@ -68,85 +69,86 @@ func (l Loop) maxFailures() int {
 	return DefaultMaxFailures
 }
 
-// drive makes a run and yields its events, and then its error.
-func (l Loop) drive(in Input, canWait bool, work func(*run) error) iter.Seq2[event.Event, error] {
+// streamRun executes work as a run. It yields the events of the run, and finally its error.
+func (l Loop) streamRun(in Input, canWait bool, work func(*run) error) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if in.Turn == nil {
 			in.Turn = hook.New(hook.Start{})
 		}
 		r := l.newRun(in, canWait)
-		before := r.Events.Listen(func(e event.Event) error {
+		before := r.Events.SetConsumer(func(e event.Event) error {
 			if !yield(e, nil) {
 				return stop.ErrConsumerGone
 			}
 			return nil
 		})
-		defer func() { r.Events.Listen(before) }()
+		defer func() { r.Events.SetConsumer(before) }()
 		err := work(r)
-		r.stop.Disable() // a handler of AfterAgent may still ask the model
+		r.stop.IgnoreCaller() // a handler of AfterAgent may still ask the model
 		if err != nil && !errors.Is(err, stop.ErrConsumerGone) {
 			yield(event.Event{}, err)
 		}
 	}
 }
 
-// all runs the loop from its first event to its answer.
-func (r *run) all(ctx context.Context) error {
+// runTurn runs the loop from the user's input to the answer.
+func (r *run) runTurn(ctx context.Context) error {
 	r.SetAsk(r.model.SideCall)
-	if err := stop.WithoutStop(r.Handlers.AfterUserInput(ctx)); err != nil {
+	if err := stop.IgnoreErrStopped(r.Handlers.AfterUserInput(ctx)); err != nil {
 		return err
 	}
 	if r.Progress.Ended() {
-		return r.answer(ctx, r.endedAnswer())
+		return r.endWithAnswer(ctx, r.handlerEndAnswer())
 	}
 	for r.turn.Iteration() < r.maxIterations {
 		spanCtx, span := spans.Start(ctx, "iteration", attribute.Int("troupe.iteration", r.turn.Iteration()+1))
-		answer, err := r.iteration(spanCtx)
+		answer, err := r.runIteration(spanCtx)
 		span(err)
 		if err != nil {
 			return err
 		}
 		if answer != nil {
-			return r.answer(ctx, answer)
+			return r.endWithAnswer(ctx, answer)
 		}
 	}
-	if r.stop.Requested() {
-		return r.answer(ctx, r.stoppedAnswer())
+	if r.stop.IsRequested() {
+		return r.endWithAnswer(ctx, r.stopAnswer())
 	}
-	return r.answerIncomplete()
+	return r.endAtLimit()
 }
 
-// iteration makes one model call and runs its tool round. It returns the answer of the run once there is one.
-func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
-	if r.stop.Requested() {
-		return r.stoppedAnswer(), nil
+// runIteration makes one model call and runs its tool round. It returns the answer if the run is complete, and
+// otherwise nil.
+func (r *run) runIteration(ctx context.Context) (*event.Answer, error) {
+	if r.stop.IsRequested() {
+		return r.stopAnswer(), nil
 	}
 	if ctx.Err() != nil {
-		return nil, stop.ContextError(ctx)
+		return nil, stop.NewContextError(ctx)
 	}
 	r.Progress.NextIteration()
-	if err := stop.WithoutStop(r.Handlers.BeforeIteration(ctx)); err != nil || r.Progress.Ended() {
-		return r.endedAnswer(), err
+	if err := stop.IgnoreErrStopped(r.Handlers.BeforeIteration(ctx)); err != nil || r.Progress.Ended() {
+		return r.handlerEndAnswer(), err
 	}
 	reply, err := r.model.Ask(ctx)
 	if errors.Is(err, stop.ErrStopped) {
-		return r.stoppedAnswer(), stop.WithoutStop(r.Handlers.AfterIteration(ctx))
+		return r.stopAnswer(), stop.IgnoreErrStopped(r.Handlers.AfterIteration(ctx))
 	}
 	if err != nil || r.Progress.Ended() {
-		return r.endedAnswer(), err
+		return r.handlerEndAnswer(), err
 	}
 	if err := r.addReply(reply.Text, reply.ToolCalls); err != nil {
 		return nil, err
 	}
 	if len(reply.ToolCalls) == 0 {
 		r.Conversation.CloseRound()
-		return &event.Answer{Text: reply.Text, Reason: event.Natural}, stop.WithoutStop(r.Handlers.AfterIteration(ctx))
+		return &event.Answer{Text: reply.Text, Reason: event.Natural}, stop.IgnoreErrStopped(r.Handlers.AfterIteration(ctx))
 	}
-	return r.toolRound(ctx, reply.ToolCalls)
+	return r.runToolRound(ctx, reply.ToolCalls)
 }
 
-// toolRound runs the tools that the model asked for. It returns an answer when they end the run.
-func (r *run) toolRound(ctx context.Context, calls []conversation.ToolCall) (*event.Answer, error) {
+// runToolRound runs the tools that the model called. It returns an answer if they end the run, and otherwise nil.
+func (r *run) runToolRound(ctx context.Context, calls []conversation.ToolCall) (*event.Answer, error) {
 	outcome, err := r.tools.Run(ctx, calls)
 	if err != nil {
 		return nil, err
@@ -154,8 +156,8 @@ func (r *run) toolRound(ctx context.Context, calls []conversation.ToolCall) (*ev
 	if len(outcome.Pending) > 0 {
 		return &event.Answer{Text: pendingcall.Summary(outcome.Pending), Reason: event.InputRequired, Pending: outcome.Pending}, nil
 	}
-	if err := stop.WithoutStop(r.Handlers.AfterIteration(ctx)); err != nil || r.Progress.Ended() {
-		return r.endedAnswer(), err
+	if err := stop.IgnoreErrStopped(r.Handlers.AfterIteration(ctx)); err != nil || r.Progress.Ended() {
+		return r.handlerEndAnswer(), err
 	}
 	if outcome.Question != "" {
 		return &event.Answer{Text: outcome.Question, Reason: event.InputRequired}, nil

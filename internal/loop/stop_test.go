@@ -20,11 +20,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Wherever a turn is asked to stop, by its signal or by a handler: the running reply is dropped, what was done stays, every
-// call has its result, AfterTools does not run, and OnStopSignal runs once.
-//
+// A turn can be stopped at every point, by its signal or by a handler. The reply in progress is dropped, completed
+// work stays, every call has a result, AfterTools does not run, and OnStopSignal runs once.
 // Req: CO-40, CO-63
-func TestTurn_StopsAtEveryPoint(t *testing.T) {
+func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 	three := toolCallsReply("echo", "echo", "echo")
 	firstOnly := logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2, 3) + logStop
 	for name, tc := range map[string]struct {
@@ -33,11 +32,11 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 		want    string
 	}{
 		"before the first iteration": {
-			on:   func(stop func()) hook.Handler { return hook.AfterUserInput(inTurn(stop)) },
+			on:   func(stop func()) hook.Handler { return hook.AfterUserInput(stopInTurn(stop)) },
 			want: "on_stop_signal >answer:stopped >turn_result:stopped",
 		},
 		"before an iteration": {
-			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(inTurn(stop)) },
+			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(stopInTurn(stop)) },
 			want: "before_iteration before_llm " + logStop,
 		},
 		"before the model": {
@@ -46,19 +45,19 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			},
 			want: "before_iteration before_llm " + logStop,
 		},
-		"after the model, that asks for tools": {
+		"after a reply with tool calls": {
 			replies: []scripted.Reply{three},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
 			want: logAsk + skippedLog(1, 2, 3) + logStop,
 		},
-		"after the model, that has answered": {
+		"after the final reply": {
 			replies: []scripted.Reply{scripted.Say("hello")},
 			on: func(stop func()) hook.Handler {
 				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
 			},
-			want: logSay + logAnswer, // completed work wins
+			want: logSay + logAnswer, // completed work is kept
 		},
 		"before the tools": {
 			replies: []scripted.Reply{three},
@@ -113,31 +112,31 @@ func TestTurn_StopsAtEveryPoint(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			config := agent.Config{
-				Model: scripted.New(tc.replies...), Tools: toolbox(t, nil),
+				Model: scripted.New(tc.replies...), Tools: newWatchedTools(t, nil),
 				Handlers: []hook.Handler{tc.on(stop)},
 			}
-			w := turn(t, config, agent.Invocation{Stop: signal}, nil)
+			w := runWatchedTurn(t, config, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 
-			// This handler asks to stop in every turn, so it must not be kept between cases.
+			// This handler requests a stop in every turn, so each case needs its own handler.
 			var now *hook.Turn
 			config.Model = scripted.New(tc.replies...)
 			config.Handlers = []hook.Handler{
 				hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { now = t; return "", nil }),
 				tc.on(func() { now.Stop("enough") }),
 			}
-			w = turn(t, config, agent.Invocation{}, nil)
+			w = runWatchedTurn(t, config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
-			if w.done.Reason == event.Stopped {
-				require.Equal(t, "The turn was stopped: enough", w.done.Result.Text)
+			if w.result.Reason == event.Stopped {
+				require.Equal(t, "The turn was stopped: enough", w.result.Result.Text)
 			}
 		})
 	}
 }
 
-func inTurn(stop func()) func(context.Context, *hook.Turn) error {
+func stopInTurn(stop func()) func(context.Context, *hook.Turn) error {
 	return func(context.Context, *hook.Turn) error { stop(); return nil }
 }
 
@@ -148,7 +147,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 		want  string
 	}{
 		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + logStop},
-		"a model that speaks":          {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
+		"model that streams text":      {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
 		"a tool that can be stopped":   {toolCallsReply("echo", "stop", "echo"), logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolInterrupted) + skippedLog(3) + logStop},
 		"a tool that ends on its way":  {toolCallsReply("late", "echo"), logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2) + logStop},
 		"no tool, and the last answer": {scripted.Say("hello"), logSay + logAnswer},
@@ -160,23 +159,23 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 			if tc.reply.Wait != nil {
 				model = thinkingModel{scripted.New(tc.reply), stop}
 			}
-			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
-				if token == ">text_delta" && name == "a model that speaks" || token == ">llm_call" && name == "no tool, and the last answer" {
+			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
+				if token == ">text_delta" && name == "model that streams text" || token == ">llm_call" && name == "no tool, and the last answer" {
 					stop()
 				}
 				return false
 			})
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
-			if w.done.Reason == event.Stopped {
-				require.NotContains(t, w.done.Result.Text, "never")
-				require.Equal(t, 1, w.done.Result.Usage.ModelCalls, "what was asked was consumed")
+			if w.result.Reason == event.Stopped {
+				require.NotContains(t, w.result.Result.Text, "never")
+				require.Equal(t, 1, w.result.Result.Usage.ModelCalls, "what was asked was consumed")
 			}
 		})
 	}
 }
 
-// thinkingModel is a model that is stopped while it thinks.
+// thinkingModel is a model that is stopped while it emits thoughts.
 type thinkingModel struct {
 	*scripted.Model
 	stop func()
@@ -189,16 +188,16 @@ func (m thinkingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[
 
 // Req: CO-63
 func TestTurn_StopsInItsLastIteration(t *testing.T) {
-	w := turn(t, agent.Config{
-		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
+	w := runWatchedTurn(t, agent.Config{
+		Model: scripted.New(toolCallsReply("echo", "echo")), Tools: newWatchedTools(t, nil), MaxIterations: 1,
 		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 	require.Equal(t, strings.Fields(logBegin+logAsk+toolLog(1, event.ToolSuccess)+skippedLog(2)+logStop), strings.Fields(w.text()))
 }
 
-// A stop interrupts a handler that asks the model. That is no failure of the handler, and the round is closed.
-//
+// A stop interrupts a handler that asks the model. This does not count as a failure of the handler, and the round
+// is closed.
 // Req: CO-63
 func TestTurn_InterruptsASideCall(t *testing.T) {
 	ask := func(ctx context.Context, t *hook.Turn) error {
@@ -246,14 +245,14 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			model := &modelStoppedAtLastReply{scripted.New(tc.replies...), len(tc.replies), stop}
-			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
+			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 		})
 	}
 }
 
-// modelStoppedAtLastReply is a model that is stopped when it is asked for its last reply.
+// modelStoppedAtLastReply is a model that requests a stop when it is asked for its last reply.
 type modelStoppedAtLastReply struct {
 	*scripted.Model
 	left int
@@ -267,8 +266,7 @@ func (m *modelStoppedAtLastReply) Generate(ctx context.Context, req llm.Request)
 	return m.Model.Generate(ctx, req)
 }
 
-// A handler of OnStopSignal may still ask the model, and a stop after the answer changes nothing.
-//
+// A handler of OnStopSignal may still ask the model. A stop after the answer changes nothing.
 // Req: CO-63
 func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 	signal, stop := context.WithCancel(t.Context())
@@ -279,9 +277,9 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 		summary = said.Text
 		return err
 	}
-	w := turn(t, agent.Config{
-		Model: scripted.New(scripted.Say("as far as I came")), Tools: toolbox(t, nil),
-		Handlers: []hook.Handler{hook.AfterUserInput(inTurn(stop)), hook.OnStopSignal(ask)},
+	w := runWatchedTurn(t, agent.Config{
+		Model: scripted.New(scripted.Say("as far as I came")), Tools: newWatchedTools(t, nil),
+		Handlers: []hook.Handler{hook.AfterUserInput(stopInTurn(stop)), hook.OnStopSignal(ask)},
 	}, agent.Invocation{Stop: signal}, nil)
 	require.NoError(t, w.err)
 	require.Equal(t, "as far as I came", summary)
@@ -289,15 +287,15 @@ func TestTurn_HandlersAskTheModelAfterAStop(t *testing.T) {
 
 	signal, stop = context.WithCancel(t.Context())
 	defer stop()
-	w = turn(t, agent.Config{
-		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: toolbox(t, nil),
+	w = runWatchedTurn(t, agent.Config{
+		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: newWatchedTools(t, nil),
 		Handlers: []hook.Handler{hook.OnComplete(func(ctx context.Context, c *hook.Completion) error {
 			stop()
 			return ask(ctx, c.Turn)
 		})},
 	}, agent.Invocation{Stop: signal}, nil)
 	require.NoError(t, w.err)
-	require.Equal(t, "the answer", w.done.Result.Text)
+	require.Equal(t, "the answer", w.result.Result.Text)
 	require.Equal(t, "judged", summary)
 }
 
@@ -322,15 +320,15 @@ func TestTurn_StopDoesNotCarryOverIntoTheNextTurn(t *testing.T) {
 	}
 }
 
-// A tool that was interrupted by the end of its step leaves no result for a successor. A tool that only reads
-// runs again, and one that may run only once is in doubt.
+// If the end of the step interrupts a tool, the journal gets no result of it. In a successor a tool that only
+// reads runs again, and a tool that may run only once is in doubt.
 func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 	for effect, want := range map[string]event.ToolStatus{"read": event.ToolSuccess, "at_most_once": event.ToolUnknownOutcome} {
 		t.Run(effect, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			j, runs := &fakeJournal{}, 0
-			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ word) (string, error) {
+			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ wordArgs) (string, error) {
 				if runs++; runs == 1 {
 					cancel()
 					<-ctx.Done()
@@ -341,12 +339,12 @@ func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 			require.NoError(t, err)
 			set, err := tool.NewSet(tool.With(execution.Effect(effect), slow))
 			require.NoError(t, err)
-			in := input("go")
+			in := newInput("go")
 			in.Journal = j
 			_, err = runToEnd(ctx, loop.Loop{Model: scripted.New(toolCallsReply(effect)), Tools: set}, in, ignoreEvents)
 			require.Error(t, err)
 
-			in = input("go")
+			in = newInput("go")
 			in.Journal = j
 			out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, ignoreEvents)
 			require.NoError(t, err)

@@ -17,29 +17,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// toolbox returns the tools of the watched turns. stop is called inside the tool stop.
-func toolbox(t *testing.T, stop func()) []tool.Tool {
+// newWatchedTools returns the tools of the watched turns. The tool named stop calls the function stop.
+func newWatchedTools(t *testing.T, stop func()) []tool.Tool {
 	t.Helper()
 	var all []tool.Tool
-	add := func(name string, fn func(context.Context, word) (string, error)) {
+	add := func(name string, fn func(context.Context, wordArgs) (string, error)) {
 		one, err := tool.Func(name, "A tool of the test.", fn)
 		require.NoError(t, err)
 		all = append(all, one)
 	}
-	add("echo", func(_ context.Context, in word) (string, error) { return in.Word, nil })
-	add("fail", func(context.Context, word) (string, error) { return "", errors.New("the disk is full") })
-	add("ask", func(context.Context, word) (string, error) { return "", tool.AskUser("Which one?") })
-	add("stop", func(ctx context.Context, _ word) (string, error) {
+	add("echo", func(_ context.Context, in wordArgs) (string, error) { return in.Word, nil })
+	add("fail", func(context.Context, wordArgs) (string, error) { return "", errors.New("the disk is full") })
+	add("ask", func(context.Context, wordArgs) (string, error) { return "", tool.AskUser("Which one?") })
+	add("stop", func(ctx context.Context, _ wordArgs) (string, error) {
 		stop()
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	add("late", func(context.Context, word) (string, error) { stop(); return "done all the same", nil })
+	add("late", func(context.Context, wordArgs) (string, error) { stop(); return "done all the same", nil })
 	return all
 }
 
-// TestTurn_HooksAndEventsInOrder checks which hooks and events a turn has, how often and in which order.
-//
+// TestTurn_HooksAndEventsInOrder checks which hooks run and which events are emitted in a turn, how often, and in
+// which order.
 // Req: CO-16, CO-23, CO-27, CO-28, CO-30, CO-32, CO-34, CO-40, LP-14, LP-15, LP-16, C-8, C-12
 func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -75,14 +75,14 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a tool that there is not": {
+		"missing tool": {
 			replies: []scripted.Reply{toolCallsReply("nothing"), scripted.Say("done")},
 			want: logBegin +
 				logAsk + ">tool_call:1 >tool_execution:1:not_found on_error:1 after_each_tool:1 >appended:tool:1 after_tools after_iteration " +
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a tool that a handler answers for": {
+		"tool call answered by a handler": {
 			replies: []scripted.Reply{toolCallsReply("echo", "echo"), scripted.Say("done")},
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 				if c.ID == "1" {
@@ -110,7 +110,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				logSay + logAnswer,
 			text: "done",
 		},
-		"a model that fails, and a handler that answers": {
+		"failed model call answered by a handler": {
 			replies: []scripted.Reply{scripted.Fail(errors.New("down"))},
 			config: agent.Config{Handlers: []hook.Handler{hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
 				f.Respond("later")
@@ -119,7 +119,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			want: logBegin + "before_iteration before_llm on_llm_error after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "later",
 		},
-		"a handler that answers for the model": {
+		"model call answered by a handler": {
 			config: agent.Config{Handlers: []hook.Handler{hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 				r.Respond("I know")
 				return nil
@@ -127,7 +127,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			want: logBegin + "before_iteration before_llm after_llm >appended:assistant after_iteration " + logAnswer,
 			text: "I know",
 		},
-		"the limit of iterations, with nothing said": {
+		"limit of iterations without text": {
 			replies: []scripted.Reply{toolCallsReply("echo"), scripted.Call(toolCall("2", "echo", "b"))},
 			config:  agent.Config{MaxIterations: 2},
 			want: logBegin +
@@ -136,7 +136,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				">warning:MAX_ITERATIONS >appended:assistant >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
 			text: "Task incomplete: Maximum iterations (2) reached.",
 		},
-		"the limit of iterations, with something said": {
+		"limit of iterations with text": {
 			replies: []scripted.Reply{{Deltas: []string{"Let me see."}, ToolCalls: toolCallsReply("echo").ToolCalls}},
 			config:  agent.Config{MaxIterations: 1},
 			want: logBegin +
@@ -153,13 +153,13 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), toolbox(t, nil)
-			w := turn(t, tc.config, agent.Invocation{}, nil)
+			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), newWatchedTools(t, nil)
+			w := runWatchedTurn(t, tc.config, agent.Invocation{}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(tc.want), strings.Fields(w.text()))
-			require.Equal(t, tc.text, w.done.Result.Text)
-			require.Equal(t, name == "a tool that asks the user", w.done.Result.InputRequired)
-			require.Equal(t, strings.HasPrefix(name, "the limit"), w.done.Result.MaxIterations)
+			require.Equal(t, tc.text, w.result.Result.Text)
+			require.Equal(t, name == "a tool that asks the user", w.result.Result.InputRequired)
+			require.Equal(t, strings.HasPrefix(name, "limit of iterations"), w.result.Result.MaxIterations)
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 // Req: LP-33
 func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	failing := func(replies ...scripted.Reply) *watchedTurn {
-		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}, agent.Invocation{}, nil)
+		return runWatchedTurn(t, agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}, agent.Invocation{}, nil)
 	}
 	one := func(id, name string) scripted.Reply { return scripted.Call(toolCall(id, name, "x")) }
 
@@ -179,7 +179,7 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 
 	w = failing(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), one("5", "fail"), scripted.Say("done"))
 	require.NoError(t, w.err, "a success begins the count anew")
-	require.Equal(t, "done", w.done.Result.Text)
+	require.Equal(t, "done", w.result.Result.Text)
 
 	skip := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.ID == "3" {
@@ -187,40 +187,39 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 		}
 		return nil
 	})
-	w = turn(t, agent.Config{
+	w = runWatchedTurn(t, agent.Config{
 		Model: scripted.New(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), scripted.Say("never")),
-		Tools: toolbox(t, nil), Handlers: []hook.Handler{skip},
+		Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{skip},
 	}, agent.Invocation{}, nil)
 	require.True(t, failure.Is(w.err, failure.ResourceTool), "what did not run is no success: %v", w.err)
 }
 
 // Events of an earlier attempt are emitted as replayed, and handlers run again.
-//
 // Req: CO-40
 func TestTurn_ReplaysWithAllHooks(t *testing.T) {
 	j := &fakeJournal{}
 	config := func(replies ...scripted.Reply) agent.Config {
-		return agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}
+		return agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}
 	}
-	lost := turn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
+	lost := runWatchedTurn(t, config(toolCallsReply("echo", "fail", "echo")), journaledLog(j, agent.Invocation{}), func(token string) bool {
 		return token == ">tool_execution:2:error"
 	})
 	require.Equal(t, ">tool_execution:2:error", lost.log[len(lost.log)-1])
 
-	w := turn(t, config(scripted.Say("done")), journaledLog(j, agent.Invocation{}), nil)
+	w := runWatchedTurn(t, config(scripted.Say("done")), journaledLog(j, agent.Invocation{}), nil)
 	require.NoError(t, w.err)
 	require.Equal(t, strings.Fields(logBegin+
 		"before_iteration before_llm >llm_call:replayed after_llm >appended:assistant before_tools "+
 		"before_each_tool:1 >tool_execution:1:success:replayed after_each_tool:1 >appended:tool:1 "+
 		"before_each_tool:2 >tool_execution:2:error:replayed on_error:2 after_each_tool:2 >appended:tool:2 "+
 		toolLog(3, event.ToolSuccess)+"after_tools after_iteration "+logSay+logAnswer), strings.Fields(w.text()))
-	require.Equal(t, 2, w.done.Result.Usage.ModelCalls)
+	require.Equal(t, 2, w.result.Result.Usage.ModelCalls)
 }
 
 // Req: CO-25
 func TestTurn_HandlersChangeRequestsAndCalls(t *testing.T) {
 	model := scripted.New(toolCallsReply("echo", "fail"), scripted.Say("done"))
-	w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
+	w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
 			if r.Iteration() == 1 {
 				r.Add(conversation.User("and be quick"))

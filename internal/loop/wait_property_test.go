@@ -23,29 +23,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Calls wait at random, answers come at random, and workers die at random. Each tool still runs at most once. In
-// the end the turn has the same messages, in the same order, as a turn that was answered at once and lost no
-// worker.
-//
+// Calls wait, answers arrive and workers die at random. Each tool still runs at most once. In the end the turn has
+// the same messages in the same order as a turn that was answered at once and lost no worker.
 // Req: LP-16, LP-32, AD-32
 func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	for range 3 {
 		rapid.Check(t, func(rt *rapid.T) {
 			p := &waitingTurn{
-				rt:       rt,
-				rounds:   rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 4), 1, 5), 1, 3).Draw(rt, "rounds"),
-				verdicts: rapid.SliceOfN(rapid.IntRange(0, 4), 15, 15).Draw(rt, "verdicts"),
-				parallel: rapid.Bool().Draw(rt, "parallel"),
-				asks:     rapid.Bool().Draw(rt, "asks"),
+				t:                rt,
+				rounds:           rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 4), 1, 5), 1, 3).Draw(rt, "rounds"),
+				verdicts:         rapid.SliceOfN(rapid.IntRange(0, 4), 15, 15).Draw(rt, "verdicts"),
+				parallel:         rapid.Bool().Draw(rt, "parallel"),
+				handlersAskModel: rapid.Bool().Draw(rt, "asks"),
 			}
-			p.begin(t)
-			for p.turn(nil, -1) != nil {
-				p.answer(func(string) bool { return true })
+			p.reset(t)
+			for p.runAttempt(nil, -1) != nil {
+				p.setAnswers(func(string) bool { return true })
 			}
-			whole := p.said
+			whole := p.messages
 
-			p.begin(t)
-			p.journal.lazy = rapid.Bool().Draw(rt, "lazy")
+			p.reset(t)
+			p.journal.durableOnSync = rapid.Bool().Draw(rt, "lazy")
 			for turns := 0; ; turns++ {
 				require.Less(rt, turns, 100)
 				after := -1
@@ -53,59 +51,59 @@ func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 					after = rapid.IntRange(0, 30).Draw(rt, "after")
 				}
 				var keep func(int) int
-				if rapid.Bool().Draw(rt, "half") { // of what was not synced something may be durable
+				if rapid.Bool().Draw(rt, "half") { // some entries may be durable without a sync
 					keep = func(n int) int { return rapid.IntRange(0, n).Draw(rt, "kept") }
 				}
-				if p.turn(keep, after) == nil && !p.lost {
+				if p.runAttempt(keep, after) == nil && !p.lost {
 					break
 				}
 				if !p.lost {
-					p.answer(func(string) bool { return turns > 30 || rapid.Bool().Draw(rt, "answered") })
+					p.setAnswers(func(string) bool { return turns > 30 || rapid.Bool().Draw(rt, "answered") })
 				}
 			}
-			for did, times := range p.did {
+			for did, times := range p.runCounts {
 				require.Equal(rt, 1, times, did)
 			}
-			for i, m := range p.said {
+			for i, m := range p.messages {
 				if i < len(whole) && strings.Contains(m.Text, "it is not known whether once did") {
-					p.said[i].Text = whole[i].Text // it was running when its worker died
+					p.messages[i].Text = whole[i].Text // the tool was running when its worker died
 				}
 			}
-			require.Empty(rt, gocmp.Diff(whole, p.said, cmpopts.EquateEmpty()))
-			require.NoError(rt, conversation.CheckRounds(p.said))
+			require.Empty(rt, gocmp.Diff(whole, p.messages, cmpopts.EquateEmpty()))
+			require.NoError(rt, conversation.CheckRounds(p.messages))
 		})
 	}
 }
 
-// waitingTurn is a turn of many rounds in which many tools wait.
+// waitingTurn is a turn of several rounds in which many calls wait.
 type waitingTurn struct {
-	rt       require.TestingT
-	rounds   [][]int // tools of each round, by number
-	verdicts []int   // of each call, by the number in its argument
-	parallel bool
-	asks     bool // handlers ask the model, too
+	t                require.TestingT
+	rounds           [][]int // tool numbers of each round
+	verdicts         []int   // verdict on each call, indexed by the number in its argument
+	parallel         bool
+	handlersAskModel bool // whether handlers also ask the model
 
-	tools   *tool.Set
-	allowed map[string]bool // calls, by id
-	journal *fakeJournal
-	answers []execution.Answer // that the turn began with, also in its attempts
-	waiting []execution.Pending
-	lost    bool
-	mu      sync.Mutex
-	did     map[string]int
-	said    []conversation.Message
+	tools     *tool.Set
+	allowed   map[string]bool // approved calls, by id
+	journal   *fakeJournal
+	answers   []execution.Answer // answers of the turn, the same in all its attempts
+	pending   []execution.Pending
+	lost      bool
+	mu        sync.Mutex
+	runCounts map[string]int
+	messages  []conversation.Message
 }
 
-func (p *waitingTurn) begin(t *testing.T) {
+func (p *waitingTurn) reset(t *testing.T) {
 	var all []tool.Tool
-	p.journal, p.answers, p.waiting, p.did, p.allowed = &fakeJournal{}, nil, nil, map[string]int{}, map[string]bool{}
+	p.journal, p.answers, p.pending, p.runCounts, p.allowed = &fakeJournal{}, nil, nil, map[string]int{}, map[string]bool{}
 	for i, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
 		name := [...]string{"read", "write", "once"}[i]
-		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
+		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in wordArgs) (string, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if name == "once" {
-				p.did[in.Word]++
+				p.runCounts[in.Word]++
 			}
 			return "did " + in.Word, nil
 		})
@@ -118,15 +116,16 @@ func (p *waitingTurn) begin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// turn runs one attempt, which is lost after so many events, and returns the calls that wait then.
-func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
+// runAttempt runs one attempt, which is lost after the given number of events, and returns the calls that then
+// wait.
+func (p *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
-		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // some of the client's too
+		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // also some calls of client tools
 			c.Wait("It is done once.", deadline)
 		}
 		return nil
 	})}
-	if p.asks {
+	if p.handlersAskModel {
 		handlers = append(handlers, modelAskingHandlers()...)
 		handlers = append(handlers, hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error {
 			said, err := c.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("aside about " + c.ID)}})
@@ -134,38 +133,38 @@ func (p *waitingTurn) turn(keep func(int) int, after int) []execution.Pending {
 			return err
 		}))
 	}
-	in := input("go", handlers...)
+	in := newInput("go", handlers...)
 	in.Journal, in.Answers = p.journal, p.answers
 	l := loop.Loop{Model: p, Tools: p.tools, Parallel: p.parallel, MaxFailures: 99}
-	out, err := runToEnd(context.Background(), l, in, (&killedConsumer{after: cmp.Or(after+1, 1<<20) - 1}).emit)
+	out, err := runToEnd(context.Background(), l, in, (&killedConsumer{eventsLeft: cmp.Or(after+1, 1<<20) - 1}).emit)
 	if keep != nil {
 		p.journal.durable = append(p.journal.durable, p.journal.pending[:keep(len(p.journal.pending))]...)
 	}
 	p.journal.pending = nil
 	if p.lost = err != nil; p.lost {
-		require.ErrorIs(p.rt, err, errKilled)
+		require.ErrorIs(p.t, err, errKilled)
 		return nil
 	}
-	p.said, p.waiting = out.Messages, out.Pending
+	p.messages, p.pending = out.Messages, out.Pending
 	for _, w := range out.Pending {
-		require.False(p.rt, w.Needs == execution.NeedApproval && p.allowed[w.ID], "%s was allowed", w.ID)
+		require.False(p.t, w.Needs == execution.NeedApproval && p.allowed[w.ID], "%s was allowed", w.ID)
 	}
 	if len(out.Pending) == 0 {
-		require.Equal(p.rt, event.Natural, out.Reason)
+		require.Equal(p.t, event.Natural, out.Reason)
 	}
 	return out.Pending
 }
 
-// answer prepares the turn that continues, with answers to some of the calls that wait.
-func (p *waitingTurn) answer(whether func(id string) bool) {
+// setAnswers prepares the turn that continues, with answers to some of the waiting calls.
+func (p *waitingTurn) setAnswers(whether func(id string) bool) {
 	p.answers = nil
-	for _, w := range p.waiting {
+	for _, w := range p.pending {
 		if !whether(w.ID) {
 			continue
 		}
 		var n int
 		_, err := fmt.Sscanf(w.Arguments, `{"word": "%d"}`, &n)
-		require.NoError(p.rt, err)
+		require.NoError(p.t, err)
 		a := execution.Answer{ID: w.ID, Text: fmt.Sprint("because ", n), Verdict: execution.Approve}
 		switch {
 		case w.Needs == execution.NeedResult:
@@ -182,14 +181,14 @@ func (p *waitingTurn) answer(whether func(id string) bool) {
 
 func (*waitingTurn) Name() string { return "patient/model" }
 
-// Generate implements llm.Model: one round after the other, depending on what it reads.
+// Generate implements llm.Model. It returns the next round, which depends on the messages of the request.
 func (p *waitingTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		if last := req.Messages[len(req.Messages)-1].Text; strings.HasPrefix(last, "aside") {
 			yield(llm.Delta{Text: "yes to " + last}, nil)
 			return
 		}
-		require.NoError(p.rt, conversation.CheckRounds(req.Messages))
+		require.NoError(p.t, conversation.CheckRounds(req.Messages))
 		round, n := 0, 0
 		for _, m := range req.Messages {
 			if len(m.ToolCalls) > 0 {

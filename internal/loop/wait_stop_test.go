@@ -18,53 +18,52 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A stop is stronger than calls that wait: each call gets its result, in order.
-//
+// A stop takes precedence over waiting calls: each call gets a result, in order.
 // Req: CO-33, CO-63
 func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
-	o := newScenario(t, toolCallsReply("look", "send", "look", "screen"))
+	o := newWaitScenario(t, toolCallsReply("look", "send", "look", "screen"))
 	o.handlers = append(o.handlers, hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
-	in := input("go", o.handlers...)
+	in := newInput("go", o.handlers...)
 	in.Journal = o.journal
 	out, err := runToEnd(t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, out.Pending)
 	require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()))
-	require.ElementsMatch(t, []string{"look 1", "look 3"}, o.did)
-	require.Equal(t, []string{"did 1", "Not run: the turn was stopped before it.", "did 3", "Not run: the turn was stopped before it."}, results(out))
+	require.ElementsMatch(t, []string{"look 1", "look 3"}, o.toolRuns)
+	require.Equal(t, []string{"did 1", "Not run: the turn was stopped before it.", "did 3", "Not run: the turn was stopped before it."}, resultTexts(out))
 
-	// A waiting call inside of an agent that is a tool had begun, and so has an end.
-	o = newScenario(t)
-	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), 2})
+	// The call of an agent used as a tool has already started if an inner call waits, so its end is emitted.
+	o = newWaitScenario(t)
+	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.With(execution.Read, newWatchedTools(t, nil)[0]), 2})
 	require.NoError(t, err)
-	in = input("go", hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
+	in = newInput("go", hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in.Journal = o.journal
 	out, err = runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("look", "echo")), Tools: set, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
-	require.Equal(t, []string{"did 1", "Interrupted: the turn was stopped while it ran."}, results(out))
+	require.Equal(t, []string{"did 1", "Interrupted: the turn was stopped while it ran."}, resultTexts(out))
 	require.Equal(t, event.ToolInterrupted, out.Calls[1].Status)
 }
 
-// waitingAgentTool is an agent that is a tool, with many calls that wait.
+// waitingAgentTool is an agent used as a tool, with many inner calls that wait.
 type waitingAgentTool struct {
 	tool.Tool
-	calls int
+	innerCalls int
 }
 
 func (c waitingAgentTool) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
-	n.Pending = make([]execution.Pending, c.calls)
+	n.Pending = make([]execution.Pending, c.innerCalls)
 	return tool.Result{}, nil
 }
 
 func (waitingAgentTool) Skip(context.Context, *nested.Call) {}
 
-func TestLoop_BoundsTheWaitingCalls(t *testing.T) {
+func TestLoop_LimitsTheWaitingCalls(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {
-		o := newScenario(t, toolCallsReply("echo"))
+		o := newWaitScenario(t, toolCallsReply("echo"))
 		var err error
-		o.tools, err = tool.NewSet(waitingAgentTool{tool.With(execution.Read, toolbox(t, nil)[0]), calling})
+		o.tools, err = tool.NewSet(waitingAgentTool{tool.With(execution.Read, newWatchedTools(t, nil)[0]), calling})
 		require.NoError(t, err)
 		o.handlers = nil
 		_, err = o.tryTurn()

@@ -26,7 +26,7 @@ import (
 
 var deadline = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// askApproval makes calls wait whose tool may do more than read.
+// askApproval is a handler that makes a call wait for an approval if its tool may do more than read.
 var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
 		c.Wait("It sends.", deadline)
@@ -34,8 +34,8 @@ var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) erro
 	return nil
 })
 
-// scenario is a step over the turns that it takes: its tools, and the journal that they share.
-type scenario struct {
+// waitScenario is a step that spans several turns, with the tools and the journal that the turns share.
+type waitScenario struct {
 	t        *testing.T
 	tools    *tool.Set
 	model    *scripted.Model
@@ -43,20 +43,20 @@ type scenario struct {
 	parallel bool
 	journal  *fakeJournal
 	mu       sync.Mutex
-	did      []string
-	hooks    []string // that ran in the last turn
+	toolRuns []string
+	hooks    []string // hooks that ran in the last turn
 	events   []event.Payload
 }
 
-func newScenario(t *testing.T, script ...scripted.Reply) *scenario {
+func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 	t.Helper()
-	o := &scenario{t: t, model: scripted.New(script...), journal: &fakeJournal{lazy: true}, handlers: []hook.Handler{askApproval}}
+	o := &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}, handlers: []hook.Handler{askApproval}}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"look": execution.Read, "send": execution.AtMostOnce} {
-		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
+		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in wordArgs) (string, error) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.did = append(o.did, name+" "+in.Word)
+			o.toolRuns = append(o.toolRuns, name+" "+in.Word)
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
@@ -64,36 +64,36 @@ func newScenario(t *testing.T, script ...scripted.Reply) *scenario {
 	}
 	client, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
 	require.NoError(t, err)
-	o.tools, err = tool.NewSet(append(all, toolbox(t, nil)[2], client)...)
+	o.tools, err = tool.NewSet(append(all, newWatchedTools(t, nil)[2], client)...)
 	require.NoError(t, err)
 	return o
 }
 
-// turn runs the next turn of the step, with these answers to calls that wait.
-func (o *scenario) turn(answers ...execution.Answer) outcome {
+// runTurn runs the next turn of the step with the given answers to waiting calls.
+func (o *waitScenario) runTurn(answers ...execution.Answer) runOutcome {
 	o.t.Helper()
 	out, err := o.tryTurn(answers...)
 	require.NoError(o.t, err)
 	return out
 }
 
-func (o *scenario) tryTurn(answers ...execution.Answer) (outcome, error) {
+func (o *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) {
 	o.hooks = nil
 	handlers := o.handlers
 	for _, name := range hooks {
 		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
 	}
-	in := input("go", handlers...)
-	in.Journal, in.Key, in.Answers = o.journal, key, answers
+	in := newInput("go", handlers...)
+	in.Journal, in.IdempotencyKey, in.Answers = o.journal, idempotencyKey, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
-	var got recorder
+	var got eventRecorder
 	out, err := runToEnd(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
 	o.events, o.journal.pending = got.events, nil
 	return out, err
 }
 
-// toolEvents returns the events of the last turn that are about tools.
-func (o *scenario) toolEvents() (all []string) {
+// toolEvents returns the tool events of the last turn.
+func (o *waitScenario) toolEvents() (all []string) {
 	for _, e := range o.events {
 		switch p := e.(type) {
 		case event.ToolStarted:
@@ -109,8 +109,8 @@ func (o *scenario) toolEvents() (all []string) {
 	return all
 }
 
-// results returns the texts that the model reads of its calls.
-func results(out outcome) (all []string) {
+// resultTexts returns the texts that the model reads as results of its calls.
+func resultTexts(out runOutcome) (all []string) {
 	for _, m := range out.Messages {
 		if m.Role == conversation.RoleTool {
 			all = append(all, m.Text)
@@ -123,34 +123,33 @@ func answerTo(verdict execution.Verdict, number int, text string) execution.Answ
 	return execution.Answer{ID: pendingcall.ID(1, 7, number), Verdict: verdict, Text: text}
 }
 
-// A call that waits ends the turn in the middle of its round. The turn that continues repeats nothing.
-//
+// A waiting call ends the turn in the middle of its round. The turn that continues repeats nothing.
 // Req: LP-16, LP-32, AD-32
-func TestLoop_EndsAndContinuesWithACallThatWaits(t *testing.T) {
-	o := newScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
-	out := o.turn()
+func TestLoop_EndsAtAWaitingCallAndContinuesWithIt(t *testing.T) {
+	o := newWaitScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
+	out := o.runTurn()
 	waiting := execution.Pending{
 		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: deadline,
 	}
 	want := event.Answer{Text: "send waits for an approval.", Reason: event.InputRequired, Iterations: 1, Pending: []execution.Pending{waiting}}
 	require.Empty(t, gocmp.Diff(want, out.Answer))
-	require.Equal(t, []string{"look 1"}, o.did)
+	require.Equal(t, []string{"look 1"}, o.toolRuns)
 	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.toolEvents())
-	require.Equal(t, []string{"did 1"}, results(out))
+	require.Equal(t, []string{"did 1"}, resultTexts(out))
 	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none after it")
 	for _, e := range o.journal.durable {
 		require.Less(t, e.Number, 3, "neither this call nor a later one")
 	}
 	require.Len(t, o.journal.durable, 2)
 
-	again := o.turn()
+	again := o.runTurn()
 	require.Empty(t, gocmp.Diff(want, again.Answer), "without an answer")
 
-	out = o.turn(answerTo(execution.Approve, 3, ""))
+	out = o.runTurn(answerTo(execution.Approve, 3, ""))
 	require.Equal(t, "done", out.Text)
-	require.Equal(t, []string{"look 1", "send 2", "look 3"}, o.did)
+	require.Equal(t, []string{"look 1", "send 2", "look 3"}, o.toolRuns)
 	require.Equal(t, []string{"success 1", "started 2", "success 2", "started 3", "success 3"}, o.toolEvents())
-	require.Equal(t, []string{"did 1", "did 2", "did 3"}, results(out))
+	require.Equal(t, []string{"did 1", "did 2", "did 3"}, resultTexts(out))
 	require.Len(t, o.model.Requests(), 2)
 }
 
@@ -165,17 +164,17 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 		events []string
 		text   string
 	}{
-		"approved":         {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
-		"denied":           {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
-		"denied, with why": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
-		"stopped":          {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
-		"too late":         {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
-		"ran":              {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
-		"failed":           {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+		"approved":             {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied":               {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
+		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
+		"stopped":              {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
+		"too late":             {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
+		"ran":                  {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"failed":               {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newScenario(t, toolCallsReply(tc.tool), toolCallsReply("send"), scripted.Say("done"))
+				o := newWaitScenario(t, toolCallsReply(tc.tool), toolCallsReply("send"), scripted.Say("done"))
 				o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 					if !c.AtClient && c.Iteration() == 1 {
 						require.True(t, c.CanWait())
@@ -185,16 +184,16 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 					}
 					return nil
 				})}
-				out := o.turn()
+				out := o.runTurn()
 				require.Equal(t, []string{"waits 1"}, o.toolEvents())
 				require.Len(t, out.Pending, 1)
 
 				o.model = scripted.New(scripted.Say("done"))
-				out = o.turn(tc.answer)
+				out = o.runTurn(tc.answer)
 				require.Equal(t, tc.text, out.Text)
-				require.Equal(t, []string{tc.result}, results(out))
+				require.Equal(t, []string{tc.result}, resultTexts(out))
 				require.Equal(t, tc.events, o.toolEvents())
-				require.Equal(t, tc.result == "did 1", len(o.did) == 1)
+				require.Equal(t, tc.result == "did 1", len(o.toolRuns) == 1)
 				for _, e := range o.journal.durable {
 					require.False(t, tc.text != "done" && e.Number == 2)
 				}
@@ -203,156 +202,154 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 	}
 }
 
-// A decision holds in later turns, which do not bring the answer again. An answer to a call that is done is ignored.
-//
+// A decision remains valid in later turns, which do not receive the answer again. An answer to a finished call is
+// ignored.
 // Req: LP-32
 func TestLoop_KeepsDecisionsAcrossTurns(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newScenario(t, toolCallsReply("send", "screen", "send", "send"), scripted.Say("done"))
+		o := newWaitScenario(t, toolCallsReply("send", "screen", "send", "send"), scripted.Say("done"))
 		o.parallel = parallel
-		o.turn()
-		o.turn(answerTo(execution.Deny, 2, "no"))
-		o.turn(answerTo(execution.Succeed, 3, "seen"), answerTo(execution.Approve, 2, ""))
+		o.runTurn()
+		o.runTurn(answerTo(execution.Deny, 2, "no"))
+		o.runTurn(answerTo(execution.Succeed, 3, "seen"), answerTo(execution.Approve, 2, ""))
 		late := answerTo(execution.Approve, 4, "")
 		late.Late = true
-		out := o.turn(late)
+		out := o.runTurn(late)
 		require.Equal(t, []string{"waits 4"}, o.toolEvents()[len(o.toolEvents())-1:])
 		require.Len(t, out.Pending, 1)
-		out = o.turn(answerTo(execution.Approve, 5, ""))
+		out = o.runTurn(answerTo(execution.Approve, 5, ""))
 		require.Equal(t, "done", out.Text)
-		require.Equal(t, []string{"Not run: the user does not allow send: no", "seen", "Not run: nobody approved it in time.", "did 4"}, results(out)[:4])
-		require.Equal(t, []string{"send 4"}, o.did)
+		require.Equal(t, []string{"Not run: the user does not allow send: no", "seen", "Not run: nobody approved it in time.", "did 4"}, resultTexts(out)[:4])
+		require.Equal(t, []string{"send 4"}, o.toolRuns)
 		require.Len(t, o.model.Requests(), 2)
 	}
 }
 
-// In a concurrent round, calls that need not wait run, and all waiting calls are collected.
-//
+// In a concurrent round, calls that need not wait run to their end, and all waiting calls are collected.
 // Req: LP-16, C-9
 func TestLoop_CollectsTheWaitingCallsOfARound(t *testing.T) {
-	o := newScenario(t, toolCallsReply("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
+	o := newWaitScenario(t, toolCallsReply("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
 	o.parallel = true
-	out := o.turn()
+	out := o.runTurn()
 	require.Equal(t, "send waits for an approval, and screen waits for a result of the client.", out.Text)
 	require.Equal(t, []string{"2-7-2", "2-7-4", "2-7-6"}, []string{out.Pending[0].ID, out.Pending[1].ID, out.Pending[2].ID})
 	require.Equal(t, execution.NeedResult, out.Pending[1].Needs)
 	require.Equal(t, "The agent test asks for screen: Reads the screen.", out.Pending[1].Reason)
 	require.Zero(t, out.Pending[1].Until)
 	require.Equal(t, []string{"started 2", "started 4", "success 2", "not_found 4", "waits 1", "waits 3", "waits 5"}, o.toolEvents())
-	require.Equal(t, []string{"look 2"}, o.did)
+	require.Equal(t, []string{"look 2"}, o.toolRuns)
 
-	out = o.turn(answerTo(execution.Approve, 6, ""), answerTo(execution.Deny, 2, ""))
+	out = o.runTurn(answerTo(execution.Approve, 6, ""), answerTo(execution.Deny, 2, ""))
 	require.Equal(t, "screen waits for a result of the client.", out.Text)
-	out = o.turn(answerTo(execution.Succeed, 4, "seen"))
+	out = o.runTurn(answerTo(execution.Succeed, 4, "seen"))
 	require.Equal(t, "done", out.Text)
-	require.Equal(t, []string{"look 2", "send 5"}, o.did)
-	require.Equal(t, []string{"Not run: the user does not allow send.", "did 2", "seen"}, results(out)[:3])
+	require.Equal(t, []string{"look 2", "send 5"}, o.toolRuns)
+	require.Equal(t, []string{"Not run: the user does not allow send.", "did 2", "seen"}, resultTexts(out)[:3])
 	require.Equal(t, 2, len(o.model.Requests()))
 }
 
-// Calls that wait come before a question to the user, which is not lost.
-//
+// If a call waits and a tool also asks the user a question, the waiting call comes first and the question is not
+// lost.
 // Req: LP-16
 func TestLoop_AsksTheUserOnceNoCallWaits(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
-		o := newScenario(t, toolCallsReply("ask", "send"))
+		o := newWaitScenario(t, toolCallsReply("ask", "send"))
 		o.parallel = parallel
-		require.Equal(t, "send waits for an approval.", o.turn().Text)
-		out := o.turn(answerTo(execution.Approve, 3, ""))
+		require.Equal(t, "send waits for an approval.", o.runTurn().Text)
+		out := o.runTurn(answerTo(execution.Approve, 3, ""))
 		require.Equal(t, "Which one?", out.Text)
 		require.Equal(t, event.InputRequired, out.Reason)
 		require.Empty(t, out.Pending)
-		require.Equal(t, []string{"send 2"}, o.did)
+		require.Equal(t, []string{"send 2"}, o.toolRuns)
 	}
 }
 
 // Req: CO-64
 func TestLoop_NoCallWaitsWithoutAJournal(t *testing.T) {
-	o := newScenario(t)
+	o := newWaitScenario(t)
 	call := loop.Loop{Model: scripted.New(toolCallsReply("send", "screen"), scripted.Say("done")), Tools: o.tools}
-	out, err := runToEnd(t.Context(), call, input("go", askApproval), ignoreEvents)
+	out, err := runToEnd(t.Context(), call, newInput("go", askApproval), ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
 		"Not run: send needs an approval, and nobody can be asked for it.",
 		"Error: screen runs at the client of the agent, and nobody can be asked here; run the agent in a session, whose turns can wait: local.Open, or the mesh",
-	}, results(out))
+	}, resultTexts(out))
 	require.Equal(t, string(failure.AgentState), out.Calls[1].ErrorType)
 
-	in := input("go", askApproval)
+	in := newInput("go", askApproval)
 	in.Journal = o.journal
-	for e, err := range call.Call(t.Context(), in, toolCall("1", "send", "1")) {
+	for e, err := range call.RunTools(t.Context(), in, toolCall("1", "send", "1")) {
 		require.NoError(t, err)
 		require.NotEqual(t, event.ToolPending{}.Kind(), e.Kind(), "no turn could continue it")
 	}
-	require.Empty(t, o.did)
+	require.Empty(t, o.toolRuns)
 }
 
 // Req: CO-37
 func TestLoop_ChecksArgumentsBeforeACallWaits(t *testing.T) {
-	o := newScenario(t, scripted.Call(conversation.ToolCall{ID: "1", Name: "screen", Arguments: `{"world": 1}`}), scripted.Say("done"))
-	out := o.turn()
+	o := newWaitScenario(t, scripted.Call(conversation.ToolCall{ID: "1", Name: "screen", Arguments: `{"world": 1}`}), scripted.Say("done"))
+	out := o.runTurn()
 	require.Equal(t, "done", out.Text)
-	require.Contains(t, results(out)[0], "the arguments of screen do not fit")
-	require.Contains(t, results(out)[0], "(required: word; all: word; provided: world)")
+	require.Contains(t, resultTexts(out)[0], "the arguments of screen do not fit")
+	require.Contains(t, resultTexts(out)[0], "(required: word; all: word; provided: world)")
 
 	long := strings.Repeat("x", conversation.MaxMessageBytes)
-	o = newScenario(t, scripted.Call(toolCall("1", "send", long)), scripted.Say("done"))
-	out = o.turn()
-	require.Contains(t, results(out)[0], "a call that waits may have 262144")
-	require.Empty(t, o.did)
+	o = newWaitScenario(t, scripted.Call(toolCall("1", "send", long)), scripted.Say("done"))
+	out = o.runTurn()
+	require.Contains(t, resultTexts(out)[0], "a call that waits may have 262144")
+	require.Empty(t, o.toolRuns)
 }
 
-// An allowed tool that was running when its worker was lost is in doubt like any other.
+// An approved tool that was running when its worker was lost is in doubt like any other tool.
 func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
-	o := newScenario(t, toolCallsReply("send"), scripted.Say("done"))
-	o.turn()
-	in := input("go", askApproval)
+	o := newWaitScenario(t, toolCallsReply("send"), scripted.Say("done"))
+	o.runTurn()
+	in := newInput("go", askApproval)
 	in.Journal, in.Answers = o.journal, []execution.Answer{{ID: "0-0-2", Verdict: execution.Approve}}
-	_, err := runToEnd(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&killedConsumer{after: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
-	require.Equal(t, []string{"send 1"}, o.did)
+	require.Equal(t, []string{"send 1"}, o.toolRuns)
 	o.journal.pending = nil
 
 	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, {answerTo(execution.Deny, 2, "")}, nil} {
 		o.model = scripted.New(scripted.Say("done"))
-		out := o.turn(answers...)
-		require.Contains(t, results(out)[0], "UNKNOWN_OUTCOME")
-		require.Equal(t, []string{"send 1"}, o.did)
+		out := o.runTurn(answers...)
+		require.Contains(t, resultTexts(out)[0], "UNKNOWN_OUTCOME")
+		require.Equal(t, []string{"send 1"}, o.toolRuns)
 	}
 }
 
-// A tool of the client that also needs an approval asks for the approval once. Then it waits for the client
-// until the result arrives.
-//
+// A client tool that also needs an approval waits first for one approval. Then it waits for the client until the
+// result arrives.
 // Req: LP-32, AD-32
-func TestLoop_PassesAnAllowedCallToTheClient(t *testing.T) {
-	o := newScenario(t, toolCallsReply("screen"), scripted.Say("done"))
+func TestLoop_PassesAnApprovedCallToTheClient(t *testing.T) {
+	o := newWaitScenario(t, toolCallsReply("screen"), scripted.Say("done"))
 	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", deadline); return nil })}
-	require.Equal(t, execution.NeedApproval, o.turn().Pending[0].Needs)
+	require.Equal(t, execution.NeedApproval, o.runTurn().Pending[0].Needs)
 	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, nil, nil} {
-		require.Equal(t, execution.NeedResult, o.turn(answers...).Pending[0].Needs)
+		require.Equal(t, execution.NeedResult, o.runTurn(answers...).Pending[0].Needs)
 	}
-	out := o.turn(answerTo(execution.Succeed, 2, "seen"))
-	require.Equal(t, []string{"seen"}, results(out))
+	out := o.runTurn(answerTo(execution.Succeed, 2, "seen"))
+	require.Equal(t, []string{"seen"}, resultTexts(out))
 	require.Equal(t, "done", out.Text)
 }
 
-// Everything that was done is durable before the pending calls are emitted.
+// All completed work is durable before the pending calls are emitted.
 func TestLoop_SyncsBeforeItEmitsPendingCalls(t *testing.T) {
-	o := newScenario(t, scripted.Say("I know."))
+	o := newWaitScenario(t, scripted.Say("I know."))
 	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 		r.ToolCalls = toolCallsReply("screen").ToolCalls
 		return nil
 	}))
-	out := o.turn()
+	out := o.runTurn()
 	require.Len(t, out.Pending, 1)
-	require.Equal(t, 1, o.journal.syncs)
+	require.Equal(t, 1, o.journal.syncCount)
 	require.Len(t, o.journal.durable, 1, "also the reply that a handler added a call to")
 
-	o = newScenario(t, toolCallsReply("screen"))
-	o.journal.fail = failure.New(failure.Fenced, "test", "another worker has the step")
+	o = newWaitScenario(t, toolCallsReply("screen"))
+	o.journal.syncErr = failure.New(failure.Fenced, "test", "another worker has the step")
 	_, err := o.tryTurn()
-	require.ErrorIs(t, err, o.journal.fail)
+	require.ErrorIs(t, err, o.journal.syncErr)
 	require.Empty(t, o.toolEvents())
 }

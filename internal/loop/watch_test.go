@@ -16,41 +16,41 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// callLog records the hooks and the events of a turn in order: hooks by their name, events as ">kind", both with
-// the id of their tool call.
+// callLog records the hooks and events of a turn in order. A hook is recorded by its name and an event as ">kind".
+// Both are followed by the id of their tool call.
 type callLog struct{ log []string }
 
-func (w *callLog) note(parts ...string) {
+func (w *callLog) add(parts ...string) {
 	parts = append([]string(nil), parts...)
 	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
 
-// plugin returns a handler for each hook.
+// plugin returns a plug-in that records each hook.
 func (w *callLog) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
-		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
+		return func(context.Context, *hook.Turn) error { w.add(name); return nil }
 	}
 	reply := func(name string) func(context.Context, *hook.Turn) (string, error) {
-		return func(context.Context, *hook.Turn) (string, error) { w.note(name); return "", nil }
+		return func(context.Context, *hook.Turn) (string, error) { w.add(name); return "", nil }
 	}
 	round := func(name string) func(context.Context, *hook.Round) error {
-		return func(context.Context, *hook.Round) error { w.note(name); return nil }
+		return func(context.Context, *hook.Round) error { w.add(name); return nil }
 	}
 	call := func(name string) func(context.Context, *hook.Call) error {
-		return func(_ context.Context, c *hook.Call) error { w.note(name, c.ID); return nil }
+		return func(_ context.Context, c *hook.Call) error { w.add(name, c.ID); return nil }
 	}
 	return hook.Plugin{Name: "watch", Handlers: []hook.Handler{
-		hook.OnAgentReady(func(hook.Agent) error { w.note("on_agent_ready"); return nil }),
+		hook.OnAgentReady(func(hook.Agent) error { w.add("on_agent_ready"); return nil }),
 		hook.BeforeAgent(reply("before_agent")), hook.AfterAgent(reply("after_agent")),
 		hook.AfterUserInput(turn("after_user_input")),
 		hook.BeforeIteration(turn("before_iteration")), hook.AfterIteration(turn("after_iteration")),
-		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.note("before_llm"); return nil }),
-		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.note("after_llm"); return nil }),
-		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.note("on_llm_error"); return nil }),
+		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.add("before_llm"); return nil }),
+		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.add("after_llm"); return nil }),
+		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.add("on_llm_error"); return nil }),
 		hook.BeforeTools(round("before_tools")), hook.AfterTools(round("after_tools")),
 		hook.BeforeEachTool(call("before_each_tool")), hook.AfterEachTool(call("after_each_tool")),
 		hook.OnError(call("on_error")), hook.OnStopSignal(turn("on_stop_signal")),
-		hook.OnComplete(func(context.Context, *hook.Completion) error { w.note("on_complete"); return nil }),
+		hook.OnComplete(func(context.Context, *hook.Completion) error { w.add("on_complete"); return nil }),
 	}}
 }
 
@@ -63,42 +63,42 @@ func (w *callLog) event(e event.Event) {
 	}
 	switch p := e.Payload.(type) {
 	case event.ModelCall:
-		w.note(">llm_call", replayed(p.Replayed))
+		w.add(">llm_call", replayed(p.Replayed))
 	case event.ToolStarted:
-		w.note(">tool_call", p.CallID)
+		w.add(">tool_call", p.CallID)
 	case event.ToolFinished:
-		w.note(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
+		w.add(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
 	case event.Appended:
 		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
-			return // what the agent stores of an answer that the model did not give
+			return // hooks of an answer that the model did not give
 		}
-		w.note(">appended", string(p.Message.Role), p.Message.ToolCallID)
+		w.add(">appended", string(p.Message.Role), p.Message.ToolCallID)
 	case event.Warning:
-		w.note(">warning", p.Reason)
+		w.add(">warning", p.Reason)
 	case event.Answer:
-		w.note(">answer", string(p.Reason))
+		w.add(">answer", string(p.Reason))
 	case event.TurnResult:
-		w.note(">turn_result", string(p.Reason))
+		w.add(">turn_result", string(p.Reason))
 	default:
-		w.note(">" + p.Kind())
+		w.add(">" + p.Kind())
 	}
 }
 
-// watchedTurn is the outcome of a turn of a watched agent.
+// watchedTurn holds the log and the result of a turn of a watched agent.
 type watchedTurn struct {
 	callLog
-	done event.TurnResult
-	err  error
+	result event.TurnResult
+	err    error
 }
 
-// text returns the log without the events of the agent's construction.
+// text returns the log as text, without the events of the agent's construction.
 func (w *watchedTurn) text() string {
 	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
 }
 
-// turn runs one turn of a watched agent, whose own handlers run after the watching ones. The worker is lost
-// where stop says so.
-func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
+// runWatchedTurn runs one turn of a watched agent, whose own handlers run after the watching ones. stop determines
+// where the worker is lost.
+func runWatchedTurn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watchedTurn {
 	t.Helper()
 	w := &watchedTurn{}
 	c.Name = "test"
@@ -115,7 +115,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 		require.NoError(t, w.err, "an event after the error")
 		w.event(e)
 		if done, ok := e.Payload.(event.TurnResult); ok {
-			w.done = done
+			w.result = done
 		}
 		if stop != nil && stop(w.log[len(w.log)-1]) {
 			break
@@ -124,7 +124,7 @@ func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token st
 	return w
 }
 
-// The parts that the expected logs are composed of.
+// These are the parts from which the expected logs are composed.
 const (
 	logBegin  = ">user_input before_agent after_user_input "
 	logAsk    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
@@ -134,7 +134,7 @@ const (
 	logFail   = ">turn_result:error"
 )
 
-// toolLog is the log of a tool call that ended with status.
+// toolLog returns the expected log of a tool call that ended with the given status.
 func toolLog(id int, status event.ToolStatus) string {
 	failed := ""
 	if status == event.ToolError {
@@ -143,7 +143,7 @@ func toolLog(id int, status event.ToolStatus) string {
 	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
 }
 
-// skippedLog is the log of calls that were answered without running.
+// skippedLog returns the expected log of calls that got a result without running.
 func skippedLog(ids ...int) string {
 	text := ""
 	for _, id := range ids {
@@ -152,7 +152,7 @@ func skippedLog(ids ...int) string {
 	return text
 }
 
-// toolCallsReply is a reply that asks for the tools, with ids from 1.
+// toolCallsReply returns a model reply that calls the given tools, with ids from 1.
 func toolCallsReply(tools ...string) scripted.Reply {
 	var all []conversation.ToolCall
 	for i, name := range tools {

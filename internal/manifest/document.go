@@ -52,7 +52,7 @@ func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 	}
 }
 
-// yamlPlace matches the line number in an error of the YAML library.
+// yamlPlace matches the line number at the beginning of an error of the YAML library.
 var yamlPlace = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 func syntaxError(file string, err error) error {
@@ -64,7 +64,7 @@ func syntaxError(file string, err error) error {
 }
 
 func atoi(digits string) int {
-	n, _ := strconv.Atoi(digits) // the pattern admits digits only
+	n, _ := strconv.Atoi(digits) // the pattern matches digits only
 	return n
 }
 
@@ -81,35 +81,35 @@ func readEnvelope(file string, root *yaml.Node) (Document, []error) {
 		wrong = append(wrong, at("apiVersion").Errorf("apiVersion is %q; want %q", env.APIVersion, APIVersion))
 	}
 	if !slices.Contains(kinds, env.Kind) {
-		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggest(env.Kind, kinds)))
+		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggestion(env.Kind, kinds)))
 	}
 	if err := CheckName(env.Metadata.Name); err != nil {
 		wrong = append(wrong, at("metadata", "name").Errorf("metadata.name is %v", err))
 	}
-	switch spec := resolve(&env.Spec); {
+	switch spec := resolveAlias(&env.Spec); {
 	case spec.IsZero() || spec.ShortTag() == "!!null":
 		wrong = append(wrong, at().Errorf("spec is missing"))
 	case spec.Kind != yaml.MappingNode:
-		wrong = append(wrong, at("spec").Errorf("spec: want fields, got %s", describe(spec)))
+		wrong = append(wrong, at("spec").Errorf("spec: want fields, got %s", describeNode(spec)))
 	default:
 		doc.spec = spec
 	}
 	return doc, wrong
 }
 
-// Decode reads the spec into v, a pointer to a struct with yaml tags. Keys select a part of the spec, for fields
-// whose type depends on other fields and that are of type yaml.Node there: strings select fields, ints select
-// items. A missing part leaves v unchanged. The error joins everything that is wrong, each of type *Error.
+// Decode reads the spec into v, a pointer to a struct with yaml tags. With keys it reads only a part of the spec:
+// a string selects a field and an int selects an item. This serves fields of type yaml.Node whose real type
+// depends on other fields. A missing part leaves v unchanged. The error joins all mismatches, each of type *Error.
 func (d Document) Decode(v any, keys ...any) error {
-	node, ok := find(d.spec, keys)
+	node, ok := findNode(d.spec, keys)
 	if !ok {
 		return nil
 	}
 	return errors.Join(decode(d.File, node, v)...)
 }
 
-// Digest returns a digest of the spec. Comments, the order of fields, the notation and the place of the document
-// do not change it.
+// Digest returns a digest of the spec. It does not depend on comments, the order of fields, the YAML notation or
+// the place of the document.
 func (d Document) Digest() string {
 	var spec any
 	var text []byte
@@ -117,20 +117,20 @@ func (d Document) Digest() string {
 	if err == nil {
 		text, err = yaml.Marshal(spec)
 	}
-	if err != nil { // such a spec fits no struct either
+	if err != nil { // Decode rejects such a spec, too
 		text = []byte(err.Error())
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// Texts returns all texts below the fields with the name, at any depth.
-func (d Document) Texts(field string) []string {
+// FieldTexts returns every text inside the fields with the given name, at any depth of the spec.
+func (d Document) FieldTexts(field string) []string {
 	return collectTexts(d.spec, field, false, nil)
 }
 
 func collectTexts(node *yaml.Node, field string, below bool, all []string) []string {
-	switch node = resolve(node); {
+	switch node = resolveAlias(node); {
 	case node == nil:
 	case node.Kind == yaml.ScalarNode && below:
 		all = append(all, node.Value)
@@ -146,45 +146,46 @@ func collectTexts(node *yaml.Node, field string, below bool, all []string) []str
 	return all
 }
 
-// At returns the place of a part of the spec. If the part is missing, it returns the place of the nearest
-// enclosing part.
-func (d Document) At(keys ...any) Place {
+// PlaceOf returns the place of the part of the spec that the keys select. If the part is missing, it returns the
+// place of the nearest enclosing part.
+func (d Document) PlaceOf(keys ...any) Place {
 	if d.spec == nil || len(keys) == 0 {
 		return d.place()
 	}
 	return Place{d.File, lineOf(d.spec, keys)}
 }
 
-// find follows the keys as far as they exist; ok reports whether all of them do.
-func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
+// findNode follows the keys as far as they exist and returns the last node. ok reports whether every key exists.
+func findNode(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
 	found, _, ok = followKeys(node, keys)
 	return found, ok
 }
 
-// lineOf returns the line of the last key that exists. For a field it is the line of its name.
+// lineOf follows the keys as far as they exist and returns the line of the last one. The line of a field is the
+// line of its name.
 func lineOf(node *yaml.Node, keys []any) int {
 	_, line, _ := followKeys(node, keys)
 	return line
 }
 
 func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
-	node = resolve(node)
+	node = resolveAlias(node)
 	if node == nil {
 		return nil, 0, false
 	}
 	line = node.Line
 	for _, key := range keys {
-		next, at := child(node, key)
+		next, at := childNode(node, key)
 		if next == nil {
 			return node, line, false
 		}
-		node, line = resolve(next), at
+		node, line = resolveAlias(next), at
 	}
 	return node, line, true
 }
 
-// child returns the value under a key of a mapping or sequence, and the line where it begins.
-func child(node *yaml.Node, key any) (*yaml.Node, int) {
+// childNode returns the value under a key of a mapping or sequence, and the line where it begins.
+func childNode(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:
 		if node.Kind != yaml.MappingNode {
@@ -203,8 +204,8 @@ func child(node *yaml.Node, key any) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// resolve follows an alias.
-func resolve(node *yaml.Node) *yaml.Node {
+// resolveAlias returns the node that an alias stands for, and any other node unchanged.
+func resolveAlias(node *yaml.Node) *yaml.Node {
 	for node != nil && node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}

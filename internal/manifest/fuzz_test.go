@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// Any file is either read or rejected with an error that names the file. Whatever was read can be decoded.
+// A file is either read or rejected with an error that names the file. Every document that is read can be decoded.
 func FuzzLoad(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\n"
 	for _, text := range []string{
@@ -35,9 +35,9 @@ func FuzzLoad(f *testing.F) {
 					With    map[string]any
 				}
 			}
-			_ = d.Decode(&into) // that it is refused is as good
+			_ = d.Decode(&into) // an error is as good as success
 			_ = d.Digest()
-			_ = d.Texts("with")
+			_ = d.FieldTexts("with")
 		}
 	})
 }

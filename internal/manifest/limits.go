@@ -2,20 +2,20 @@ package manifest
 
 import "go.yaml.in/yaml/v3"
 
-// checkSize returns an error for a document that is too deep or holds too many values. With aliases a short
-// file can stand for very much, or contain itself. After this check every walk over a document ends.
+// checkSize returns an error for a document that is too deep or holds too many values. Aliases let a short file
+// expand to a huge document, or to one that contains itself. After this check, walking the document always ends.
 func checkSize(file string, root *yaml.Node) error {
-	b := sizeCheck{file: file, remaining: MaxValues}
+	b := sizeChecker{file: file, remaining: MaxValues}
 	return b.walk(root, 0)
 }
 
-type sizeCheck struct {
+type sizeChecker struct {
 	file      string
-	remaining int // values that it may still hold
+	remaining int // number of values that the document may still hold
 }
 
-func (b *sizeCheck) walk(node *yaml.Node, depth int) error {
-	if node.Kind == yaml.AliasNode { // goes round in what contains itself, until it is too deep
+func (b *sizeChecker) walk(node *yaml.Node, depth int) error {
+	if node.Kind == yaml.AliasNode { // an alias that contains itself ends at MaxDepth
 		node = node.Alias
 	}
 	if depth > MaxDepth {

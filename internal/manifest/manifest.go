@@ -1,6 +1,6 @@
-// Package manifest reads YAML declarations, in the same way for every kind: documents of apiVersion
-// troupe.dev/v1 with a kind, a name and a spec. It is strict: an unknown field is an error with file, line and
-// the nearest known name.
+// Package manifest reads YAML declarations. All kinds have the same form: documents of apiVersion troupe.dev/v1
+// with a kind, a name and a spec. The package is strict: an unknown field is an error that gives file, line and
+// the most similar known name.
 package manifest
 
 import (
@@ -14,10 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// APIVersion is the apiVersion of every document.
+// APIVersion is the value of the field apiVersion in every document.
 const APIVersion = "troupe.dev/v1"
 
-// Limits of a file and of each document in it. An alias counts as everything that it stands for.
+// These are the limits of a file and of each of its documents. An alias counts as all the values that it stands
+// for.
 const (
 	MaxFileBytes = 1 << 20
 	MaxValues    = 100_000
@@ -33,17 +34,17 @@ const (
 
 var kinds = []string{KindAgent, KindWorkflow, KindTest}
 
-// Document is one declaration.
+// Document is one declaration from a YAML file: its kind, its name and its spec.
 type Document struct {
-	File string // name in the folder
-	Line int    // where the document begins, from 1
+	File string // file name within the folder
+	Line int    // first line of the document, counted from 1
 	Kind string
 	Name string // a DNS label, unique for its kind in the folder
 
 	spec *yaml.Node // a mapping, or nil
 }
 
-// Error is one error in a manifest, with its place.
+// Error describes one mistake in a manifest and where it is.
 type Error struct {
 	Place
 	Message string
@@ -61,14 +62,14 @@ type Place struct {
 // String is "file:line".
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// Errorf returns an error at the place.
+// Errorf returns an *Error at this place.
 func (p Place) Errorf(format string, args ...any) *Error {
 	return &Error{p, fmt.Sprintf(format, args...)}
 }
 
-// Load reads all *.yaml and *.yml files at the root of fsys in the order of their names, each with any number of
-// documents. Its error joins everything that is wrong, mostly of type *Error; the valid documents are returned
-// with it. A folder without a document is an error.
+// Load reads all *.yaml and *.yml files at the root of fsys, in the order of their names. A file may hold any
+// number of documents. If some documents are invalid, Load returns the valid ones and an error that joins all
+// mistakes, mostly of type *Error. A folder without a document is an error.
 func Load(fsys fs.FS) ([]Document, error) {
 	names, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -83,7 +84,7 @@ func Load(fsys fs.FS) ([]Document, error) {
 		docs, errs := loadFile(fsys, entry.Name())
 		all, wrong = append(all, docs...), append(wrong, errs...)
 	}
-	wrong = append(wrong, duplicates(all)...)
+	wrong = append(wrong, duplicateErrors(all)...)
 	if len(all) == 0 && len(wrong) == 0 {
 		return nil, fmt.Errorf("manifest: the folder has no document; put a *.yaml file with apiVersion: %s and kind: %s into it",
 			APIVersion, KindAgent+" or "+KindWorkflow)
@@ -91,12 +92,12 @@ func Load(fsys fs.FS) ([]Document, error) {
 	return all, errors.Join(wrong...)
 }
 
-// Select returns the documents of one kind, in order.
+// Select returns the documents of one kind, in their original order.
 func Select(docs []Document, kind string) []Document {
 	return slices.DeleteFunc(slices.Clone(docs), func(d Document) bool { return d.Kind != kind })
 }
 
-func duplicates(docs []Document) []error {
+func duplicateErrors(docs []Document) []error {
 	var wrong []error
 	first := map[[2]string]Place{}
 	for _, d := range docs {
@@ -114,7 +115,7 @@ func (d Document) place() Place { return Place{d.File, d.Line} }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName returns nil for a valid document name, and otherwise an error that says what is valid.
+// CheckName returns an error unless name is a valid document name. The error says what is valid.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", name)
@@ -122,7 +123,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// envelope holds the fields that all documents have.
+// envelope holds the fields that documents of every kind have.
 type envelope struct {
 	APIVersion string    `yaml:"apiVersion"`
 	Kind       string    `yaml:"kind"`

@@ -55,7 +55,7 @@ func TestLoad_ReadsAllDocumentsOfTheRoot(t *testing.T) {
 	require.NoError(t, err)
 	var got []string
 	for _, d := range docs {
-		got = append(got, d.At().String()+" "+d.Kind+" "+d.Name)
+		got = append(got, d.PlaceOf().String()+" "+d.Kind+" "+d.Name)
 	}
 	require.Equal(t, []string{"a.yaml:2 Agent a", "a.yaml:9 Workflow a", "b.yml:1 Agent b"}, got)
 	require.Len(t, manifest.Select(docs, manifest.KindWorkflow), 1)
@@ -159,10 +159,10 @@ func TestDocument_ReportsAllMismatches(t *testing.T) {
 
 func TestDocument_LocatesPartsOfTheSpec(t *testing.T) {
 	doc := load(t, "spec:\n  steps:\n    x:\n      routes:\n        - y\n        - z\n")
-	err := doc.At("steps", "x", "routes", 1).Errorf("step %s routes to unknown step %s", "x", "z")
+	err := doc.PlaceOf("steps", "x", "routes", 1).Errorf("step %s routes to unknown step %s", "x", "z")
 	require.EqualError(t, err, "a.yaml:9: step x routes to unknown step z")
-	require.Equal(t, "a.yaml:6", doc.At("steps", "x", "agent").String(), "the nearest part that is there")
-	require.Equal(t, "a.yaml:1", doc.At().String())
+	require.Equal(t, "a.yaml:6", doc.PlaceOf("steps", "x", "agent").String(), "the nearest part that is there")
+	require.Equal(t, "a.yaml:1", doc.PlaceOf().String())
 }
 
 func TestDocument_DigestIgnoresNotation(t *testing.T) {
@@ -174,8 +174,8 @@ func TestDocument_DigestIgnoresNotation(t *testing.T) {
 
 func TestDocument_FindsTextsBelowAField(t *testing.T) {
 	doc := load(t, "spec:\n  model: m\n  tools: [{name: a, with: {path: x, more: [y, {deep: z}]}}, {name: b, with: w}]\n")
-	require.Equal(t, []string{"x", "y", "z", "w"}, doc.Texts("with"))
-	require.Empty(t, doc.Texts("without"))
+	require.Equal(t, []string{"x", "y", "z", "w"}, doc.FieldTexts("with"))
+	require.Empty(t, doc.FieldTexts("without"))
 }
 
 func TestCheckName_DescribesValidNames(t *testing.T) {
@@ -193,7 +193,7 @@ func TestNearest_IsEmptyWithoutASimilarWord(t *testing.T) {
 	require.Empty(t, manifest.Nearest("ab", []string{"cd"}))
 }
 
-// With aliases a short text can stand for endlessly many values. Reading it must still end.
+// Aliases let a short text stand for endlessly many values. Reading such a text still ends, with an error.
 func TestLoad_RejectsEndlessAliases(t *testing.T) {
 	bomb := "spec:\n  l0: &l0 [x]\n"
 	for n := range 20 {

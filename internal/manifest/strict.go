@@ -14,32 +14,32 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode reads node into v. It first checks that every part of node fits v, so that all errors are found at once
-// and each has its line.
+// decode reads node into v. It first checks that every part of node fits v, so that it reports all mismatches at
+// once, each with its line.
 func decode(file string, node *yaml.Node, v any) []error {
 	c := checker{file: file}
 	c.check(node, reflect.TypeOf(v), "")
-	if len(c.wrong) > 0 {
-		return c.wrong
+	if len(c.errs) > 0 {
+		return c.errs
 	}
 	if err := node.Decode(v); err != nil {
-		return []error{c.translate(node, err)}
+		return []error{c.convertYAMLError(node, err)}
 	}
 	return nil
 }
 
-// checker checks that a node fits a type.
+// checker collects the errors of a node that does not fit a Go type.
 type checker struct {
-	file  string
-	wrong []error
+	file string
+	errs []error
 }
 
 func (c *checker) errorf(node *yaml.Node, format string, args ...any) {
-	c.wrong = append(c.wrong, Place{c.file, node.Line}.Errorf(format, args...))
+	c.errs = append(c.errs, Place{c.file, node.Line}.Errorf(format, args...))
 }
 
-// translate converts errors that only the YAML library finds, for types with their own decoding.
-func (c *checker) translate(node *yaml.Node, err error) error {
+// convertYAMLError adds the place to an error that only the YAML library finds, in types with their own decoding.
+func (c *checker) convertYAMLError(node *yaml.Node, err error) error {
 	place := Place{c.file, node.Line}
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
 		return place.Errorf("%s", strings.Join(t.Errors, "; "))
@@ -53,9 +53,9 @@ var (
 	unmarshalerType = reflect.TypeFor[yaml.Unmarshaler]()
 )
 
-// check checks that node fits type t. The name of the field is for messages.
+// check checks that node fits type t, and records each mismatch. name is the field's name in the errors.
 func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
-	node = resolve(node)
+	node = resolveAlias(node)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -63,10 +63,10 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 	case t == nodeType, t.Kind() == reflect.Interface, reflect.PointerTo(t).Implements(unmarshalerType):
 		return
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		return // the default stays
+		return // null keeps the default
 	case t == durationType:
 		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
-			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describe(node))
+			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describeNode(node))
 		}
 		return
 	}
@@ -77,75 +77,75 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 		c.checkMap(node, t, name)
 	case reflect.Slice, reflect.Array:
 		if node.Kind != yaml.SequenceNode {
-			c.errorf(node, "%s: want a list, got %s", name, describe(node))
+			c.errorf(node, "%s: want a list, got %s", name, describeNode(node))
 			return
 		}
 		for i, item := range node.Content {
 			c.check(item, t.Elem(), fmt.Sprintf("%s[%d]", name, i))
 		}
 	default:
-		if want := wantScalar(node, t); want != "" {
-			c.errorf(node, "%s: want %s, got %s", name, want, describe(node))
+		if want := wantedScalar(node, t); want != "" {
+			c.errorf(node, "%s: want %s, got %s", name, want, describeNode(node))
 		}
 	}
 }
 
 func (c *checker) checkStruct(node *yaml.Node, t reflect.Type, name string) {
-	fields := fieldsOf(t)
+	fields := yamlFields(t)
 	names := slices.Sorted(maps.Keys(fields))
-	if !c.mapping(node, name, "fields", "; there are "+strings.Join(names, ", ")) {
+	if !c.checkMapping(node, name, "fields", "; there are "+strings.Join(names, ", ")) {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		field, ok := fields[key.Value]
 		if !ok {
-			c.errorf(key, "unknown field %q; %s", join(name, key.Value), suggest(key.Value, names))
+			c.errorf(key, "unknown field %q; %s", joinPath(name, key.Value), suggestion(key.Value, names))
 			continue
 		}
-		c.check(node.Content[i+1], field, join(name, key.Value))
+		c.check(node.Content[i+1], field, joinPath(name, key.Value))
 	}
 }
 
 func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
-	if !c.mapping(node, name, "a mapping", "") {
+	if !c.checkMapping(node, name, "a mapping", "") {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		c.check(node.Content[i+1], t.Elem(), join(name, node.Content[i].Value))
+		c.check(node.Content[i+1], t.Elem(), joinPath(name, node.Content[i].Value))
 	}
 }
 
-// mapping checks that node is a mapping with scalar keys and without duplicates. wanted describes what is
-// expected instead, for the error.
-func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
+// checkMapping reports whether node is a mapping, and records an error otherwise. It also records duplicate keys.
+// want and more describe in the error what is expected.
+func (c *checker) checkMapping(node *yaml.Node, name, want, more string) bool {
 	if node.Kind != yaml.MappingNode {
 		if name == "" {
 			name = "document"
 		}
-		c.errorf(node, "%s: want %s, got %s%s", name, want, describe(node), more)
+		c.errorf(node, "%s: want %s, got %s%s", name, want, describeNode(node), more)
 		return false
 	}
 	first := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		if line, ok := first[key.Value]; ok {
-			c.errorf(key, "%q occurs twice; first in line %d", join(name, key.Value), line)
+			c.errorf(key, "%q occurs twice; first in line %d", joinPath(name, key.Value), line)
 		}
 		first[key.Value] = key.Line
 	}
 	return true
 }
 
-// fieldsOf returns the fields of a struct by their YAML names.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
+// yamlFields returns the types of a struct's fields by their YAML names.
+func yamlFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range t.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
 		case tag == "-" || !f.IsExported():
 		case strings.Contains(options, "inline"):
-			maps.Copy(fields, fieldsOf(f.Type))
+			maps.Copy(fields, yamlFields(f.Type))
 		default:
 			fields[cmp.Or(tag, strings.ToLower(f.Name))] = f.Type
 		}
@@ -153,8 +153,8 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// wantScalar returns what the type expects if node does not fit it.
-func wantScalar(node *yaml.Node, t reflect.Type) string {
+// wantedScalar describes the value that type t expects, or returns "" if node fits t.
+func wantedScalar(node *yaml.Node, t reflect.Type) string {
 	tag := ""
 	if node.Kind == yaml.ScalarNode {
 		tag = node.ShortTag()
@@ -181,7 +181,7 @@ func wantScalar(node *yaml.Node, t reflect.Type) string {
 	return ""
 }
 
-func describe(node *yaml.Node) string {
+func describeNode(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.SequenceNode:
 		return "a list"
@@ -192,22 +192,24 @@ func describe(node *yaml.Node) string {
 	}
 }
 
-func join(path, name string) string {
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
 
-// suggest returns the known word nearest to the given one, or all known words if none is near.
-func suggest(word string, known []string) string {
+// suggestion returns a hint for an unknown word: the most similar known word, or all known words if none is
+// similar.
+func suggestion(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "there are " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that the author of the given one probably meant, or "" if none is similar.
+// Nearest returns the known word that is most similar to word, or "" if none is similar enough to be a probable
+// misspelling.
 func Nearest(word string, known []string) string {
 	near, best := "", 1+max(2, len(word)/3)
 	for _, k := range known {

@@ -16,14 +16,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// stagedName is the artifact name of a content that is only staged, without a version.
+// stagedName is the name of an artifact whose content is only staged: it has no version yet.
 const stagedName = "staged"
 
 // StageArtifact implements memory.Artifacts.
 func (s *artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: stagedName})
+	_, stored, err := s.beginUpload(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: stagedName})
 	return stored, err
 }
 
@@ -32,14 +32,14 @@ func (s *artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	const op = "memory.AppendArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	put, stored, err := s.begin(ctx, op, h, memory.Artifact{Content: c, Name: stagedName})
+	put, stored, err := s.beginUpload(ctx, op, h, memory.Artifact{Content: c, Name: stagedName})
 	if err != nil {
 		return err
 	}
 	if next, err := c.CheckPiece(op, stored, offset, piece); !next {
 		return err
 	}
-	_, err = chunk(op, put, piece)
+	_, err = sendChunk(op, put, piece)
 	return err
 }
 
@@ -51,34 +51,34 @@ func (s *artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	put, _, err := s.begin(ctx, op, h, a)
+	put, _, err := s.beginUpload(ctx, op, h, a)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	return finish(op, put) // the service knows whether it is all there
+	return finishUpload(op, put) // the service checks that the content is complete
 }
 
-// SendArtifact implements transfer.Streamer: one stream carries all pieces.
+// SendArtifact implements transfer.Streamer. It sends all pieces on one stream.
 func (s *artifacts) SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	put, stored, err := s.begin(ctx, op, h, a)
+	put, stored, err := s.beginUpload(ctx, op, h, a)
 	for err == nil && stored < a.Size {
 		var piece []byte
-		if piece, err = transfer.Piece(content, a, stored); err == nil {
-			stored, err = chunk(op, put, piece)
+		if piece, err = transfer.ReadPiece(content, a, stored); err == nil {
+			stored, err = sendChunk(op, put, piece)
 		}
 	}
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	return finish(op, put)
+	return finishUpload(op, put)
 }
 
-// chunk sends a piece and returns how many bytes the service has stored then.
-func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
-	// A stream that has ended takes no chunk. The error is found when the stream is read.
+// sendChunk sends one piece and returns how many bytes the service has stored so far.
+func sendChunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
+	// io.EOF means that the service has ended the stream. Recv returns the reason.
 	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, grpcfailure.FromStatus(op, err)
@@ -90,8 +90,8 @@ func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte
 	return r.GetOffset(), nil
 }
 
-// finish makes a version of the content that was sent.
-func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
+// finishUpload closes the stream, which makes the uploaded content a version of the artifact.
+func finishUpload(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
 		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
 	}
@@ -102,10 +102,10 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 	return memorywire.ArtifactFromProto(r.GetArtifact()), nil
 }
 
-// begin opens a stream that uploads a content. It returns how many bytes of it are stored already. The caller's
-// context ends the stream.
-func (s *artifacts) begin(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
-	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
+// beginUpload opens a stream that uploads an artifact. It returns how many bytes are already stored. Canceling the
+// caller's context ends the stream.
+func (s *artifacts) beginUpload(ctx context.Context, op string, h memory.Lease, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
+	put, err := s.service.PutArtifact(rpc.WithTenant(ctx, h.Ref.Tenant))
 	if err == nil {
 		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 			SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Artifact: memorywire.ArtifactToProto(a),
@@ -126,12 +126,12 @@ func (s *artifacts) GetArtifact(ctx context.Context, ref session.Ref, name strin
 	const op = "memory.GetArtifact"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a, _, err := s.open(ctx, op, ref, name, version, memory.MaxArtifactBytes)
+	a, _, err := s.openDownload(ctx, op, ref, name, version, memory.MaxArtifactBytes)
 	return a, err
 }
 
-// ReadArtifact implements memory.Artifacts. The service knows content by the artifacts that
-// have it, so this is two calls.
+// ReadArtifact implements memory.Artifacts. It makes two calls, because the service finds content only by the
+// artifact that has it.
 func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
 	const op = "memory.ReadArtifact"
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,7 +145,7 @@ func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts", ref.Session, c.SHA256).
 			With("session_id", ref.Session).With("sha256", c.SHA256)
 	}
-	_, get, err := s.open(ctx, op, ref, stored[has].Name, stored[has].Version, offset)
+	_, get, err := s.openDownload(ctx, op, ref, stored[has].Name, stored[has].Version, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -158,12 +158,12 @@ func (s *artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 	return r.GetChunk(), nil
 }
 
-// ReceiveArtifact implements transfer.Streamer: one stream carries all pieces.
+// ReceiveArtifact implements transfer.Streamer. It receives all pieces on one stream.
 func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a, get, err := s.open(ctx, op, ref, name, version, 0)
+	a, get, err := s.openDownload(ctx, op, ref, name, version, 0)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -180,12 +180,12 @@ func (s *artifacts) ReceiveArtifact(ctx context.Context, ref session.Ref, name s
 	}
 }
 
-// open opens a stream that reads an artifact from the offset on, and returns its description. The caller's
-// context ends the stream.
-func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
+// openDownload opens a stream that reads an artifact from the offset, and returns the artifact's description.
+// Canceling the caller's context ends the stream.
+func (s *artifacts) openDownload(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact,
 	troupev1.MemoryService_GetArtifactClient, error,
 ) {
-	get, err := s.service.GetArtifact(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
+	get, err := s.service.GetArtifact(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
 		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
 	})
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *artifacts) open(ctx context.Context, op string, ref session.Ref, name s
 
 // ListArtifacts implements memory.Artifacts.
 func (s *artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
-	r, err := s.service.ListArtifacts(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
+	r, err := s.service.ListArtifacts(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.ListArtifacts", err)
 	}
@@ -209,7 +209,7 @@ func (s *artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memor
 
 // DeleteArtifact implements memory.Artifacts.
 func (s *artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
-	_, err := s.service.DeleteArtifact(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
+	_, err := s.service.DeleteArtifact(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ func (s *configs) GetConfig(ctx context.Context, agent string) (memory.Configura
 	return memorywire.ConfigFromProto(r.GetConfig()), nil
 }
 
-// PutConfig implements memory.Configs. A value that cannot be stored is not sent.
+// PutConfig implements memory.Configs. It rejects a value that cannot be stored without calling the service.
 func (s *configs) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Configuration, error) {
 	const op = "memory.PutConfig"
 	if err := c.Check(op); err != nil {

@@ -1,4 +1,4 @@
-// Package memoryrpc implements memory.Store by calls to the memory service.
+// Package memoryrpc implements memory.Store by calling the memory service over gRPC.
 package memoryrpc
 
 import (
@@ -17,10 +17,10 @@ var (
 	_ transfer.Streamer = (*Store)(nil)
 )
 
-// Store calls a memory service. Each part of the contract is a type of its own. A call carries the
-// tenant of its session.Ref beside the request, unless it is empty; the service decides by the caller
-// whether it accepts the tenant. A call for a step (turnctx.WithCredential) also carries the credential
-// of the turn. Store is safe for concurrent use.
+// Store is a client of the memory service. Each of its embedded types implements one interface of memory.Store. A
+// call carries the tenant of its session.Ref as metadata, unless the tenant is empty. The service decides, by the
+// caller, whether it accepts the tenant. A call for a step (turnctx.WithCredential) also carries the credential of
+// the turn. Store is safe for concurrent use.
 type Store struct {
 	turns
 	journal
@@ -30,7 +30,7 @@ type Store struct {
 	configs
 }
 
-// The parts of the contract.
+// Each of these types implements one interface of memory.Store.
 type (
 	turns     struct{ service troupev1.MemoryServiceClient }
 	journal   struct{ service troupev1.MemoryServiceClient }
@@ -40,22 +40,22 @@ type (
 	configs   struct{ service troupev1.MemoryServiceClient }
 )
 
-// New returns a store over the connection, which the caller closes. Every method may be repeated, so
-// the connection may retry all calls of MemoryService.
+// New returns a store that calls the memory service over conn. The caller closes conn. Every method is idempotent,
+// so conn may retry all calls of MemoryService.
 func New(conn grpc.ClientConnInterface) *Store {
 	service := troupev1.NewMemoryServiceClient(credentialConn{conn})
 	return &Store{turns{service}, journal{service}, sessions{service}, state{service}, artifacts{service}, configs{service}}
 }
 
-// credentialConn is a connection whose calls carry the credential of the turn in their context.
+// credentialConn is a connection that adds the turn credential in the context to each call.
 type credentialConn struct{ conn grpc.ClientConnInterface }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.conn.Invoke(turnctx.Outgoing(ctx), method, args, reply, opts...)
+	return c.conn.Invoke(turnctx.WithOutgoingCredential(ctx), method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.conn.NewStream(turnctx.Outgoing(ctx), desc, method, opts...)
+	return c.conn.NewStream(turnctx.WithOutgoingCredential(ctx), desc, method, opts...)
 }

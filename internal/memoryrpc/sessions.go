@@ -15,7 +15,7 @@ import (
 
 // GetSession implements memory.Sessions.
 func (s *sessions) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
-	r, err := s.service.GetSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
+	r, err := s.service.GetSession(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.GetSession", err)
 	}
@@ -24,7 +24,7 @@ func (s *sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 
 // ListSessions implements memory.Sessions.
 func (s *sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
-	r, err := s.service.ListSessions(rpc.ForTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
+	r, err := s.service.ListSessions(rpc.WithTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
 		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]
 
 // LoadHistory implements memory.Sessions.
 func (s *sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
-	r, err := s.service.LoadHistory(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadHistoryRequest{
+	r, err := s.service.LoadHistory(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadHistoryRequest{
 		SessionId: ref.Session, AfterSequence: after, Limit: int32(limit),
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64
 
 // UpdateSession implements memory.Sessions.
 func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
-	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
+	r, err := s.service.UpdateSession(rpc.WithTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)
 	}
@@ -55,7 +55,7 @@ func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 
 // CompactSession implements memory.Sessions.
 func (s *sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
-	r, err := s.service.CompactSession(rpc.ForTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
+	r, err := s.service.CompactSession(rpc.WithTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
 		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
 		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
 	})
@@ -67,7 +67,7 @@ func (s *sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 
 // ClearSession implements memory.Sessions.
 func (s *sessions) ClearSession(ctx context.Context, ref session.Ref) error {
-	_, err := s.service.ClearSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
+	_, err := s.service.ClearSession(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ClearSession", err)
 	}
@@ -76,7 +76,7 @@ func (s *sessions) ClearSession(ctx context.Context, ref session.Ref) error {
 
 // DeleteSession implements memory.Sessions.
 func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
-	r, err := s.service.DeleteSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
+	r, err := s.service.DeleteSession(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return memory.Erasure{}, grpcfailure.FromStatus("memory.DeleteSession", err)
 	}
@@ -84,17 +84,17 @@ func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.E
 }
 
 // EraseUser implements memory.Sessions.
-func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
-	r, err := s.service.EraseUser(rpc.ForTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
+func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.UserErasure, error) {
+	r, err := s.service.EraseUser(rpc.WithTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
 	if err != nil {
-		return memory.ErasedUser{}, grpcfailure.FromStatus("memory.EraseUser", err)
+		return memory.UserErasure{}, grpcfailure.FromStatus("memory.EraseUser", err)
 	}
-	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
+	return memory.UserErasure{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
 }
 
 // SearchMemory implements memory.Sessions.
 func (s *sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
-	r, err := s.service.SearchMemory(rpc.ForTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
+	r, err := s.service.SearchMemory(rpc.WithTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.SearchMemory", err)
 	}
@@ -103,7 +103,7 @@ func (s *sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 
 // GetState implements memory.State.
 func (s *state) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
-	r, err := s.service.GetState(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
+	r, err := s.service.GetState(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
 	if err != nil {
 		return memory.Snapshot{}, grpcfailure.FromStatus("memory.GetState", err)
 	}
@@ -112,12 +112,12 @@ func (s *state) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	return seen, nil
 }
 
-// UpdateState implements memory.State. A value that cannot be stored is not sent.
+// UpdateState implements memory.State. It rejects a value that cannot be stored without calling the service.
 func (s *state) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
 	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
 		return 0, err
 	}
-	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.StateUpdateToProto(u))
+	r, err := s.service.UpdateState(rpc.WithTenant(ctx, u.Ref.Tenant), memorywire.StateUpdateToProto(u))
 	if err != nil {
 		return 0, grpcfailure.FromStatus("memory.UpdateState", err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // BeginTurn implements memory.Turns.
 func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
+	r, err := s.service.BeginTurn(rpc.WithTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
 	if err != nil {
 		return memory.BeginResult{}, grpcfailure.FromStatus("memory.BeginTurn", err)
 	}
@@ -28,7 +28,7 @@ func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResu
 
 // RenewTurn implements memory.Turns.
 func (s *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
-	_, err := s.service.RenewTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
+	_, err := s.service.RenewTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 
 // ReleaseTurn implements memory.Turns.
 func (s *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
-	_, err := s.service.ReleaseTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
+	_, err := s.service.ReleaseTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ReleaseTurn", err)
 	}
@@ -48,7 +48,7 @@ func (s *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 
 // Record implements memory.Journal.
 func (s *journal) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	_, err := s.service.Journal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
+	_, err := s.service.Journal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *journal) Record(ctx context.Context, h memory.Lease, step int, entries 
 
 // LoadJournal implements memory.Journal.
 func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
-	r, err := s.service.LoadJournal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
+	r, err := s.service.LoadJournal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after i
 
 // Recording implements memory.Journal.
 func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
-	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant),
+	r, err := s.service.GetRecording(rpc.WithTenant(ctx, ref.Tenant),
 		&troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.Recording", err)
@@ -80,19 +80,19 @@ func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 
 // LoadRounds implements memory.Journal.
 func (s *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
-	r, err := s.service.LoadRounds(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
+	r, err := s.service.LoadRounds(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.LoadRounds", err)
 	}
 	return memorywire.StepRoundsFromProto(r.GetSteps()), nil
 }
 
-// CommitStep implements memory.Turns. Changes of state that cannot be stored are not sent.
+// CommitStep implements memory.Turns. It rejects state changes that cannot be stored without calling the service.
 func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err
 	}
-	r, err := s.service.CommitStep(rpc.ForTenant(ctx, c.Ref.Tenant), memorywire.CommitToProto(c))
+	r, err := s.service.CommitStep(rpc.WithTenant(ctx, c.Ref.Tenant), memorywire.CommitToProto(c))
 	if err != nil {
 		return 0, grpcfailure.FromStatus("memory.CommitStep", err)
 	}
@@ -101,7 +101,7 @@ func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // FailTurn implements memory.Turns.
 func (s *turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
+	r, err := s.service.FailTurn(rpc.WithTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
 	if err != nil {
 		return session.Turn{}, grpcfailure.FromStatus("memory.FailTurn", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// content is a text or a list of parts.
+// content is the content of a message: a text or a list of parts.
 type content json.RawMessage
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -18,8 +18,8 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// read returns the text of a content, and its files.
-func (c content) read() (text string, files []conversation.Attachment, err error) {
+// textAndFiles returns the text and the files of the content.
+func (c content) textAndFiles() (text string, files []conversation.Attachment, err error) {
 	if len(c) == 0 || string(c) == "null" {
 		return "", nil, nil
 	}

@@ -1,5 +1,5 @@
-// Package openaitest is the server side of the wire format of package openai: an llmtest server with its Wire
-// answers like a Chat Completions server.
+// Package openaitest implements the server side of the Chat Completions format, which package openai speaks. An
+// llmtest server with its Wire replies like a real Chat Completions server.
 package openaitest
 
 import (
@@ -13,44 +13,44 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// Wire is the Chat Completions format, as the public reference describes it.
+// Wire implements llmtest.Wire for the Chat Completions format, as the public reference describes it.
 type Wire struct{}
 
-type object = map[string]any
+type jsonObject = map[string]any
 
-// Event returns the encoding of a chunk in a stream.
+// Event encodes a chunk as an event of the stream.
 func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk)) }
 
-// mustMarshal encodes an object of texts and numbers, which cannot fail.
-func mustMarshal(v object) []byte {
+// mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
+func mustMarshal(v jsonObject) []byte {
 	data, _ := json.Marshal(v)
 	return data
 }
 
 // Choice returns a chunk with one choice. finish is the finish reason (nil while the reply continues).
 func Choice(delta map[string]any, finish any) []byte {
-	return Event(object{
+	return Event(jsonObject{
 		"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763740000, "model": "test-large-2026", "usage": nil,
-		"choices": []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}},
+		"choices": []jsonObject{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}},
 	})
 }
 
 // Stream implements llmtest.Wire.
 func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
-	s := llmtest.Stream{Begin: [][]byte{Choice(object{"role": "assistant", "content": "", "refusal": nil}, nil)}}
+	s := llmtest.Stream{Begin: [][]byte{Choice(jsonObject{"role": "assistant", "content": "", "refusal": nil}, nil)}}
 	for _, text := range r.Say {
-		s.Body = append(s.Body, Choice(object{"content": text}, nil))
+		s.Body = append(s.Body, Choice(jsonObject{"content": text}, nil))
 	}
 	finish := "stop"
 	for i, c := range r.Calls {
 		finish = "tool_calls"
-		first := object{"index": i, "id": c.ID, "type": "function", "function": object{"name": c.Name, "arguments": ""}}
+		first := jsonObject{"index": i, "id": c.ID, "type": "function", "function": jsonObject{"name": c.Name, "arguments": ""}}
 		if c.Extra != "" {
-			first["extra_content"] = object{"google": object{"thought_signature": c.Extra}}
+			first["extra_content"] = jsonObject{"google": jsonObject{"thought_signature": c.Extra}}
 		}
-		s.Body = append(s.Body, Choice(object{"tool_calls": []object{first}}, nil))
+		s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{first}}, nil))
 		for _, part := range c.Parts {
-			s.Body = append(s.Body, Choice(object{"tool_calls": []object{{"index": i, "function": object{"arguments": part}}}}, nil))
+			s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{{"index": i, "function": jsonObject{"arguments": part}}}}, nil))
 		}
 	}
 	if r.Cut {
@@ -60,17 +60,17 @@ func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 		finish = "content_filter"
 	}
 	s.End = [][]byte{
-		Choice(object{}, finish),
-		Event(object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []object{}, "usage": object{
+		Choice(jsonObject{}, finish),
+		Event(jsonObject{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []jsonObject{}, "usage": jsonObject{
 			"prompt_tokens": r.Usage.InputTokens, "completion_tokens": r.Usage.OutputTokens, "total_tokens": r.Usage.InputTokens + r.Usage.OutputTokens,
-			"prompt_tokens_details": object{"cached_tokens": r.Usage.CachedTokens, "cache_write_tokens": r.Usage.CacheWriteTokens, "audio_tokens": 0},
+			"prompt_tokens_details": jsonObject{"cached_tokens": r.Usage.CachedTokens, "cache_write_tokens": r.Usage.CacheWriteTokens, "audio_tokens": 0},
 		}}),
 		[]byte("data: [DONE]\n\n"),
 	}
 	return s
 }
 
-var codes = map[llm.Kind]string{
+var errorCodes = map[llm.Kind]string{
 	llm.Authentication: "invalid_api_key", llm.ContextLength: "context_length_exceeded",
 	llm.NotFound: "model_not_found", llm.RateLimit: "rate_limit_exceeded",
 }
@@ -78,19 +78,19 @@ var codes = map[llm.Kind]string{
 // Refusal implements llmtest.Wire.
 func (Wire) Refusal(_ int, kind llm.Kind, text string) []byte {
 	var code any
-	if c, ok := codes[kind]; ok {
+	if c, ok := errorCodes[kind]; ok {
 		code = c
 	}
-	return mustMarshal(object{"error": object{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
+	return mustMarshal(jsonObject{"error": jsonObject{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
 }
 
 // Interruption implements llmtest.Wire.
 func (Wire) Interruption(kind llm.Kind, text string) []byte {
-	return Event(object{"error": object{"message": text, "type": "server_error", "code": codes[kind]}})
+	return Event(jsonObject{"error": jsonObject{"message": text, "type": "server_error", "code": errorCodes[kind]}})
 }
 
-// body is the part of a request that the suite checks.
-type body struct {
+// requestBody holds the fields of a request that the test suite checks.
+type requestBody struct {
 	Model         string
 	Stream        bool
 	StreamOptions struct {
@@ -121,7 +121,7 @@ type body struct {
 
 // Asked implements llmtest.Wire.
 func (Wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error) {
-	var b body
+	var b requestBody
 	if err := json.Unmarshal(data, &b); err != nil {
 		return asked, err
 	}
@@ -131,7 +131,7 @@ func (Wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error)
 	asked.Model, asked.Key = b.Model, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	for i, m := range b.Messages {
 		said := conversation.Message{Role: m.Role, ToolCallID: m.ToolCallID}
-		if said.Text, said.Attachments, err = m.Content.read(); err != nil {
+		if said.Text, said.Attachments, err = m.Content.textAndFiles(); err != nil {
 			return asked, err
 		}
 		if i == 0 && m.Role == conversation.RoleSystem {

@@ -10,23 +10,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// recovered is the cause of an error that was a panic.
-type recovered struct {
+// panicError is the cause of an error that NewError made from a panic.
+type panicError struct {
 	value any
 	stack []byte
 }
 
-func (r *recovered) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
+func (r *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
 
-// NewError returns the error for a recovered value. Its message discloses nothing of the panic; its cause
-// has the value and the stack. Call it in the function that called recover.
+// NewError returns the error for a recovered panic. Its message does not disclose the panic; its cause holds the
+// panic value and the stack. Call it in the function that called recover, so that the stack is the right one.
 func NewError(op string, value any) *failure.Error {
-	return failure.New(failure.Unknown, op, "internal error; the server's log has the cause").Because(&recovered{value, debug.Stack()})
+	return failure.New(failure.Unknown, op, "internal error; the server's log has the cause").Because(&panicError{value, debug.Stack()})
 }
 
-// Is reports whether err was a panic.
+// Is reports whether err was made from a panic.
 func Is(err error) bool {
-	_, ok := errors.AsType[*recovered](err)
+	_, ok := errors.AsType[*panicError](err)
 	return ok
 }
 
@@ -39,8 +39,8 @@ func Recover(op string, err *error) {
 	}
 }
 
-// Guard runs a function that is a goroutine of a turn or a call. If it panics, Guard calls fail with the
-// error, so that the other goroutines of the turn can be stopped.
+// Guard runs the body of a goroutine. If it panics, Guard calls fail with the error, so that the caller can stop
+// the other goroutines of the turn or call.
 func Guard(op string, fail func(error), run func()) {
 	var err error
 	defer func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func TestGuard_FailsWithAnErrorThatDisclosesNothing(t *testing.T) {
+func TestGuard_ErrorDoesNotDiscloseThePanic(t *testing.T) {
 	var failed []error
 	var goroutine sync.WaitGroup
 	goroutine.Go(func() {

@@ -1,4 +1,5 @@
-// Package pendingcall names the tool calls of a turn that wait, and checks the answers to them.
+// Package pendingcall assigns ids to the tool calls of a turn that wait for an answer, and checks the answers to
+// them.
 package pendingcall
 
 import (
@@ -13,40 +14,40 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// ID returns the id of a call: its number in a step of a turn, all counted from 1.
+// ID returns the id of a tool call, made of its turn, its step and its number in the step. All three count from 1.
 func ID(turn, step, number int) string { return fmt.Sprintf("%d-%d-%d", turn, step, number) }
 
-// NeedsAuth reports whether any of the calls lacks a credential.
+// NeedsAuth reports whether any of the waiting calls needs a credential.
 func NeedsAuth(waiting []execution.Pending) bool {
 	return slices.ContainsFunc(waiting, func(p execution.Pending) bool { return p.Needs == execution.NeedAuth })
 }
 
-// verdicts lists the verdicts that answer a need.
-var verdicts = map[execution.Need][]execution.Verdict{
+// allowedVerdicts lists, for each need, the verdicts that an answer may have.
+var allowedVerdicts = map[execution.Need][]execution.Verdict{
 	execution.NeedApproval: {execution.Approve, execution.Deny, execution.Stop},
 	execution.NeedResult:   {execution.Succeed, execution.Fail},
 	execution.NeedAuth:     {execution.Approve, execution.Deny, execution.Stop},
 }
 
-// CheckAnswers checks answers against the calls that wait. It returns them with the agent, the digest and the key of
-// their calls, and marks those that are late. Calls without an answer keep waiting. Modes: user_invalid_input, which
-// names the answer and what would be right.
+// CheckAnswers checks answers against the waiting calls. It returns the answers with the agent, the digest and the
+// auth id of their calls filled in, and marks late ones. Calls without an answer keep waiting. An invalid answer
+// is an error of mode user_invalid_input that names the answer and says what is expected.
 func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now time.Time) ([]execution.Answer, error) {
 	const op = "pendingcall.CheckAnswers"
 	if len(answers) == 0 {
-		return nil, failure.Newf(failure.UserInvalidInput, op, "answers: there is none; waiting: %s", ids(waiting))
+		return nil, failure.Newf(failure.UserInvalidInput, op, "answers: there is none; waiting: %s", joinIDs(waiting))
 	}
 	checked := slices.Clone(answers)
 	for i, a := range checked {
 		at := slices.IndexFunc(waiting, func(p execution.Pending) bool { return p.ID == a.ID })
 		if at < 0 {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: no call %q waits here; waiting: %s", i, a.ID, ids(waiting))
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: no call %q waits here; waiting: %s", i, a.ID, joinIDs(waiting))
 		}
 		if slices.ContainsFunc(checked[:i], func(earlier execution.Answer) bool { return earlier.ID == a.ID }) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].id: %q is answered twice; answer it once", i, a.ID)
 		}
 		p := waiting[at]
-		if allowed := verdicts[p.Needs]; !slices.Contains(allowed, a.Verdict) {
+		if allowed := allowedVerdicts[p.Needs]; !slices.Contains(allowed, a.Verdict) {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].verdict: %q does not answer a call of %s that waits for its %s; say one of %v",
 				i, a.Verdict, p.Tool, p.Needs, allowed)
 		}
@@ -73,7 +74,7 @@ func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now t
 	return checked, nil
 }
 
-func ids(waiting []execution.Pending) string {
+func joinIDs(waiting []execution.Pending) string {
 	all := make([]string, len(waiting))
 	for i, p := range waiting {
 		all[i] = p.ID

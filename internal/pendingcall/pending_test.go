@@ -49,7 +49,7 @@ func TestCheckAnswers_AcceptsMatchingAnswersAndMarksLateOnes(t *testing.T) {
 	}
 }
 
-func TestCheckAnswers_NamesTheInvalidAnswer(t *testing.T) {
+func TestCheckAnswers_ErrorNamesTheInvalidAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting []execution.Pending
 		answers []execution.Answer
@@ -83,7 +83,8 @@ func TestCheckAnswers_NamesTheInvalidAnswer(t *testing.T) {
 	}
 }
 
-// A credential is for the key that was shown. A late one is dropped.
+// An answer may hold a credential only for the call that asked for one. The credential of a late answer is
+// dropped.
 func TestCheckAnswers_AcceptsACredentialOnlyForTheCallThatLacksIt(t *testing.T) {
 	lacking := []execution.Pending{
 		{ID: "1-1-2", Tool: "mail", Needs: execution.NeedAuth, Until: noon, Auth: &execution.PendingAuth{ID: "key@clerk-1"}},
@@ -113,8 +114,8 @@ func TestCheckAnswers_AcceptsACredentialOnlyForTheCallThatLacksIt(t *testing.T) 
 	}
 }
 
-// The turn that continues has another number than the one that waited.
-func TestAnswer_IsForTheCallOfTheSameStepAndNumber(t *testing.T) {
+// An answer finds its call although the continuing turn has a different number than the waiting turn.
+func TestAnswer_MatchesTheCallByStepAndNumber(t *testing.T) {
 	a := execution.Answer{ID: pendingcall.ID(3, 1, 12)}
 	require.True(t, a.IsFor(pendingcall.ID(4, 1, 12)))
 	require.False(t, a.IsFor(pendingcall.ID(3, 1, 1)))

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// needs describes for a person what calls wait for.
-var needs = []struct {
+// needDescriptions describes for a person what waiting calls need, in the order of the summary.
+var needDescriptions = []struct {
 	need execution.Need
 	text string
 }{
@@ -18,10 +18,10 @@ var needs = []struct {
 	{execution.NeedAuth, "a credential"},
 }
 
-// Summary returns one sentence for a person about calls that wait.
+// Summary describes waiting calls for a person in one sentence.
 func Summary(calls []execution.Pending) string {
 	var parts []string
-	for _, n := range needs {
+	for _, n := range needDescriptions {
 		var names []string
 		for _, p := range calls {
 			if p.Needs == n.need && !slices.Contains(names, p.Tool) {
@@ -39,8 +39,8 @@ func Summary(calls []execution.Pending) string {
 	return strings.Join(parts, ", and ") + "."
 }
 
-// TooManyError returns the error of a turn in which more calls wait than one turn may leave.
-func TooManyError(calls int) error {
+// NewTooManyError returns the error for a turn that leaves more calls waiting than one turn may.
+func NewTooManyError(calls int) error {
 	return failure.Newf(failure.ResourceQuota, "loop.Run",
 		"%d tool calls would wait at once, and a turn may leave %d; let fewer agents work in parallel, or guard fewer tools",
 		calls, execution.MaxPending)

@@ -12,27 +12,27 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// How often an available dependency is checked, and how long a check may take.
+// These constants bound how often an available dependency is checked, and how long one check may take.
 const (
 	checkInterval = time.Second
 	checkTimeout  = time.Second
 )
 
-// Dependency is something that a process needs in order to serve. While it is unavailable the process is not
-// ready, but the process never ends because of it.
+// Dependency is a service that a process needs in order to serve, such as a database. While it is unavailable the
+// process is not ready, but the process keeps running.
 type Dependency struct {
-	Condition string // on the board
-	Address   string // for people; without credentials
-	// Check returns nil if the dependency is available and serves. The board shows the reason of a
+	Condition string // name of its condition on the board
+	Address   string // shown to people; contains no credentials
+	// Check returns nil if the dependency is reachable and can serve. The board shows the reason of a
 	// *NotServingError. For other errors it only shows that the dependency cannot be reached.
 	Check func(context.Context) error
-	// OnReturn, if set, is called each time the dependency becomes available again.
+	// OnReturn, if set, is called each time that the dependency becomes available again.
 	OnReturn func(context.Context)
 }
 
-// NotServingError is the error of a dependency that answers but does not serve.
+// NotServingError reports a dependency that replies but cannot serve.
 type NotServingError struct {
-	Reason string // what the board says of it, behind its address: no secret
+	Reason string // shown on the board after the address; contains no secret
 	Cause  error  // for the log; may be nil
 }
 
@@ -47,8 +47,8 @@ func (r *NotServingError) Error() string {
 // Unwrap returns the cause.
 func (r *NotServingError) Unwrap() error { return r.Cause }
 
-// DependencyPart keeps the board's condition for a dependency up to date, and logs each change of it. The part
-// is ready at once if wait is false, and otherwise when the dependency first answers.
+// DependencyPart returns a part that checks a dependency, updates its condition on the board and logs each change.
+// If wait is false, the part is ready at once. Otherwise it is ready when the dependency first becomes available.
 func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) process.Part {
 	log = log.With(zap.String("dependency", d.Condition), zap.String("address", d.Address))
 	return process.Part{Name: d.Condition, Grace: 2 * checkTimeout, Run: func(ctx context.Context, ready func()) error {
@@ -56,7 +56,7 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 			ready()
 		}
 		pace := retry.NewBackoff()
-		told := "" // what the log was told last is missing
+		logged := "" // reason logged last
 		for ctx.Err() == nil {
 			err := d.check(ctx)
 			switch {
@@ -64,20 +64,20 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 			case err != nil:
 				why := d.boardError(err)
 				board.Set(d.Condition, why)
-				if why.Error() != told {
+				if why.Error() != logged {
 					log.Warn("waiting for a dependency", zap.Error(err))
 				}
-				told = why.Error()
-				_ = pace.Wait(ctx) // it ends early only when ctx does
+				logged = why.Error()
+				_ = pace.Wait(ctx) // the error means that ctx ended, which the loop checks
 			default:
 				pace.Reset()
 				if board.Set(d.Condition, nil) {
-					log.Info("dependency is there")
+					log.Info("dependency is available")
 					if d.OnReturn != nil {
 						d.OnReturn(ctx)
 					}
 				}
-				told = ""
+				logged = ""
 				ready()
 				sleep(ctx, checkInterval)
 			}
@@ -86,10 +86,10 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 	}}
 }
 
-// boardError returns the error that the board shows.
+// boardError returns the error to show on the board for err. It hides errors that may hold a secret.
 func (d Dependency) boardError(err error) error {
-	if refusal, ok := errors.AsType[*NotServingError](err); ok {
-		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
+	if notServing, ok := errors.AsType[*NotServingError](err); ok {
+		return fmt.Errorf("%s %s", d.Address, notServing.Reason)
 	}
 	return fmt.Errorf("%s cannot be reached", d.Address)
 }

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// The board shows the reason of a dependency that answers but does not serve. For other errors it shows only
-// that the dependency is away, because an error may hold a secret. Each change of the reason is logged.
+// The board shows the reason of a dependency that replies but cannot serve. For other errors it shows only that
+// the dependency cannot be reached, because an error may hold a secret. Each change of the reason is logged.
 func TestDependency_ShowsItsReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
@@ -28,7 +28,7 @@ func TestDependency_ShowsItsReason(t *testing.T) {
 			}
 		}}, true)
 		go func() { _ = part.Run(ctx, func() {}) }()
-		refused := &NotServingError{Reason: "is full", Cause: errors.New("hunter2")}
+		notServing := &NotServingError{Reason: "is full", Cause: errors.New("hunter2")}
 		for _, c := range []struct {
 			err   error
 			board string
@@ -36,9 +36,9 @@ func TestDependency_ShowsItsReason(t *testing.T) {
 		}{
 			{errors.New("hunter2"), "redis: there:1 cannot be reached", 1},
 			{errors.New("hunter2"), "redis: there:1 cannot be reached", 1},
-			{fmt.Errorf("ask: %w", refused), "redis: there:1 is full", 2},
+			{fmt.Errorf("ask: %w", notServing), "redis: there:1 is full", 2},
 			{nil, "", 2},
-			{refused, "redis: there:1 is full", 3},
+			{notServing, "redis: there:1 is full", 3},
 		} {
 			asked <- c.err
 			synctest.Wait()

@@ -20,7 +20,7 @@ func getProbe(b *Board, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestBoard_EveryConditionMustHold(t *testing.T) {
+func TestBoard_IsReadyWhenEveryConditionHolds(t *testing.T) {
 	b := NewBoard("etcd", "redis")
 	var seen []bool
 	b.OnChange(func(ready bool) { seen = append(seen, ready) })
@@ -60,7 +60,7 @@ func TestPart_ServesUntilItIsStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Part(lis, NewBoard().Handler(http.NotFoundHandler())).Run(ctx, func() {})
+		done <- ServerPart(lis, NewBoard().Handler(http.NotFoundHandler())).Run(ctx, func() {})
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + lis.Addr().String() + "/livez")

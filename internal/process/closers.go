@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Closers is a stack of the resources that a process has opened. The zero value is ready for use, by one
-// goroutine.
+// Closers is a stack of the resources that a process has opened. The zero value is ready for use. It is not safe
+// for concurrent use.
 type Closers struct{ opened []io.Closer }
 
-// Add adds something to close.
+// Add adds a resource that Close closes.
 func (c *Closers) Add(opened io.Closer) { c.opened = append(c.opened, opened) }
 
-// Close closes everything, the newest first. It ignores listeners that a server has closed already. It may be
-// called more than once.
+// Close closes all resources, the newest first. It ignores the error of a listener that a server has already
+// closed. It may be called more than once.
 func (c *Closers) Close() error {
 	var errs []error
 	for _, opened := range slices.Backward(c.opened) {
@@ -27,7 +27,7 @@ func (c *Closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// CloserFunc converts a function that cannot fail to an io.Closer.
+// CloserFunc is a function that closes a resource and cannot fail. It implements io.Closer.
 type CloserFunc func()
 
 // Close implements io.Closer.

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Exit codes of every program of the mesh.
+// These are the exit codes of every program of the mesh.
 const (
 	ExitOK    = 0
 	ExitError = 1
@@ -27,7 +27,7 @@ const (
 //
 // The struct tags of cfg are kong's. Its Validate method is called if it has one. tel points into cfg.
 func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
-	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
+	if code, ok := parseFlags(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
 		return code
 	}
 	ctx, stop := Signals(context.Background())
@@ -35,15 +35,14 @@ func Main(name, description string, cfg any, tel *telemetry.Config, run func(con
 	return Serve(ctx, name, *tel, os.Stderr, run)
 }
 
-// Serve runs a service with the telemetry that tel describes until ctx ends, and returns the exit code.
-// Errors go to stderr. From here on a crash of the process leaves no core, because a core would hold the
-// credentials of turns.
+// Serve runs a service with the telemetry that tel describes until ctx ends, and returns the exit code. It writes
+// errors to stderr. It disables core dumps, because a core dump would hold the credentials of turns.
 func Serve(ctx context.Context, name string, tel telemetry.Config, stderr io.Writer, run func(context.Context, *telemetry.Telemetry) error) int {
 	failed := func(err error, code int) int {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return code
 	}
-	if err := noCore(); err != nil {
+	if err := disableCoreDumps(); err != nil {
 		return failed(err, ExitError)
 	}
 	t, err := telemetry.New(ctx, name, tel)
@@ -57,10 +56,10 @@ func Serve(ctx context.Context, name string, tel telemetry.Config, stderr io.Wri
 	return ExitOK
 }
 
-// Signals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. From then on the
-// first two have their usual effect, so that a second one ends the process at once. SIGHUP has none
-// then: a terminal that is closed sends more than one. It never has any for a process that was
-// started to ignore it, as nohup does.
+// Signals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. After that, SIGINT and SIGTERM
+// have their default effect again, so that a second one ends the process at once. SIGHUP is then ignored, because
+// a closing terminal sends it more than once. A process that was started to ignore SIGHUP, as nohup does, always
+// ignores it.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	hangups := make(chan os.Signal, 1) // never read; catching the signal keeps the process alive
@@ -73,7 +72,7 @@ func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); signal.Stop(hangups) }
 }
 
-// Version returns the version of the module that the program was built from, as recorded by the Go toolchain.
+// Version returns the version of the program's module, as recorded by the Go toolchain.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -81,8 +80,9 @@ func Version() string {
 	return "unknown"
 }
 
-// parse reports whether the program should run, and otherwise returns its exit code.
-func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
+// parseFlags fills cfg from the flags and the environment. ok reports whether the program should run; if not, code
+// is its exit code.
+func parseFlags(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	helped := false
 	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),
 		kong.Embed(&struct {

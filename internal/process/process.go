@@ -13,22 +13,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Part runs until its context ends. It calls ready once it serves; only then does the next part start.
+// Part is a component of a program that runs until its context ends. It calls ready once it serves; only then does
+// the next part start.
 type Part struct {
 	Name string
-	// Grace is how long Run may take to return after its context ended. After that the part is abandoned: the stop
-	// continues, and the error of process.Run names the part.
+	// Grace is how long Run may take to return after its context ended. After that the part is abandoned: the
+	// other parts are still stopped, and the error of process.Run names the part.
 	Grace time.Duration
 	Run   func(ctx context.Context, ready func()) error
 }
 
 // Run starts the parts in order, calls ready once all of them are ready, and blocks until ctx ends or a part
-// returns. Then it stops them in reverse order. It returns nil if ctx ended and no part failed, and otherwise
-// the errors of all parts, without context.Canceled. A part that returns early stops the others, with or without
-// an error.
+// returns. A part that returns early stops the others, with or without an error. Run stops the parts in reverse
+// order. It returns nil if ctx ended and no part failed. Otherwise it joins the errors of all parts, without
+// context.Canceled.
 func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) error {
 	exited := make(chan struct{}, len(parts))
-	var started []*running
+	var started []*runningPart
 	for _, p := range parts {
 		r := launch(ctx, p, exited)
 		started = append(started, r)
@@ -52,7 +53,7 @@ func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) erro
 	return errors.Join(errs...)
 }
 
-type running struct {
+type runningPart struct {
 	Part
 	cancel context.CancelFunc
 	ready  chan struct{}
@@ -60,10 +61,11 @@ type running struct {
 	err    error // valid once done is closed
 }
 
-// launch runs each part under a context that only stop ends, so that the parts stop in order.
-func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
+// launch starts a part under a context of its own, which only stop cancels. So ctx does not stop all parts at
+// once, and Run can stop them in order.
+func launch(ctx context.Context, p Part, exited chan<- struct{}) *runningPart {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &running{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
+	r := &runningPart{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer func() { close(r.done); exited <- struct{}{} }()
 		err := p.Run(ctx, sync.OnceFunc(func() { close(r.ready) }))
@@ -74,20 +76,21 @@ func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
 	return r
 }
 
-// awaitReady reports whether the part became ready before it failed, an earlier part failed, or ctx ended.
-func (r *running) awaitReady(ctx context.Context, exited chan struct{}) bool {
+// awaitReady waits until the part is ready and returns true. It returns false if the part or an earlier one ends
+// first, or if ctx ends.
+func (r *runningPart) awaitReady(ctx context.Context, exited chan struct{}) bool {
 	select {
 	case <-r.ready:
 		return true
 	case <-exited:
-		exited <- struct{}{} // the news is for Run too
+		exited <- struct{}{} // Run receives from exited, too
 		return false
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (r *running) stop(log *zap.Logger) error {
+func (r *runningPart) stop(log *zap.Logger) error {
 	r.cancel()
 	timer := time.NewTimer(r.Grace)
 	defer timer.Stop()

@@ -16,19 +16,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eventDiary records what the parts do, in order.
-type eventDiary struct {
+// eventLog records the starts and stops of the parts, in order.
+type eventLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *eventDiary) add(line string) {
+func (d *eventLog) add(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, line)
 }
 
-func (d *eventDiary) part(name string) Part {
+func (d *eventLog) part(name string) Part {
 	return Part{Name: name, Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		d.add("+" + name)
 		ready()
@@ -41,15 +41,15 @@ func (d *eventDiary) part(name string) Part {
 func TestRun_StartsInOrderAndStopsInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &eventDiary{}
+		d := &eventLog{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { d.add("ready"); cancel() }, d.part("a"), d.part("b"), d.part("c")))
 		require.Equal(t, []string{"+a", "+b", "+c", "ready", "-c", "-b", "-a"}, d.lines)
 	})
 }
 
-func TestRun_APartThatFailsStopsTheOthers(t *testing.T) {
+func TestRun_AFailingPartStopsTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &eventDiary{}
+		d := &eventLog{}
 		broken := Part{Name: "b", Grace: time.Second, Run: func(context.Context, func()) error { return errors.New("no disk") }}
 		err := Run(t.Context(), zap.NewNop(), func() { d.add("ready") }, d.part("a"), broken, d.part("c"))
 		require.EqualError(t, err, "b: no disk")
@@ -66,7 +66,7 @@ func TestRun_AbandonsAPartThatDoesNotStop(t *testing.T) {
 			return nil
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &eventDiary{}
+		d := &eventLog{}
 		start := time.Now()
 		err := Run(ctx, zap.NewNop(), cancel, d.part("a"), stuck)
 		require.EqualError(t, err, "stuck: did not stop within 1m0s")
@@ -76,7 +76,7 @@ func TestRun_AbandonsAPartThatDoesNotStop(t *testing.T) {
 	})
 }
 
-func TestRun_AStopDuringTheStartIsClean(t *testing.T) {
+func TestRun_StopsCleanlyDuringStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		slow := Part{Name: "slow", Grace: time.Second, Run: func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }}
@@ -114,7 +114,7 @@ func TestParse_DistinguishesUsageFromHelp(t *testing.T) {
 		{[]string{"--prot=1"}, ExitUsage, false, "", `did you mean "--port"?`},
 	} {
 		var out, errs bytes.Buffer
-		code, ok := parse("p", "Does things.", &config{}, c.args, &out, &errs)
+		code, ok := parseFlags("p", "Does things.", &config{}, c.args, &out, &errs)
 		require.Equal(t, c.code, code, "%v", c.args)
 		require.Equal(t, c.ok, ok, "%v", c.args)
 		require.Contains(t, out.String(), c.out)

@@ -11,14 +11,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// Each signal stops the parts in order, last first.
-//
+// Each of the three signals stops the parts in reverse order.
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
-	unignoreHangup(t)
+	enableHangup(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		ctx, stop := Signals(t.Context())
-		d := &eventDiary{}
+		d := &eventLog{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { require.NoError(t, syscall.Kill(os.Getpid(), signal)) },
 			d.part("a"), d.part("b")))
 		stop()
@@ -26,46 +25,46 @@ func TestSignals_StopTheParts(t *testing.T) {
 	}
 }
 
-// unignoreHangup stops ignoring SIGHUP, here and in children, because the tests may run under nohup.
-func unignoreHangup(t *testing.T) {
+// enableHangup stops ignoring SIGHUP in this process and its children, because the tests may run under nohup.
+func enableHangup(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
-// runAlone runs a test of this binary in a process of its own, started by a shell, and returns how it ended.
-func runAlone(t *testing.T, script string) syscall.WaitStatus {
+// runInChild runs a test of this binary in a child process that a shell starts, and returns how the child ended.
+func runInChild(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
-	unignoreHangup(t)
+	enableHangup(t)
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
-	child.Env = append(os.Environ(), inChild+"=1")
-	_ = child.Run() // its status tells more
+	child.Env = append(os.Environ(), childEnv+"=1")
+	_ = child.Run() // the process state says more than the error
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	require.True(t, ok)
 	return status
 }
 
-// Closing a terminal sends SIGHUP, and its shell may send a second one. The second does not interrupt the stop,
-// and SIGTERM still does.
-func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
-	if os.Getenv(inChild) != "" {
+// Closing a terminal sends SIGHUP, and its shell may send a second one. The second SIGHUP does not interrupt the
+// graceful stop, but SIGTERM still does.
+func TestSignals_StopContinuesWhenTheTerminalCloses(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		<-ctx.Done()
-		for { // until the signals are given free again
+		for { // until the signals have their default effect again
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 		}
 	}
-	status := runAlone(t, `exec "$0" "$@"`)
+	status := runInChild(t, `exec "$0" "$@"`)
 	require.True(t, status.Signaled())
 	require.Equal(t, syscall.SIGTERM, status.Signal())
 }
 
 // A process started with nohup survives the end of its terminal.
-func TestSignals_RespectNohup(t *testing.T) {
-	if os.Getenv(inChild) != "" {
+func TestSignals_IgnoreSIGHUPUnderNohup(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		require.True(t, signal.Ignored(syscall.SIGHUP))
@@ -73,7 +72,7 @@ func TestSignals_RespectNohup(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		return
 	}
-	status := runAlone(t, `trap "" HUP; exec "$0" "$@"`)
+	status := runInChild(t, `trap "" HUP; exec "$0" "$@"`)
 	require.True(t, status.Exited())
 	require.Zero(t, status.ExitStatus())
 }

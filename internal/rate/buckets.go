@@ -7,11 +7,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets limits the memory to about 1.5 MB. When all buckets are in use, further callers share one. So a
-// caller cannot escape its limit by using many names.
+// maxBuckets limits the memory to about 1.5 MB. When all buckets are in use, further callers share one bucket, so
+// a caller cannot escape its limit by using many names.
 const maxBuckets = 10_000
 
-// buckets holds a token bucket for each recent caller.
+// buckets holds a token bucket for each recent key, such as a caller or an address.
 type buckets[K comparable] struct {
 	mu        sync.Mutex
 	limiters  map[K]*rate.Limiter
@@ -22,20 +22,21 @@ type buckets[K comparable] struct {
 
 const (
 	minSweepSize  = 64
-	sweepInterval = time.Second // so that many names do not slow down all calls
+	sweepInterval = time.Second // bounds the cost of sweeps when there are many names
 )
 
 func newBuckets[K comparable]() *buckets[K] {
 	return &buckets[K]{limiters: map[K]*rate.Limiter{}, shared: map[Limit]*rate.Limiter{}, sweepSize: minSweepSize}
 }
 
-// take takes a token from a bucket. If there is none, it returns the time until the next one.
+// take takes a token from the key's bucket. If the bucket is empty, take returns the time until the next token.
 func (b *buckets[K]) take(key K, limit Limit) time.Duration {
 	_, wait := b.reserve(key, limit, time.Now())
 	return wait
 }
 
-// reserve takes a token that can be returned with CancelAt at the same time. A rate of 0 means no limit.
+// reserve takes a token from the key's bucket, or returns the time until the next one. A token can be returned by
+// calling CancelAt with the same now. A rate of 0 means no limit.
 func (b *buckets[K]) reserve(key K, limit Limit, now time.Time) (*rate.Reservation, time.Duration) {
 	if limit.Rate == 0 {
 		return &rate.Reservation{}, 0
@@ -48,7 +49,7 @@ func (b *buckets[K]) reserve(key K, limit Limit, now time.Time) (*rate.Reservati
 	return token, wait
 }
 
-// limiter returns the bucket of a key, which starts full.
+// limiter returns the bucket of a key. A new bucket starts full.
 func (b *buckets[K]) limiter(key K, limit Limit) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,17 +61,17 @@ func (b *buckets[K]) limiter(key K, limit Limit) *rate.Limiter {
 	}
 	if len(b.limiters) >= maxBuckets {
 		if b.shared[limit] == nil {
-			b.shared[limit] = limit.bucket()
+			b.shared[limit] = limit.newBucket()
 		}
 		return b.shared[limit]
 	}
-	made := limit.bucket()
+	made := limit.newBucket()
 	b.limiters[key] = made
 	return made
 }
 
-// dropIdle removes full buckets, which are as good as new ones. The next sweep is due at twice the remaining
-// number.
+// dropIdle removes full buckets, because a new bucket starts full as well. The next sweep is due when the number
+// of buckets has doubled.
 func (b *buckets[K]) dropIdle() {
 	for key, bucket := range b.limiters {
 		if bucket.Tokens() >= float64(bucket.Burst()) {

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// Any file gives a usable table or an error.
+// Any rates file is either rejected or gives a table that a limiter can use.
 func FuzzTable(f *testing.F) {
 	for _, text := range []string{"", "turns: {rate: 1, burst: 1}", "turns: {rate: .inf}", "turns: {rate: 1e308, burst: 9223372036854775807}", "turns: {rate: 1e-308, burst: 1}", "a: &a [*a]", "turns: null", "[]"} {
 		f.Add([]byte(text))
@@ -21,7 +21,7 @@ func FuzzTable(f *testing.F) {
 		l := New(table)
 		for method := range classes {
 			for range 3 {
-				_ = l.Admit(method, identity.Principal{Role: identity.Client}) // some tables admit few
+				_ = l.Admit(method, identity.Principal{Role: identity.Client}) // some tables reject the call
 			}
 		}
 		require.Len(t, table, len(Defaults()))

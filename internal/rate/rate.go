@@ -1,6 +1,6 @@
-// Package rate limits how often a caller may call. A table gives each method a class. There is a token bucket
-// for each caller and class, and for each tenant and class (guarantees S10). The package bounds one caller and
-// one tenant; admission bounds the load of the mesh as a whole.
+// Package rate limits how often a caller may call. A table assigns a limit to each class of methods. Each caller
+// has a token bucket for each class, and so has each tenant (guarantees S10). The package bounds a single caller
+// and a single tenant; the admission controller bounds the load of the whole mesh.
 package rate
 
 import (
@@ -23,34 +23,34 @@ type Limit struct {
 
 // Limiter counts calls and enforces the limits. It is safe for concurrent use.
 type Limiter struct {
-	table   Table
-	callers *buckets[caller]
-	tenants *buckets[tenant]
-	failed  *buckets[address]
-	opened  *buckets[address]
-	reset   *buckets[address]
+	table    Table
+	callers  *buckets[callerKey]
+	tenants  *buckets[tenantKey]
+	failures *buckets[address]
+	streams  *buckets[address]
+	resets   *buckets[address]
 }
 
-// caller is the key of a bucket for one caller.
-type caller struct {
+// callerKey identifies the bucket of one caller in one class.
+type callerKey struct {
 	class     Class
 	principal identity.Principal
 }
 
-// tenant is the key of a bucket for all callers of a tenant. A tenant that creates many callers gets no more
-// from it.
-type tenant struct {
+// tenantKey identifies the bucket that all callers of a tenant share in one class. So a tenant gains nothing by
+// creating many callers.
+type tenantKey struct {
 	class Class
 	name  string
 }
 
-// New returns a limiter with the table. Classes that are not in it have no limit.
+// New returns a limiter that enforces the table. Classes that are missing from the table have no limit.
 func New(table Table) *Limiter {
-	return &Limiter{table, newBuckets[caller](), newBuckets[tenant](), newBuckets[address](), newBuckets[address](), newBuckets[address]()}
+	return &Limiter{table, newBuckets[callerKey](), newBuckets[tenantKey](), newBuckets[address](), newBuckets[address](), newBuckets[address]()}
 }
 
-// Admit takes one call of the principal from its own limit and from its tenant's. A rejected call does not
-// count. Modes: policy_rate_limit, with the time to retry after and which of the two limits it was.
+// Admit counts one call against the limits of the principal and of its tenant. A rejected call is not counted. The
+// error has the mode policy_rate_limit and says when to retry and which of the two limits was reached.
 func (l *Limiter) Admit(method string, p identity.Principal) error {
 	class, now := classForMethod(method), time.Now()
 	if class == Mesh {
@@ -62,28 +62,28 @@ func (l *Limiter) Admit(method string, p identity.Principal) error {
 		}
 	}
 	in := cmp.Or(p.Tenant, identity.DefaultTenant)
-	own, wait := l.callers.reserve(caller{class, p}, l.table[class], now)
+	own, wait := l.callers.reserve(callerKey{class, p}, l.table[class], now)
 	if wait > 0 {
-		return l.table[class].refusal(class, p.String()+" of tenant "+in, wait)
+		return l.table[class].exceededError(class, p.String()+" of tenant "+in, wait)
 	}
 	all := tenantClass(class)
-	if _, wait = l.tenants.reserve(tenant{class, in}, l.table[all], now); wait > 0 {
+	if _, wait = l.tenants.reserve(tenantKey{class, in}, l.table[all], now); wait > 0 {
 		own.CancelAt(now)
-		return l.table[all].refusal(all, "all callers of tenant "+in+" together", wait)
+		return l.table[all].exceededError(all, "all callers of tenant "+in+" together", wait)
 	}
 	return nil
 }
 
-func (l Limit) refusal(class Class, who string, wait time.Duration) error {
+func (l Limit) exceededError(class Class, who string, wait time.Duration) error {
 	return failure.Newf(failure.PolicyRateLimit, "call",
 		"%s may make %g calls of the class %s a second, and %d at once; call again in %s, or have an operator raise %s in the file of --rates",
 		who, l.Rate, class, l.Burst, max(wait.Round(time.Millisecond), time.Millisecond), class).With("limit", string(class)).WithRetryAfter(wait)
 }
 
-func (l Limit) bucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(l.Rate), l.Burst) }
+func (l Limit) newBucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(l.Rate), l.Burst) }
 
-// check returns an error for an invalid limit.
-func (l Limit) check() error {
+// validate returns an error for an invalid limit.
+func (l Limit) validate() error {
 	if !(l.Rate >= 0) || math.IsInf(l.Rate, 0) || l.Burst < 0 || l.Rate > 0 && l.Burst == 0 {
 		return fmt.Errorf("rate %g with burst %d: a burst is at least 1, and a rate is above 0, or 0 for no limit", l.Rate, l.Burst)
 	}

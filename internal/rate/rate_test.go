@@ -44,7 +44,7 @@ func TestTable_HasAClassForEveryMethod(t *testing.T) {
 		require.Contains(t, Defaults(), class)
 	}
 	require.Equal(t, Operations, classForMethod("/troupe.v1.OrchestratorService/New"), "nothing is without a limit")
-	l := New(Table{Operations: {Rate: 0.001, Burst: 1}}) // of a client port, which serves no internal methods
+	l := New(Table{Operations: {Rate: 0.001, Burst: 1}}) // the table of a client port, which serves no internal methods
 	require.NoError(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
 	require.Error(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
 }
@@ -68,24 +68,24 @@ func TestLimiter_RejectsWithARetryDelay(t *testing.T) {
 
 		time.Sleep(after)
 		require.NoError(t, l.Admit(orchestrate, client("a", "app")))
-		require.Error(t, l.Admit(orchestrate, client("a", "app")), "what was refused did not count")
+		require.Error(t, l.Admit(orchestrate, client("a", "app")), "the rejected call did not count")
 	})
 }
 
-// All callers of a tenant share the tenant's limit. A call rejected for one caller costs neither the caller nor
-// the tenant anything.
-func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
+// All callers of a tenant share the tenant's limit. A call rejected by a caller's own limit does not count against
+// the tenant, and the other way round.
+func TestLimiter_LimitsAllCallersOfATenantTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 2}, tenantClass(Turns): {Rate: 2, Burst: 4}})
 		admitted := 0
-		for range 3 { // the third is refused, for himself
+		for range 3 { // the third call is rejected by the caller's own limit
 			if l.Admit(orchestrate, client("a", "loud")) == nil {
 				admitted++
 			}
 		}
 		require.Equal(t, 2, admitted)
 		require.NoError(t, l.Admit(orchestrate, client("a", "1")))
-		require.NoError(t, l.Admit(orchestrate, client("a", "2")), "what the loud one was refused did not count")
+		require.NoError(t, l.Admit(orchestrate, client("a", "2")), "the rejected call of the loud caller did not count")
 		err := l.Admit(orchestrate, client("a", "3"))
 		require.True(t, failure.Is(err, failure.PolicyRateLimit))
 		require.EqualError(t, err, "call: policy_rate_limit: all callers of tenant a together may make 2 calls of the class tenant-turns a second, "+
@@ -94,17 +94,17 @@ func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
 
 		time.Sleep(time.Second)
 		require.NoError(t, l.Admit(orchestrate, client("a", "3")))
-		require.NoError(t, l.Admit(orchestrate, client("a", "3")), "the tenant's refusal did not cost him his own")
+		require.NoError(t, l.Admit(orchestrate, client("a", "3")), "the call rejected by the tenant's limit did not count against the caller's own")
 		require.Error(t, l.Admit(orchestrate, client("a", "4")))
 	})
 	l := New(Table{tenantClass(Turns): {Rate: 0.001, Burst: 1}})
 	require.NoError(t, l.Admit(orchestrate, identity.Principal{Role: identity.Anybody, Name: "192.0.2.1", Tenant: identity.DefaultTenant}))
-	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "no tenant is the default one, and callers may have no limit")
+	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "an empty tenant means the default tenant, and a tenant limit applies without a caller limit")
 }
 
-// Inside the mesh the calls of workers count, because a worker may be compromised; calls of orchestrators do
-// not.
-func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
+// Inside the mesh only calls of workers are limited, because a worker may be compromised. Calls of orchestrators
+// are not.
+func TestLimiter_LimitsWorkersInsideTheMesh(t *testing.T) {
 	const commit = "/troupe.v1.MemoryService/CommitStep"
 	l := New(Table{Mesh: {Rate: 0.001, Burst: 2}})
 	worker := func(name string) identity.Principal {
@@ -119,7 +119,7 @@ func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
 	}
 }
 
-func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
+func TestLimiter_LimitsCallsFromAnAddress(t *testing.T) {
 	l := New(Table{Streams: {Rate: 0.001, Burst: 2}})
 	from := &net.TCPAddr{IP: net.ParseIP("192.0.2.1")}
 	require.NoError(t, l.CountCall(from))
@@ -129,17 +129,17 @@ func TestLimiter_CountsCallsOfAnAddress(t *testing.T) {
 	require.NoError(t, New(nil).CountCall(from))
 }
 
-func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
+func TestLimiter_LimitsFailedAuthenticationsFromAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Failures: {Rate: 1, Burst: 2}})
 		at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }
 		for range 10 {
-			require.NoError(t, l.CheckFailures(at("192.0.2.1")), "to try is free")
+			require.NoError(t, l.CheckFailures(at("192.0.2.1")), "CheckFailures counts nothing")
 		}
 		for _, ip := range []string{"192.0.2.1", "2001:db8::1"} {
 			l.CountFailure(at(ip))
 			l.CountFailure(at(ip))
-			l.CountFailure(at(ip)) // there is nothing left to take, and no debt
+			l.CountFailure(at(ip)) // an empty bucket stays empty and gets no debt
 		}
 		require.True(t, failure.Is(l.CheckFailures(at("192.0.2.1")), failure.PolicyRateLimit))
 		require.True(t, failure.Is(l.CheckFailures(at("::ffff:192.0.2.1")), failure.PolicyRateLimit), "the same address")
@@ -154,7 +154,7 @@ func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
 	})
 }
 
-// A caller with ever new names neither fills the memory nor escapes the limit.
+// A caller that keeps changing its name neither fills the memory nor escapes the limit.
 func TestBuckets_AreBoundedAndDropIdleOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Table{Turns: {Rate: 1, Burst: 1}})
@@ -165,7 +165,7 @@ func TestBuckets_AreBoundedAndDropIdleOnes(t *testing.T) {
 			}
 		}
 		require.Len(t, l.callers.limiters, maxBuckets)
-		require.Equal(t, maxBuckets+1, admitted, "all that come too late share one bucket")
+		require.Equal(t, maxBuckets+1, admitted, "further callers share one bucket")
 		time.Sleep(time.Second)
 		require.NoError(t, l.Admit(orchestrate, client("a", "late")))
 		require.Len(t, l.callers.limiters, 1)

@@ -18,7 +18,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Class is a kind of call. Calls of one class share a bucket.
+// Class is a group of methods. The calls of one caller to the methods of a class share a bucket.
 type Class string
 
 // The classes.
@@ -35,14 +35,14 @@ const (
 	Mesh       Class = "mesh"       // calls of workers to the memory service
 )
 
-// tenantClass returns the class for all callers of a tenant together.
+// tenantClass returns the class whose limit applies to all callers of a tenant together.
 func tenantClass(class Class) Class { return "tenant-" + class }
 
 // Table maps each class to its limit. A missing class has no limit.
 type Table map[Class]Limit
 
-// Defaults returns the limits of one caller at one replica, used unless a file sets others. They are far above
-// what two cores can serve: they stop a runaway loop but no regular work.
+// Defaults returns the limits of one caller at one replica. A file can override them. They are far above what two
+// cores can serve, so they stop a runaway loop but no regular work.
 func Defaults() Table {
 	return Table{
 		Turns:      {1000, 2000},
@@ -63,16 +63,16 @@ func Defaults() Table {
 	}
 }
 
-// InnerDefaults returns the limits of the memory service, used unless a file sets others. They hold for all workers of
-// an agent together, because these share one name, and for each tenant. 16 callers without a pause reach them
-// on two cores. So a worker with 16 concurrent steps is not slowed down, and a compromised one leaves room for
-// others. There is no limit of failed authentications: workers may share an address, and one of them could lock
-// out the others.
-func InnerDefaults() Table { return Table{Mesh: {10_000, 20_000}} }
+// InternalDefaults returns the limits of the memory service. A file can override them. One limit applies to all
+// workers of an agent together, because these share one name, and one to each tenant. On two cores it takes 16
+// callers without a pause to reach them. So a worker with 16 concurrent steps is not slowed down, and a
+// compromised worker leaves room for others. Failed authentications have no limit: workers may share an address,
+// and one of them could lock out the others.
+func InternalDefaults() Table { return Table{Mesh: {10_000, 20_000}} }
 
-// Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that it does not name
-// keep their default, and it may only name classes of the defaults. Without a file it returns the defaults. An
-// error names file and class.
+// Load reads a table from a YAML file, such as `turns: {rate: 20, burst: 40}`. Classes that the file omits keep
+// their default. The file may contain only classes that have a default. Without a file Load returns the defaults.
+// An error names the file and the class.
 func Load(file string, defaults Table) (Table, error) {
 	if file == "" {
 		return defaults, nil
@@ -100,7 +100,7 @@ func parse(text []byte, defaults Table) (Table, error) {
 		if _, ok := table[class]; !ok {
 			return nil, fmt.Errorf("%q is no class; there are %s", class, strings.Join(classNames(table), ", "))
 		}
-		if err := limits[class].check(); err != nil {
+		if err := limits[class].validate(); err != nil {
 			return nil, fmt.Errorf("%s: %w", class, err)
 		}
 		table[class] = limits[class]
@@ -116,8 +116,8 @@ func classNames(t Table) (all []string) {
 	return all
 }
 
-// classForMethod returns the class of a method. All services inside the mesh share one class. A method without
-// a class counts as an operation, the class with the lowest limit.
+// classForMethod returns the class of a method. All services inside the mesh share one class. A method without a
+// class of its own counts as an operation, the class with the lowest limit.
 func classForMethod(method string) Class {
 	if class, ok := classes[method]; ok {
 		return class
@@ -129,7 +129,7 @@ func classForMethod(method string) Class {
 	return Operations
 }
 
-// internalServices are the services that clients never call.
+// internalServices are the services that only processes of the mesh call.
 var internalServices = []string{
 	troupev1.MemoryService_ServiceDesc.ServiceName,
 	troupev1.LifecycleService_ServiceDesc.ServiceName,

@@ -14,37 +14,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Limits of one write to a journal, beside MaxWindowBytes.
+// These constants limit one write to a journal, besides memory.MaxWindowBytes.
 const (
-	maxEntries = 256
-	entryBytes = 256 // estimated size of an entry without its texts
+	maxEntries    = 256
+	entryOverhead = 256 // estimated size of an entry without its texts
 )
 
-// Recorder is the execution.Journal of one running step, over a Journal. It has one write under way at a time,
-// and entries recorded meanwhile go into the next one. So a step whose tools only read waits for no write.
+// Recorder is the execution.Journal of one running step. It writes the entries to a memory.Journal in the
+// background, one write at a time. Entries recorded during a write go into the next one. So a step whose tools
+// only read never waits for a write.
 type Recorder struct {
-	put   func([]execution.Entry) error               // retries until the step ends
-	known map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
+	store          func([]execution.Entry) error               // stores entries and retries until the step ends
+	earlierEntries map[int]map[execution.Phase]execution.Entry // entries of earlier attempts
 
-	end    context.CancelCauseFunc
-	writer sync.WaitGroup
+	endStep context.CancelCauseFunc
+	writer  sync.WaitGroup
 
-	mu      sync.Mutex
-	pending []execution.Entry
-	due     int               // number of pending entries to write now; the others are late
-	stored  []execution.Entry // that are durable, those of earlier attempts included
-	writing bool
-	closed  bool
-	err     error
-	changed chan struct{} // closed and replaced when a write ends
+	mu        sync.Mutex
+	pending   []execution.Entry
+	dueCount  int               // number of pending entries to write now; the others are late entries
+	stored    []execution.Entry // that are durable, including those of earlier attempts
+	isWriting bool
+	closed    bool
+	err       error
+	changed   chan struct{} // closed and replaced when a write ends
 }
 
-// New returns the journal of a step, and first reads the entries of earlier attempts. A rejected write ends the
-// step: end is called with the reason. Writes are retried until ctx, the context of the step, ends. Close the
-// recorder, end ctx, and then Wait.
+// New returns the journal of a step. If the step was tried before, New first reads the entries of earlier
+// attempts. The recorder retries a failed write until ctx, the context of the step, ends. A rejected write ends
+// the step: the recorder calls end with the error. To finish, Close the recorder, cancel ctx, and then call Wait.
 func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Lease, step int, triedBefore bool) (*Recorder, error) {
-	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
-	j.put = func(entries []execution.Entry) (err error) {
+	j := &Recorder{endStep: end, changed: make(chan struct{}), earlierEntries: map[int]map[execution.Phase]execution.Entry{}}
+	j.store = func(entries []execution.Entry) (err error) {
 		defer panics.Recover("memory.Record", &err)
 		_, err = retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, store.Record(ctx, hold, step, entries)
@@ -62,10 +63,10 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 			break
 		}
 		for _, e := range page {
-			if j.known[e.Number] == nil {
-				j.known[e.Number] = map[execution.Phase]execution.Entry{}
+			if j.earlierEntries[e.Number] == nil {
+				j.earlierEntries[e.Number] = map[execution.Phase]execution.Entry{}
 			}
-			j.known[e.Number][e.Phase] = e
+			j.earlierEntries[e.Number][e.Phase] = e
 			j.stored = append(j.stored, e)
 			after = e.Number
 		}
@@ -75,7 +76,7 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 
 // Replay implements execution.Journal.
 func (j *Recorder) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
-	e, ok := j.known[number][phase]
+	e, ok := j.earlierEntries[number][phase]
 	return e, ok
 }
 
@@ -90,64 +91,64 @@ func (j *Recorder) Record(e execution.Entry) {
 	e.Late = false
 	j.pending = append(j.pending, e)
 	if !late {
-		j.due = len(j.pending)
-		j.begin()
+		j.dueCount = len(j.pending)
+		j.startWriter()
 	}
 }
 
-// begin starts to write what is due, unless a write is running. Callers hold the lock.
-func (j *Recorder) begin() {
-	if !j.writing && j.due > 0 && j.err == nil && !j.closed {
-		j.writing = true
-		j.writer.Go(j.write)
+// startWriter starts writing the due entries, unless a write is already running. The caller holds the lock.
+func (j *Recorder) startWriter() {
+	if !j.isWriting && j.dueCount > 0 && j.err == nil && !j.closed {
+		j.isWriting = true
+		j.writer.Go(j.writeDue)
 	}
 }
 
-// write stores due entries until none are left.
-func (j *Recorder) write() {
+// writeDue writes batches of due entries until none are left.
+func (j *Recorder) writeDue() {
 	for {
 		j.mu.Lock()
-		batch := j.batch()
+		batch := j.nextBatch()
 		if len(batch) == 0 || j.err != nil || j.closed {
-			j.writing = false
+			j.isWriting = false
 			j.notify()
 			j.mu.Unlock()
 			return
 		}
 		j.mu.Unlock()
-		err := j.put(batch)
+		err := j.store(batch)
 		j.mu.Lock()
-		j.pending, j.due = j.pending[len(batch):], j.due-len(batch)
+		j.pending, j.dueCount = j.pending[len(batch):], j.dueCount-len(batch)
 		if j.err = err; err == nil {
 			j.stored = append(j.stored, batch...)
 		}
-		refused := err != nil && !j.closed
+		rejected := err != nil && !j.closed
 		j.notify()
 		j.mu.Unlock()
-		if refused {
-			j.end(err)
+		if rejected {
+			j.endStep(err)
 		}
 	}
 }
 
-// batch returns the entries of one write. Callers hold the lock.
-func (j *Recorder) batch() []execution.Entry {
+// nextBatch returns the entries of the next write. The caller holds the lock.
+func (j *Recorder) nextBatch() []execution.Entry {
 	size := 0
-	for i, e := range j.pending[:j.due] {
+	for i, e := range j.pending[:j.dueCount] {
 		size += sizeOf(e)
 		if i == maxEntries || i > 0 && size > memory.MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
-	return j.pending[:j.due:j.due]
+	return j.pending[:j.dueCount:j.dueCount]
 }
 
 func sizeOf(e execution.Entry) int {
-	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryBytes
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryOverhead
 }
 
-// Unwritten returns the entries that may not be stored yet, for the commit of a recorded step. If they exceed
-// the limit of a commit, it writes the journal first.
+// Unwritten returns the entries that may not be stored yet, so that the commit of the step can carry them. If they
+// exceed the limit of a commit, it first writes the journal.
 func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
 		j.mu.Lock()
@@ -195,13 +196,13 @@ func hasContent(e execution.Entry, m conversation.Message) bool {
 	}
 }
 
-// DropLate drops the late entries at the end, except the input of the step. A failed step has not delivered its
-// last reply, and the next attempt asks the model again.
+// DropLate drops the late entries at the end, except the input of the step. The last reply of a failed step was
+// not delivered, and the next attempt asks the model again.
 func (j *Recorder) DropLate() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	late := slices.DeleteFunc(slices.Clone(j.pending[j.due:]), func(e execution.Entry) bool { return e.Number > 0 })
-	j.pending = append(j.pending[:j.due:j.due], late...)
+	late := slices.DeleteFunc(slices.Clone(j.pending[j.dueCount:]), func(e execution.Entry) bool { return e.Number > 0 })
+	j.pending = append(j.pending[:j.dueCount:j.dueCount], late...)
 }
 
 func (j *Recorder) notify() {
@@ -209,15 +210,15 @@ func (j *Recorder) notify() {
 	j.changed = make(chan struct{})
 }
 
-// errRecorderClosed is returned to code of an agent that still runs after the end of its step.
+// errRecorderClosed is returned to agent code that still runs after its step has ended.
 var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
 
 // Sync implements execution.Journal.
 func (j *Recorder) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
-		j.due = len(j.pending)
-		j.begin()
+		j.dueCount = len(j.pending)
+		j.startWriter()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
 		if err == nil && j.closed {
 			err = errRecorderClosed
@@ -234,7 +235,7 @@ func (j *Recorder) Sync(ctx context.Context) error {
 	}
 }
 
-// Close closes the journal before the commit of its step, which covers all unwritten entries. A write under way
+// Close stops recording before the commit of the step, which carries all unwritten entries. A write in progress
 // ends with the step's context; Wait waits for it.
 func (j *Recorder) Close() {
 	j.mu.Lock()
@@ -242,5 +243,5 @@ func (j *Recorder) Close() {
 	j.closed = true
 }
 
-// Wait returns when no write is under way.
+// Wait blocks until no write is in progress.
 func (j *Recorder) Wait() { j.writer.Wait() }

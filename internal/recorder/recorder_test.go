@@ -16,7 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// newRecorder returns the recorder of a step of a new turn, and a function that reads its stored journal.
+// newRecorder starts a turn. It returns the recorder of the turn's first step, and a function that reads the
+// stored journal of the step.
 func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.Entry) {
 	t.Helper()
 	store := inmem.New(inmem.Config{})
@@ -37,7 +38,7 @@ func newRecorder(t *testing.T) (j *recorder.Recorder, stored func() []execution.
 	}
 }
 
-// Entries that only a replay needs cause no write of their own.
+// Entries that only a replay needs are not written on their own; they wait for the commit.
 func TestRecorder_WritesReplayEntriesWithTheCommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	given := execution.Entry{Phase: execution.Intent, StepInput: []byte("this")}
@@ -58,7 +59,7 @@ func TestRecorder_WritesReplayEntriesWithTheCommit(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// The last reply of a failed step is dropped; its input, and entries that others build on, are not.
+// DropLate drops the last reply of a failed step. It keeps the step's input and the entries that others depend on.
 func TestRecorder_DropLateKeepsTheInput(t *testing.T) {
 	j, stored := newRecorder(t)
 	reply := func(number int, late bool) execution.Entry {
@@ -78,8 +79,8 @@ func TestRecorder_DropLateKeepsTheInput(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, numbers)
 }
 
-// Entries beyond the limit of a commit are written before it.
-func TestRecorder_WritesEntriesBeyondACommit(t *testing.T) {
+// Entries that exceed the limit of a commit are written before it.
+func TestRecorder_WritesEntriesThatExceedACommit(t *testing.T) {
 	j, stored := newRecorder(t)
 	for n := range 5 {
 		j.Record(execution.Entry{

@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noRetryHook is a hook that keeps commands from being sent twice. A client of a Cluster repeats a command whose connection
-// broke, whatever its MaxRetries, and then a write may happen twice. A command that Redis redirects is still sent again:
-// it has not happened yet.
+// noRetryHook keeps the client from sending a command twice. A cluster client repeats a command whose connection
+// broke, whatever its MaxRetries, so a write could happen twice. A redirected command is still sent again, because
+// the first node has not executed it.
 type noRetryHook struct{}
 
-// noRetryCmd is a command that is not repeated.
+// noRetryCmd is a command that the client does not retry.
 type noRetryCmd struct{ redis.Cmder }
 
 func (noRetryCmd) NoRetry() bool { return true }
@@ -37,12 +37,13 @@ func (noRetryHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// masterHook is a hook of a node of a Cluster. Replicas have connections as well, and a replica may become a master without
-// a new connection. So OnConnect is called again before a node is first asked about data, and after it redirected a command.
+// masterHook calls OnConnect for a node of a Cluster when the node starts to serve data. A replica can become a
+// master without a new connection. So the hook calls OnConnect before the first command on data, and again after
+// the node redirected a command.
 type masterHook struct {
 	node            *redis.Client
 	onConnect       func(ctx context.Context, conn *redis.Conn) error
-	calledOnConnect *atomic.Bool // whether the node was met since it serves data
+	calledOnConnect *atomic.Bool // whether OnConnect was called since the node began to serve data
 }
 
 // DialHook implements redis.Hook.
@@ -74,12 +75,12 @@ func (p masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// datalessCommands are the commands for which a replica gives the same reply as its master.
+// datalessCommands are the commands that do not read or write data, so that a replica replies like its master.
 var datalessCommands = map[string]bool{
 	"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true,
 }
 
-// callOnConnect calls OnConnect before the first command about data.
+// callOnConnect calls OnConnect before the first command on data.
 func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) error {
 	if p.calledOnConnect.Load() {
 		return nil
@@ -90,7 +91,7 @@ func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) erro
 		}
 		conn := p.node.Conn()
 		err := p.onConnect(ctx, conn)
-		_ = conn.Close() // it returns to the pool
+		_ = conn.Close() // this returns it to the pool
 		if err == nil {
 			p.calledOnConnect.Store(true)
 		}
@@ -99,24 +100,25 @@ func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) erro
 	return nil
 }
 
-// noteError notes that the node no longer serves the data.
+// noteError notes, by the error of a command, that the node no longer serves data.
 func (p masterHook) noteError(err error) {
 	if _, moved := redis.IsMovedError(err); moved || redis.IsReadOnlyError(err) {
 		p.calledOnConnect.Store(false)
 	}
 }
 
-// Shard is a node that takes writes, and a key on it.
+// Shard is a node that takes writes, and a key that is stored on it.
 type Shard struct {
 	Key  string
 	Node redis.Cmdable
 }
 
-// maxShardKeys bounds the search for keys. Each node has one of the first keys, unless it has hardly any slots.
+// maxShardKeys bounds the search for keys. One of the first few keys belongs to each node, unless a node has
+// hardly any slots.
 const maxShardKeys = 1 << 18
 
-// Shards returns a key for each node that takes writes: the name, or in a Cluster name:{n} with the least n that the node
-// has.
+// Shards returns each node that takes writes, with a key stored on it. The key is name, or in a Cluster name:{n}
+// with the smallest n that belongs to the node.
 func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {
@@ -135,7 +137,7 @@ func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 			return nil, err
 		}
 		if n == maxShardKeys {
-			return nil, fmt.Errorf("redis at %s changes its nodes: %d of %d have a key", c.addr, len(seen), masters.Load())
+			return nil, fmt.Errorf("redis at %s: only %d of %d masters have a key; the Cluster may be changing its nodes", c.addr, len(seen), masters.Load())
 		}
 		if !seen[node] {
 			seen[node] = true

@@ -17,7 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// connectionCutter breaks the connection of a command that contains the word, after its reply: the command was executed.
+// connectionCutter closes a connection after it sent a command that contains the word, before the client reads the
+// reply. So the command was executed.
 type connectionCutter struct {
 	net.Conn
 	word string
@@ -40,7 +41,7 @@ func (c *connectionCutter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cutHook is a hook that applies cutting to the connections of a node.
+// cutHook is a hook that wraps the connections of a node in a connectionCutter.
 type cutHook struct{ word string }
 
 func (c cutHook) DialHook(next redis.DialHook) redis.DialHook {
@@ -56,7 +57,7 @@ func (cutHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// singleNodeURL returns the URL of a node of a Cluster as a single Redis.
+// singleNodeURL returns the URL of one node of a Cluster, for use as a single Redis.
 func singleNodeURL(t *testing.T, cluster string) string {
 	t.Helper()
 	u, err := url.Parse(cluster)
@@ -72,8 +73,8 @@ func connect(t *testing.T, cfg Config) *Conn {
 	return conn
 }
 
-// A write is executed once if its connection breaks, also in a Cluster.
-func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
+// In a Cluster, too, a write whose connection breaks is executed only once.
+func TestConn_NeverRetriesAWriteInACluster(t *testing.T) {
 	at := redistest.Cluster(t)
 	for name, cfg := range map[string]Config{"alone": {URL: singleNodeURL(t, at)}, "cluster": {URL: at}} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 			case *redis.Client:
 				c.AddHook(cutHook{"precious"})
 			}
-			// The key belongs to the node that is connected alone.
+			// The test connects to this node alone, so the key must belong to it.
 			shares, err := sound.Shards(t.Context(), "precious-"+name)
 			require.NoError(t, err)
 			for _, share := range shares {
@@ -98,7 +99,7 @@ func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
 					"pipeline": pipelined(t, conn, share.Key+"pipeline"),
 				} {
 					require.Error(t, err)
-					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Fault("test", err)))
+					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Failure("test", err)))
 					made, err := sound.Get(t.Context(), share.Key+do).Int()
 					require.NoError(t, err)
 					require.Equal(t, 1, made, do)
@@ -118,7 +119,7 @@ func pipelined(t *testing.T, conn *Conn, key string) error {
 	return err
 }
 
-// Each master has one of the keys, and the keys are stable.
+// Shards returns one key for each master, and the same keys every time.
 func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 	at := redistest.Cluster(t)
 	conn := connect(t, Config{URL: at})
@@ -139,7 +140,8 @@ func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 	require.Equal(t, "k", alone[0].Key)
 }
 
-// A node may have been a replica when it was connected to.
+// OnConnect is called before the first command on data, because a connected node may have been a replica until
+// then.
 func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 	var mu sync.Mutex
 	met := map[string]int{} // by port
@@ -152,7 +154,7 @@ func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 	}})
 	shares, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
-	require.ErrorIs(t, conn.Get(t.Context(), shares[1].Key).Err(), redis.Nil) // what is to be known of the Cluster is known
+	require.ErrorIs(t, conn.Get(t.Context(), shares[1].Key).Err(), redis.Nil) // the client has now learned the nodes of the Cluster
 	share := shares[0]
 	require.NoError(t, share.Node.Ping(t.Context()).Err())
 	count := func() int {
@@ -168,7 +170,7 @@ func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+1, count())
 
-	// After a redirect the node may serve other data the next time.
+	// After a redirect, OnConnect is called again, because the node may then serve other data.
 	require.ErrorContains(t, share.Node.Get(t.Context(), shares[1].Key).Err(), "MOVED")
 	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
 	require.Equal(t, before+2, count())

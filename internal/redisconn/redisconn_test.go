@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// authority signs certificates into files.
+// authority is a test CA that writes the certificates it signs to files.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -45,10 +45,10 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// file is the path of a PEM file: ca, server or client, with the suffix .pem or .key.
+// file returns the path of a PEM file: ca, server or client, with the suffix .pem or .key.
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// sign writes name.pem and name.key. The first certificate signs itself.
+// sign writes name.pem and name.key. The first certificate that it signs is the CA's own.
 func (a *authority) sign(t *testing.T, name string, cert *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -88,7 +88,7 @@ func startRedisWithTLS(t *testing.T, a *authority) string {
 	return "rediss://default@" + addr + "/0"
 }
 
-func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
+func TestConn_UsesTLSWithACertificateAndAPassword(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
 	a.leaf(t, "client")
@@ -101,7 +101,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 		conn, err := New(Config{URL: url, Security: s})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
 	require.NoError(t, ask(good))
 
@@ -124,26 +124,26 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 	require.NotContains(t, err.Error(), "hunter3")
 }
 
-// The certificates of the mesh work for Redis, too: it requires one of the same CA, and the user and password
-// decide what a caller may do. Its own certificate names the host and no process of the mesh. A worker has a
-// certificate but no password, so it may do nothing.
-func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
+// The certificates of the mesh work for Redis as well. Redis requires a client certificate of the same CA, and the
+// user and password decide what the client may do. Redis's own certificate names its host and no process of the
+// mesh. A worker has a certificate but no password, so Redis permits it nothing.
+func TestConn_UsesTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	server, err := ca.ServerFiles(t.TempDir(), "redis")
+	server, err := ca.WriteServerFiles(t.TempDir(), "redis")
 	require.NoError(t, err)
 	port := loopback.Address(t)[len("127.0.0.1:"):]
 	redistest.Guarded(t, "--tls-port", port, "--tls-cert-file", server.Cert, "--tls-key-file", server.Key,
 		"--tls-ca-cert-file", server.CA, "--tls-auth-clients", "yes")
 	ask := func(user string, role identity.Role, agent string) error {
-		files, err := ca.Files(role, agent)
+		files, err := ca.WriteFiles(role, agent)
 		require.NoError(t, err)
 		conn, err := New(Config{
 			URL: "rediss://" + user + "127.0.0.1:" + port + "/0", Security: Security{CA: files.CA, Cert: files.Cert, Key: files.Key},
 		})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
 	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
 	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
@@ -151,7 +151,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	require.ErrorContains(t, ask("memory:guess@", identity.Worker, "research"), "does not accept the credentials")
 }
 
-// The next connection uses replaced files.
+// When files are replaced, the next connection uses the new ones.
 func TestConn_RereadsCertificateAndPassword(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
@@ -163,13 +163,13 @@ func TestConn_RereadsCertificateAndPassword(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, failure.Unknown, failure.ModeOf(conn.CheckServing(t.Context(), Needs{Prefix: "m:"})))
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
 	a.leaf(t, "client")
-	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Permissions{Prefix: "m:"}))
 }
 
-// During a replacement of the CA as in docs/operate.md, each new connection works.
+// While the CA is replaced as docs/operate.md describes, every new connection succeeds.
 func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 	was, now := newAuthority(t), newAuthority(t)
 	for _, a := range []*authority{was, now} {
@@ -190,13 +190,13 @@ func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 	tell := func(settings ...any) {
 		require.NoError(t, conn.Do(t.Context(), append([]any{"CONFIG", "SET"}, settings...)...).Err())
 	}
-	anew := func() error { // with a connection that is made now: those there are, are taken
+	anew := func() error { // uses a new connection, because all existing ones are in use
 		held := conn.UniversalClient.(*redis.Client).Conn()
 		require.NoError(t, held.Ping(t.Context()).Err())
 		t.Cleanup(func() { require.NoError(t, held.Close()) })
-		return conn.CheckServing(t.Context(), Needs{Prefix: "m:"})
+		return conn.CheckServing(t.Context(), Permissions{Prefix: "m:"})
 	}
-	require.NoError(t, conn.CheckServing(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, conn.CheckServing(t.Context(), Permissions{Prefix: "m:"}))
 	require.NoError(t, anew())
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), slices.Concat(oldCA, newCA), 0o600))
@@ -207,18 +207,18 @@ func TestConn_WorksDuringAReplacementOfTheCA(t *testing.T) {
 		require.NoError(t, os.WriteFile(was.file(name), read(now, name), 0o600))
 	}
 	require.NoError(t, anew(), "clients are new")
-	tell("tls-cert-file", was.file("server.pem"), "tls-key-file", was.file("server.key")) // which belong together
+	tell("tls-cert-file", was.file("server.pem"), "tls-key-file", was.file("server.key")) // the certificate and the key belong together
 	require.NoError(t, anew(), "all are new")
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), newCA, 0o600))
 	tell("tls-ca-cert-file", was.file("ca.pem"))
-	require.NoError(t, anew(), "the old one is good no more")
+	require.NoError(t, anew(), "the old certificate is rejected")
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), oldCA, 0o600))
 	require.ErrorContains(t, anew(), "certificate signed by unknown authority")
 }
 
-// A failed connection attempt is never reported as a possible write.
+// A failed connection attempt is reported as unsent, never as a write that may have happened.
 func TestConn_ReportsUnsentCommands(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "server")
@@ -239,7 +239,7 @@ func TestConn_ReportsUnsentCommands(t *testing.T) {
 		require.NoError(t, os.WriteFile(gone.PasswordFile, []byte("hunter2"), 0o600))
 		conn := connect(t, cfg)
 		require.NoError(t, os.Remove(gone.PasswordFile))
-		err := conn.Fault("test", conn.Set(t.Context(), "k", "v", 0).Err())
+		err := conn.Failure("test", conn.Set(t.Context(), "k", "v", 0).Err())
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%s: %v", name, err)
 		require.Equal(t, "no connection to the store can be made; try again", failure.Plain(err), "%s: %v", name, err)
 	}

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Security holds the paths of the files with the certificates and the password for Redis. Each may be empty. They are read
-// for each connection, so that they can be replaced while the service runs. The tags are the flags and environment
-// variables of the services.
+// Security holds the paths of the certificate files and the password file for Redis. Each may be empty. The files
+// are read for each connection, so they can be replaced while the service runs. The tags define the flags and
+// environment variables of the services.
 type Security struct {
 	CA           string `name:"ca" help:"CAs of Redis in a PEM file (empty means the system's)." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert         string `help:"PEM file with the client certificate for Redis." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
@@ -21,8 +21,8 @@ type Security struct {
 	PasswordFile string `help:"File with the password for Redis." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// tls returns the TLS configuration from the URL and the files (nil if the URL does not ask for TLS).
-func (s Security) tls(from *tls.Config) (*tls.Config, error) {
+// tlsConfig returns the TLS configuration made from the URL and the files (nil if the URL does not ask for TLS).
+func (s Security) tlsConfig(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {
 			return nil, errors.New("--redis: certificates are given, and the URL does not ask for TLS; begin it with rediss://")
@@ -54,14 +54,14 @@ func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// dialer opens a connection.
+// dialer is a function that opens a connection.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// withTLS returns a dialer that uses TLS on the connections of another dialer, if the URL asks for it. Its errors are
-// unsent.
+// withTLS returns a dialer that uses TLS over the connections of dial if the URL asks for TLS. Its errors are of
+// type unsentError.
 func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		cfg, err := s.tls(from)
+		cfg, err := s.tlsConfig(from)
 		if err != nil {
 			return nil, unsentError{err}
 		}
@@ -81,8 +81,9 @@ func (s Security) withTLS(dial dialer, from *tls.Config) dialer {
 	}
 }
 
-// credentials returns a function that reads the password for each connection, or nil to use the one in the URL.
-func (s Security) credentials(user string) func(context.Context) (string, string, error) {
+// credentialsProvider returns a function that reads the password file for each connection. It returns nil if there
+// is no file; then the password in the URL applies.
+func (s Security) credentialsProvider(user string) func(context.Context) (string, string, error) {
 	if s.PasswordFile == "" {
 		return nil
 	}
@@ -95,7 +96,7 @@ func (s Security) credentials(user string) func(context.Context) (string, string
 	}
 }
 
-// password reads the password file (empty when none is given).
+// password returns the content of the password file (empty if there is no file).
 func (s Security) password() (string, error) {
 	if s.PasswordFile == "" {
 		return "", nil

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// MaxCapabilities is the largest number of capabilities of an instance, and of those that a step needs.
+// MaxCapabilities limits the capabilities that an instance has, and the ones that a step may require.
 const MaxCapabilities = 16
 
-var capability = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+var capabilityPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// IsCapability reports whether a word is a valid capability: 1 to 63 of a-z, 0-9, dot and hyphen, with a letter
-// or digit at both ends.
-func IsCapability(word string) bool { return capability.MatchString(word) }
+// IsCapability reports whether word is a valid capability: 1 to 63 characters of a-z, 0-9, dot and hyphen, with a
+// letter or digit at both ends.
+func IsCapability(word string) bool { return capabilityPattern.MatchString(word) }
 
-// Capabilities merges lists of capabilities, sorted and without duplicates. Its error names the first fault in
-// one sentence.
-func Capabilities(lists ...[]string) ([]string, error) {
+// MergeCapabilities merges lists of capabilities into one list, sorted and without duplicates. It returns an error
+// for an invalid capability and for too many.
+func MergeCapabilities(lists ...[]string) ([]string, error) {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
 	all = slices.Compact(all)

@@ -8,35 +8,36 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a registration. A worker writes its own registration and the registry does not check it. So each
-// reader does (guarantees S9), and ignores a registration beyond a limit.
+// These are the limits of a registration. A worker writes its own registration, and etcd does not validate it. So
+// each reader checks the limits and ignores a registration that exceeds one (guarantees S9).
 const (
-	MaxCapacity = 10_000 // steps at once
-	MaxText     = 1024   // bytes of an address, a version, a description
+	MaxCapacity = 10_000 // concurrent steps
+	MaxText     = 1024   // bytes of an address, a version or a description
 	MaxTools    = 512
 )
 
 var (
-	agentName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	instanceID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
+	agentNamePattern  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	instanceIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 )
 
-// IsAgent reports whether a word is a valid agent name: 1 to 63 of a-z, 0-9 and hyphens, without a hyphen at
-// the ends.
-func IsAgent(word string) bool { return agentName.MatchString(word) }
+// IsAgentName reports whether word is a valid agent name: 1 to 63 characters of a-z, 0-9 and hyphen, without a
+// hyphen at either end.
+func IsAgentName(word string) bool { return agentNamePattern.MatchString(word) }
 
-// CheckID returns an error for an invalid instance id. Ids become parts of keys and are typed by people.
+// CheckID returns an error for an invalid instance id. The rule is strict, because ids become parts of keys and
+// people type them.
 func CheckID(id string) error {
-	if !instanceID.MatchString(id) {
+	if !instanceIDPattern.MatchString(id) {
 		return fmt.Errorf("%q is no id of an instance; want 1 to 128 of A-Z a-z 0-9 _ . -, and a letter or digit at both ends", id)
 	}
 	return nil
 }
 
-// Check returns an error for the first fault of a registration, in one sentence.
+// Check returns an error for the first invalid field of a registration.
 func (in Instance) Check() error {
 	switch {
-	case !IsAgent(in.Agent):
+	case !IsAgentName(in.Agent):
 		return fmt.Errorf("%q names no agent; want 1 to 63 of a-z, 0-9 and hyphens, none of these at the ends", in.Agent)
 	case CheckID(in.ID) != nil:
 		return CheckID(in.ID)
@@ -53,21 +54,21 @@ func (in Instance) Check() error {
 			return fmt.Errorf("the %s has %d bytes; it must be UTF-8 of at most %d", field, len(text), MaxText)
 		}
 	}
-	if _, err := Capabilities(in.Capabilities); err != nil {
+	if _, err := MergeCapabilities(in.Capabilities); err != nil {
 		return err
 	}
 	for _, t := range in.Tools {
 		if t.Name == "" || len(t.Name) > MaxText {
 			return fmt.Errorf("a tool has a name of %d bytes; want 1 to %d", len(t.Name), MaxText)
 		}
-		if _, err := Capabilities(t.Capabilities); err != nil {
+		if _, err := MergeCapabilities(t.Capabilities); err != nil {
 			return fmt.Errorf("tool %q: %w", t.Name, err)
 		}
 	}
 	return nil
 }
 
-// IsAddress reports whether a text is host:port with a numeric port.
+// IsAddress reports whether address is host:port with a numeric port.
 func IsAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, wrong := strconv.ParseUint(port, 10, 16)

@@ -1,8 +1,7 @@
-// Package registry is the contract of discovery: which instances are alive, each under a lease. It is
-// implemented over etcd (etcdregistry) and in RAM (inmem); registrytest is the test suite.
-//
-// The registry holds nothing but registrations, desired states and the records of stores: no load figures, no
-// conversation, nothing per turn (guarantees 2.6).
+// Package registry defines service discovery: which instances are alive, each registered under a lease. Package
+// etcdregistry implements it over etcd, and package inmem in memory; package registrytest is the test suite for
+// both.  The registry holds only registrations, desired states and store records. It holds no load figures, no
+// conversations and nothing per turn (guarantees 2.6).
 package registry
 
 import (
@@ -22,23 +21,24 @@ type Instance struct {
 	ID          string
 	Agent       string
 	Address     string // host:port of its gRPC server
-	Version     string // of the agent
-	Description string // from the worker; shown to people, never to a model (S14); a Watcher returns it as one Line
+	Version     string // version of the agent
+	Description string // written by the worker; shown to people, never to a model (S14); a Watcher returns it as one line
 	State       lifecycle.State
 	Capacity    int
 	Incarnation int64 // assigned by the registry; grows with every registration
 	Started     time.Time
-	// Capabilities are special abilities of the instance, sorted. A step may require some.
+	// Capabilities are special abilities of the instance, sorted. A step may require some of them.
 	Capabilities []string
 	// Tools are the tools of the agent, in order.
 	Tools []Tool
-	// Config is the protocol of the agent's configuration; empty: it owns none (C-25).
-	Config ownership.Protocol
+	// ConfigProtocol says how the agent resolves concurrent changes of its configuration (empty if it owns no
+	// configuration, C-25).
+	ConfigProtocol ownership.Protocol
 }
 
-// Line converts a text that a worker registered to one line of at most MaxText bytes, without invisible or
-// control characters.
-func Line(text string) string {
+// SingleLine converts a text from a worker's registration to one line of at most MaxText bytes. It drops invisible
+// and control characters.
+func SingleLine(text string) string {
 	shown := strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -52,48 +52,48 @@ func Line(text string) string {
 	return conversation.Cut(strings.Join(strings.Fields(shown), " "), MaxText)
 }
 
-// Tool is a tool of an agent, as its instances register it.
+// Tool is a tool of an agent, as a worker registers it.
 type Tool struct {
 	Name         string
-	Capabilities []string // what it can do, sorted; steps may need some of it
+	Capabilities []string // abilities of the tool, sorted; steps may require some of them
 }
 
-// Equal reports whether two tools are the same.
+// Equal reports whether both tools have the same name and capabilities.
 func (t Tool) Equal(other Tool) bool {
 	return t.Name == other.Name && slices.Equal(t.Capabilities, other.Capabilities)
 }
 
-// Registrar registers instances.
+// Registrar adds instances to the registry.
 type Registrar interface {
-	// Register creates the registration under a lease that is renewed until Close. It blocks until the
-	// registration is stored or ctx ends. Another instance with the same agent and id is an error of mode
-	// agent_state. The state is registered as given: only READY instances get steps (contract C-34).
+	// Register creates the registration under a lease, which is renewed until Close. It blocks until the
+	// registration is stored or ctx ends. If another instance has the same agent and id, the error has mode
+	// agent_state. The state is registered unchanged; only READY instances get steps (contract C-34).
 	Register(ctx context.Context, in Instance) (Registration, error)
 }
 
-// Registration is the registration of this process.
+// Registration is the registration of one instance of this process.
 type Registration interface {
-	// SetState changes the registered state in one transaction. Modes: agent_state if the registration was
-	// lost.
+	// SetState changes the registered state in one transaction. The error has mode agent_state if the registration
+	// was lost.
 	SetState(ctx context.Context, s lifecycle.State) error
-	// Lease returns what is known about the lease, and a channel that is closed when that changes. It is
-	// UNKNOWN while the registry is unreachable. It is EXPIRED from the loss of the registration until it
-	// exists again (guarantees F9, F11).
+	// Lease returns the status of the lease, and a channel that is closed when the status changes. The status is
+	// UNKNOWN while the registry is unreachable. It is EXPIRED from the loss of the registration until the
+	// instance is registered again (guarantees F9, F11).
 	Lease() (lifecycle.Lease, <-chan struct{})
 	// Close removes the registration and its lease. It may be called more than once. If the registry is
 	// unreachable, the lease expires by itself.
 	Close(ctx context.Context) error
 }
 
-// Watcher reports which instances are registered.
+// Watcher reports which instances are registered, and each change.
 type Watcher interface {
-	// Watch calls apply with all instances, then with every change in order, until ctx ends; then it returns
-	// nil. If the registry becomes unreachable, apply gets an Update with Away and Watch retries. After that
-	// the next Update is a whole list, so nothing is missed. Calls of apply do not overlap.
+	// Watch calls apply with a list of all instances, then with every change in order, until ctx ends; then it
+	// returns nil. If the registry becomes unreachable, apply gets an Update with Unreachable, and Watch retries.
+	// The next Update is then a complete list, so no change is missed. Calls of apply do not overlap.
 	Watch(ctx context.Context, apply func(Update)) error
 }
 
-// Registry combines all interfaces of the registry.
+// Registry combines registration, watching and desired states.
 type Registry interface {
 	Registrar
 	Watcher
@@ -102,21 +102,21 @@ type Registry interface {
 
 // Update is one step of a watch. Exactly one of its fields is set.
 type Update struct {
-	List   *[]Instance // all instances; replaces what was known
-	Put    *Instance   // a new or changed instance
-	Delete *Key        // a removed instance
-	Away   error       // the registry is unreachable; what was known stays valid
+	List        *[]Instance // all instances, which replace the known ones
+	Put         *Instance   // a new or changed instance
+	Delete      *Key        // a removed instance
+	Unreachable error       // why the registry is unreachable; the known instances stay valid
 }
 
-// Key identifies a registration.
+// Key identifies a registration by its agent and instance id.
 type Key struct{ Agent, ID string }
 
 // Key returns the key of the instance.
 func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
 
-// Equal reports whether two registrations are the same in every field.
+// Equal reports whether both registrations are the same in every field.
 func (in Instance) Equal(other Instance) bool {
 	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
 		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&
-		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal) && in.Config == other.Config
+		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal) && in.ConfigProtocol == other.ConfigProtocol
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Kind is the kind of a difference.
+// Kind says in what respect a replay differs from its recording.
 type Kind string
 
-// The kinds of differences, named as on the wire.
+// These are the kinds of differences, named as on the wire.
 const (
 	ExtraCall      Kind = "extra_call"
 	MissingCall    Kind = "missing_call"
@@ -25,30 +25,30 @@ const (
 	OtherArtifact  Kind = "other_artifact"
 )
 
-// Difference is the first difference between a replay and its recording.
+// Difference describes one difference between a replay and its recording.
 type Difference struct {
 	Kind     Kind
-	Number   int    // of the call in the step, from 1 (0 if the difference is not about a call)
-	Subject  string // what it is about: a tool, or a part of the result
-	Recorded string // empty: nothing
-	Now      string // empty: nothing
+	Number   int    // number of the call in the step, from 1 (0 if the difference is not about a call)
+	Subject  string // the tool or the part of the result that differs
+	Recorded string // value in the recording (empty means none)
+	Now      string // value in the replay (empty means none)
 }
 
-// String returns the difference as one line, cut to a limit.
+// String returns the difference as one line of limited length.
 func (d Difference) String() string {
 	const most = 200
 	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
 }
 
-// describeModelCall describes a model call. A call of a handler is not part of the conversation.
+// describeModelCall describes a model call. aside says that a handler made it, outside of the conversation.
 func describeModelCall(aside bool) string {
 	if aside {
-		return "a model call beside the conversation"
+		return "a model call outside of the conversation"
 	}
 	return "a model call"
 }
 
-// formatCall formats a call for a report.
+// formatCall returns a call as text for a Difference.
 func formatCall(e execution.Entry) string {
 	if e.Tool == "" {
 		return describeModelCall(e.SideCall)
@@ -56,26 +56,26 @@ func formatCall(e execution.Entry) string {
 	return strings.TrimSpace(e.Tool + " " + e.Arguments)
 }
 
-// formatOutcome formats the end of a tool call for a report.
+// formatOutcome returns the outcome of a tool call as text for a Difference.
 func formatOutcome(e execution.Entry) string { return e.Status + ": " + e.Text }
 
-// callDifference returns the difference between a recorded call, if there is one, and the call that the replay
-// would make.
+// callDifference returns the difference between a recorded call and the call that the replay is about to make.
+// recorded is false if there is no recorded call.
 func callDifference(was execution.Entry, recorded bool, now execution.Entry) Difference {
 	switch {
 	case !recorded:
 		return Difference{Kind: ExtraCall, Number: now.Number, Subject: now.Tool, Now: formatCall(now)}
 	case was.Tool != now.Tool || was.Tool == "":
 		return Difference{Kind: OtherCall, Number: now.Number, Recorded: formatCall(was), Now: formatCall(now)}
-	case was.Digest == now.Digest: // the tool was not there then
-		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: formatOutcome(was), Now: "the tool is there, and would be called"}
+	case was.Digest == now.Digest: // the recorded agent did not have the tool
+		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: formatOutcome(was), Now: "the tool exists now and would be called"}
 	default:
 		return Difference{Kind: OtherArguments, Number: now.Number, Subject: now.Tool, Recorded: was.Arguments, Now: now.Arguments}
 	}
 }
 
-// Compare returns the first difference between the recorded result and the outcome of the replay, which is a
-// result or an error. It returns nil if there is none. The run of the agent must have ended.
+// Compare compares the recorded result with the outcome of the replay, which is a result or an error. It returns
+// the first difference, or nil. Call it after the agent has returned.
 func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,7 +101,7 @@ func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
 	return compareResults(was, now)
 }
 
-// compareFailures returns the difference between two failures (nil if there is none).
+// compareFailures returns the difference between two failures (nil if they are equal).
 func compareFailures(was *failure.Error, err error) *Difference {
 	switch {
 	case was == nil && err == nil:
@@ -117,12 +117,13 @@ func compareFailures(was *failure.Error, err error) *Difference {
 	}
 }
 
-// formatError formats an error with its mode.
+// formatError returns an error and its mode as text.
 func formatError(err error) string {
 	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err))
 }
 
-// compareResults returns the difference between two results, apart from their text (nil if there is none).
+// compareResults returns the first difference between two results (nil if they are equal). It does not compare
+// their texts.
 func compareResults(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},
@@ -141,7 +142,7 @@ func compareResults(was, now execution.Result) *Difference {
 	return nil
 }
 
-// formatPending formats waiting calls for a report.
+// formatPending returns waiting calls as text for a Difference.
 func formatPending(calls []execution.Pending) string {
 	lines := make([]string, len(calls))
 	for i, p := range calls {
@@ -150,7 +151,7 @@ func formatPending(calls []execution.Pending) string {
 	return strings.Join(lines, "\n")
 }
 
-// formatTasks formats the tasks of a planner for a report.
+// formatTasks returns the tasks of a planner as text for a Difference.
 func formatTasks(tasks []execution.PlannedTask) string {
 	lines := make([]string, len(tasks))
 	for i, t := range tasks {

@@ -1,5 +1,5 @@
-// Package replay runs a finished step again, to see whether the agent does the same (ADR 0027). Its Journal
-// answers instead of models and tools, and finds the first difference from the recording.
+// Package replay checks whether an agent repeats a finished step in the same way (ADR 0027). Its Journal replaces
+// models and tools by their recorded answers, and finds the first difference from the recording.
 package replay
 
 import (
@@ -14,30 +14,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-var _ stepjournal.Sealed = (*Journal)(nil)
+var _ stepjournal.SealedJournal = (*Journal)(nil)
 
-// Journal is the stepjournal.Sealed of a step over its recording. It stores nothing. It is safe for concurrent
-// use.
+// Journal is a stepjournal.SealedJournal that answers from the recording of a step. It stores nothing. It is safe
+// for concurrent use.
 type Journal struct {
-	recorded map[int]map[execution.Phase]execution.Entry
-	failed   bool // the step failed then, and the recording ends where it did
+	recorded   map[int]map[execution.Phase]execution.Entry
+	stepFailed bool // whether the recorded step failed; the recording ends there
 
 	mu              sync.Mutex
-	used            map[int]bool // calls that were made again
+	repeatedCalls   map[int]bool // numbers of the calls that the replay repeated
 	firstDifference *Difference
 	changedRequests []ChangedRequest
-	reachedEnd      bool // the step came to the end of what was recorded before it failed
+	reachedEnd      bool // whether the replay reached the point where the recorded step failed
 }
 
 // ChangedRequest is a model call whose request differs from the recorded one.
 type ChangedRequest struct {
 	Number int
-	Parts  []string // instructions, messages, tools
+	Parts  []string // differing parts: instructions, messages, tools
 }
 
-// New returns the journal of a step with the given result, over the entries of its recording.
+// New returns a journal that answers from the entries of a recording. was is the recorded result of the step.
 func New(entries []execution.Entry, was execution.Result) *Journal {
-	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, failed: was.Failure != nil, used: map[int]bool{}}
+	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, stepFailed: was.Failure != nil, repeatedCalls: map[int]bool{}}
 	for _, e := range entries {
 		if j.recorded[e.Number] == nil {
 			j.recorded[e.Number] = map[execution.Phase]execution.Entry{}
@@ -53,7 +53,7 @@ func (j *Journal) Replay(number int, phase execution.Phase) (execution.Entry, bo
 	return e, ok
 }
 
-// Record implements execution.Journal. A repeated call must end as it did in the recording.
+// Record implements execution.Journal. The outcome of a repeated call must equal the recorded one.
 func (j *Journal) Record(e execution.Entry) {
 	if e.Phase != execution.Done {
 		return
@@ -64,42 +64,42 @@ func (j *Journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	switch {
 	case !ok && !begun:
-		j.note(callDifference(was, false, e))
+		j.addDifference(callDifference(was, false, e))
 	case ok && e.Tool != "" && (was.Status != e.Status || was.Text != e.Text):
-		j.note(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: formatOutcome(was), Now: formatOutcome(e)})
+		j.addDifference(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: formatOutcome(was), Now: formatOutcome(e)})
 	}
-	j.used[e.Number] = true
+	j.repeatedCalls[e.Number] = true
 }
 
-// Sync implements execution.Journal. There is nothing to store.
+// Sync implements execution.Journal. It does nothing, because nothing is stored.
 func (j *Journal) Sync(context.Context) error { return nil }
 
-// Stray implements stepjournal.Sealed.
-func (j *Journal) Stray(now execution.Entry) error {
+// AddUnexpectedCall implements stepjournal.SealedJournal.
+func (j *Journal) AddUnexpectedCall(now execution.Entry) error {
 	was, ok := j.recorded[now.Number][execution.Done]
 	if !ok {
 		was, ok = j.recorded[now.Number][execution.Intent]
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !ok && j.failed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
+	if !ok && j.stepFailed && j.firstDifference == nil && len(j.unusedCalls()) == 0 {
 		j.reachedEnd = true
-		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, for the step failed")
+		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, because the step failed")
 	}
 	d := callDifference(was, ok, now)
-	j.note(d)
+	j.addDifference(d)
 	return failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
-// Asked implements stepjournal.Sealed.
-func (j *Journal) Asked(number int, digest string) {
+// AddRepeatedCall implements stepjournal.SealedJournal.
+func (j *Journal) AddRepeatedCall(number int, digest string) {
 	was, ok := j.recorded[number][execution.Done]
 	if !ok {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.used[number] = true
+	j.repeatedCalls[number] = true
 	if was.Tool != "" {
 		return
 	}
@@ -108,36 +108,37 @@ func (j *Journal) Asked(number int, digest string) {
 	}
 }
 
-// Note notes a difference that belongs to no call. Only the first one counts.
-func (j *Journal) Note(d Difference) {
+// AddDifference adds a difference that does not belong to a call. The journal keeps only the first difference.
+func (j *Journal) AddDifference(d Difference) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.note(d)
+	j.addDifference(d)
 }
 
-// note does what Note does. Callers hold the lock.
-func (j *Journal) note(d Difference) {
+// addDifference is AddDifference for callers that hold the lock.
+func (j *Journal) addDifference(d Difference) {
 	if j.firstDifference == nil {
 		j.firstDifference = &d
 	}
 }
 
-// unusedCalls returns the recorded calls that were not made again, in order. Callers hold the lock.
+// unusedCalls returns the numbers of the recorded calls that the replay did not repeat, in order. The caller holds
+// the lock.
 func (j *Journal) unusedCalls() []int {
 	var left []int
 	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
-		if _, done := j.recorded[number][execution.Done]; done && !j.used[number] {
+		if _, done := j.recorded[number][execution.Done]; done && !j.repeatedCalls[number] {
 			left = append(left, number)
 		}
 	}
 	return left
 }
 
-// Calls returns how many calls of models and of tools were made again.
-func (j *Journal) Calls() (models, tools int) {
+// CallCounts returns how many recorded calls of models and of tools the replay has repeated.
+func (j *Journal) CallCounts() (models, tools int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for number := range j.used {
+	for number := range j.repeatedCalls {
 		switch e, done := j.recorded[number][execution.Done]; {
 		case !done:
 		case e.Tool == "":
@@ -149,7 +150,7 @@ func (j *Journal) Calls() (models, tools int) {
 	return models, tools
 }
 
-// ChangedRequests returns the model calls whose requests differ, by number.
+// ChangedRequests returns the model calls whose requests differ from the recorded ones, ordered by number.
 func (j *Journal) ChangedRequests() []ChangedRequest {
 	j.mu.Lock()
 	defer j.mu.Unlock()

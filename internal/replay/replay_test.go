@@ -11,8 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// recordLetter returns the recording of a step that asked a model, sent a letter, and asked again.
-func recordLetter() []execution.Entry {
+// mailRecording returns the recording of a step that called a model, sent a letter with a tool, and called the
+// model again.
+func mailRecording() []execution.Entry {
 	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: stepjournal.CallDigest("send", `{"to":"bob"}`)}
 	done := tool
 	done.Phase, done.Status, done.Text = execution.Done, "success", "sent"
@@ -23,62 +24,62 @@ func recordLetter() []execution.Entry {
 	}
 }
 
-// repeatCalls makes the calls of the numbers.
+// repeatCalls repeats the recorded calls with these numbers.
 func (j *Journal) repeatCalls(numbers ...int) *Journal {
 	for _, n := range numbers {
 		e, _ := j.Replay(n, execution.Done)
-		j.Asked(n, e.Digest)
+		j.AddRepeatedCall(n, e.Digest)
 	}
 	return j
 }
 
-func TestJournal_FindsNoDifferenceInTheSameCalls(t *testing.T) {
+func TestJournal_FindsNoDifferenceBetweenEqualRuns(t *testing.T) {
 	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
-	j := New(recordLetter(), was).repeatCalls(1, 2, 3)
+	j := New(mailRecording(), was).repeatCalls(1, 2, 3)
 	require.Nil(t, j.Compare(was, was, nil))
-	models, tools := j.Calls()
+	models, tools := j.CallCounts()
 	require.Equal(t, [2]int{2, 1}, [2]int{models, tools})
 }
 
 func TestJournal_FindsMissingCalls(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	d := New(recordLetter(), was).repeatCalls(1, 3).Compare(was, was, nil)
+	d := New(mailRecording(), was).repeatCalls(1, 3).Compare(was, was, nil)
 	require.Equal(t, &Difference{Kind: MissingCall, Number: 2, Subject: "send", Recorded: `send {"to":"bob"}`}, d)
 }
 
 func TestJournal_KeepsTheFirstDifference(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	j := New(recordLetter(), was).repeatCalls(1)
-	require.True(t, failure.Is(j.Stray(execution.Entry{Number: 2}), failure.Nondeterminism))
-	require.Error(t, j.Stray(execution.Entry{Number: 9, Tool: "other"}))
+	j := New(mailRecording(), was).repeatCalls(1)
+	require.True(t, failure.Is(j.AddUnexpectedCall(execution.Entry{Number: 2}), failure.Nondeterminism))
+	require.Error(t, j.AddUnexpectedCall(execution.Entry{Number: 9, Tool: "other"}))
 	d := j.Compare(was, execution.Result{}, failure.New(failure.Nondeterminism, "test", "strayed"))
 	require.Equal(t, &Difference{Kind: OtherCall, Number: 2, Recorded: `send {"to":"bob"}`, Now: "a model call"}, d)
 }
 
-// A call that was running when its worker was lost has an unknown outcome.
+// The outcome of a call that was running when its worker was lost is unknown, and the replay returns it as such.
 func TestJournal_ReplaysAnUnknownOutcome(t *testing.T) {
 	was := execution.Result{Text: "Done."}
-	j := New(recordLetter()[:2], was).repeatCalls(1)
+	j := New(mailRecording()[:2], was).repeatCalls(1)
 	j.Record(execution.Entry{Number: 2, Phase: execution.Done, Tool: "send", Status: "unknown_outcome"})
 	require.Nil(t, j.Compare(was, was, nil))
 }
 
-// The recording of a failed step ends where the step failed.
-func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
+// The replay of a failed step ends without a difference where the recorded step failed.
+func TestJournal_EndsWhereTheRecordedStepFailed(t *testing.T) {
 	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
 	end := func(numbers ...int) *Difference {
-		j := New(recordLetter()[:3], was).repeatCalls(numbers...)
-		return j.Compare(was, execution.Result{}, j.Stray(execution.Entry{Number: 3}))
+		j := New(mailRecording()[:3], was).repeatCalls(numbers...)
+		return j.Compare(was, execution.Result{}, j.AddUnexpectedCall(execution.Entry{Number: 3}))
 	}
 	require.Nil(t, end(1, 2))
-	require.Equal(t, ExtraCall, end(1).Kind, "it did not come as far")
+	require.Equal(t, ExtraCall, end(1).Kind, "the replay did not reach the failure")
 
-	answers := New(recordLetter()[:3], was).repeatCalls(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
+	answers := New(mailRecording()[:3], was).repeatCalls(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
 	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
 }
 
-// A planning function makes no calls, so its tasks are only in its result.
-func TestJournal_FindsOtherTasks(t *testing.T) {
+// The replay compares a planner's tasks in the result, because a planner makes no calls.
+func TestJournal_FindsDifferentTasks(t *testing.T) {
 	planning := func(tasks ...execution.PlannedTask) execution.Result {
 		return execution.Result{Text: "So.", Tasks: tasks}
 	}
@@ -104,8 +105,8 @@ func TestJournal_FindsOtherTasks(t *testing.T) {
 }
 
 func TestJournal_ReportsChangedRequests(t *testing.T) {
-	j := New(recordLetter(), execution.Result{})
-	j.Asked(3, "z d c")
-	j.Asked(1, "a b c")
+	j := New(mailRecording(), execution.Result{})
+	j.AddRepeatedCall(3, "z d c")
+	j.AddRepeatedCall(1, "a b c")
 	require.Equal(t, []ChangedRequest{{Number: 3, Parts: []string{"instructions"}}}, j.ChangedRequests())
 }

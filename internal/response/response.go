@@ -1,5 +1,5 @@
-// Package response presents the result of a step in the terms of contract OC-28: a status, and either a result or a
-// typed error.
+// Package response converts the result of a step to a response as contract OC-28 defines it: a status, and either
+// a result or a typed error.
 package response
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Status says how the work of an agent ended.
+// Status says how a step ended.
 type Status string
 
 // The statuses.
 const (
 	Success   Status = "success"
 	Failed    Status = "error"
-	Partial   Status = "partial"   // there is a result, but the agent was stopped before it finished
+	Partial   Status = "partial"   // the agent was stopped before it finished, but has a result
 	Pending   Status = "pending"   // the step waits for an answer
-	Cancelled Status = "cancelled" // a caller cancelled the step
+	Cancelled Status = "cancelled" // the caller cancelled the step
 )
 
-// ErrorType says in one word what kind of thing went wrong.
+// ErrorType is the general category of an error.
 type ErrorType string
 
 // The types of errors.
@@ -35,25 +35,25 @@ const (
 	UnknownError    ErrorType = "unknown"
 )
 
-// Response is the result of a step with its status. Error is set when the status is Failed or Cancelled. All other
-// responses have a Result, whose text may be empty.
+// Response is the outcome of a step. Error is set if the status is Failed or Cancelled. With any other status
+// there is a Result, whose text may be empty.
 type Response struct {
 	Status Status
 	Result execution.Result
 	Error  *Error
 }
 
-// Error says why there is no result.
+// Error says why a step has no result.
 type Error struct {
 	Type        ErrorType
 	Message     string
 	Details     map[string]string
-	Recoverable bool          // the same step may succeed later, or on another instance
+	Recoverable bool          // whether the same step may succeed later, or at another instance
 	RetryAfter  time.Duration // earliest time of the next try (0 means unknown)
-	TraceID     string        // trace in which it happened (empty means unknown)
+	TraceID     string        // trace in which the error happened (empty means unknown)
 }
 
-// StatusOf returns how the work that led to a result ended.
+// StatusOf returns the status for the result of a step.
 func StatusOf(r execution.Result) Status {
 	switch {
 	case r.Failure != nil && r.Failure.Mode == failure.UserCancelled:
@@ -69,7 +69,7 @@ func StatusOf(r execution.Result) Status {
 	}
 }
 
-// FromResult returns a result as a response.
+// FromResult converts the result of a step to a response.
 func FromResult(r execution.Result) Response {
 	resp := Response{Status: StatusOf(r), Result: r}
 	if f := r.Failure; f != nil {
@@ -82,7 +82,7 @@ func FromResult(r execution.Result) Response {
 	return resp
 }
 
-// errorTypes maps modes to types. A mode that it lacks is an ExecutionError.
+// errorTypes maps failure modes to error types. A mode that is missing here is an ExecutionError.
 var errorTypes = map[failure.Mode]ErrorType{
 	failure.Unknown:        UnknownError,
 	failure.UnknownOutcome: UnknownError,
@@ -121,7 +121,7 @@ var errorTypes = map[failure.Mode]ErrorType{
 	failure.SystemNetwork: NetworkError,
 }
 
-// ErrorTypeOf returns the type of error for a mode of failure.
+// ErrorTypeOf returns the error type for a failure mode.
 func ErrorTypeOf(m failure.Mode) ErrorType {
 	if t, ok := errorTypes[m]; ok {
 		return t

@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A result has one of five statuses. A response without a result has an error, with type, message, details,
+// A response has one of five statuses. A response without a result has an error with type, message, details,
 // whether it is recoverable, the retry delay, and the trace.
 // Req: OC-28
 func TestResponse_HasAResultOrAnError(t *testing.T) {
@@ -41,10 +41,9 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 	}, FromResult(execution.Result{Failure: why}).Error)
 }
 
-// Each mode of failure has one of seven types.
-//
+// Each failure mode has one of seven error types.
 // Req: OC-28
-func TestTypeOf_HasATypeForEveryMode(t *testing.T) {
+func TestErrorTypeOf_HasATypeForEveryMode(t *testing.T) {
 	seen := map[ErrorType]int{}
 	for n := range troupev1.FailureMode_name {
 		seen[ErrorTypeOf(grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++

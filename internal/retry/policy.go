@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Policy says how often work is repeated after it failed, and after which pauses (contract OC-25). It is
-// for a step, a tool or a job. Calls to the mesh's own services use Do, which is faster. The zero Policy
-// repeats nothing.
+// Policy says how often failed work is retried, and after which pauses (contract OC-25). It is for steps, tools
+// and jobs of users. Calls to services of the mesh use Do, whose pauses are shorter. The zero Policy retries
+// nothing.
 type Policy struct {
-	Name       string        // as in ParsePolicy
-	Retries    int           // after the first try: 3 means at most 4 executions
-	FirstPause time.Duration // before the first retry
+	Name       string        // name that ParsePolicy accepts
+	Retries    int           // retries after the first try; 3 means at most 4 tries
+	FirstPause time.Duration // pause before the first retry
 	Factor     float64       // growth of each pause (0 means equal pauses)
 	MaxPause   time.Duration // upper bound of a pause (0 means none)
-	Jitter     float64       // random part of a pause, such as 0.1 for 10 % more or less
+	Jitter     float64       // random variation of a pause; 0.1 means up to 10 % more or less
 	// Modes lists the failure modes that are retried (empty means those that are Retryable). A terminal
 	// mode is never retried, even if it is listed here.
 	Modes []failure.Mode
@@ -30,8 +30,8 @@ type Policy struct {
 // PolicyNames returns the names that ParsePolicy accepts.
 func PolicyNames() []string { return []string{"exponential", "linear", "none"} }
 
-// ParsePolicy returns the policy of a name: exponential (1 s, doubled up to 60 s, 10 % more or less),
-// linear (2 s each time) or none. The first two retry three times. Another name gets user_invalid_input.
+// ParsePolicy returns the policy with the given name: exponential (1 s, doubled up to 60 s, 10 % jitter), linear
+// (2 s each time) or none. The first two retry three times. Another name is an error of mode user_invalid_input.
 // The caller may change the fields of the result.
 func ParsePolicy(name string) (Policy, error) {
 	switch name {
@@ -46,7 +46,7 @@ func ParsePolicy(name string) (Policy, error) {
 	}
 }
 
-// ShouldRetry reports whether work that failed with err is repeated, after the given number of retries.
+// ShouldRetry reports whether to retry work that failed with err and has been retried the given number of times.
 func (p Policy) ShouldRetry(err error, retries int) bool {
 	mode := failure.ModeOf(err)
 	switch {
@@ -59,9 +59,9 @@ func (p Policy) ShouldRetry(err error, retries int) bool {
 	}
 }
 
-// Pause returns how long to wait before the next retry, after the given number of retries.
+// Pause returns how long to wait before the next retry of work that has been retried the given number of times.
 func (p Policy) Pause(retries int) time.Duration {
-	pause, longest := float64(p.FirstPause), float64(cmp.Or(p.MaxPause, unbounded))
+	pause, longest := float64(p.FirstPause), float64(cmp.Or(p.MaxPause, longestPause))
 	for i := 0; i < retries && p.Factor > 0 && pause < longest; i++ {
 		pause *= p.Factor
 	}
@@ -70,12 +70,12 @@ func (p Policy) Pause(retries int) time.Duration {
 	return min(base-spread+rand.N(2*spread+1), time.Duration(longest)) //nolint:gosec // it spreads load, and hides nothing
 }
 
-// unbounded is larger than every pause, and small enough to add to.
-const unbounded = time.Duration(1 << 61)
+// longestPause is longer than every pause, but small enough that adding to it does not overflow.
+const longestPause = time.Duration(1 << 61)
 
-// Do calls op until it succeeds, fails in a way that is not retried, has no retries left, or ctx ends in
-// a pause. It returns the number of retries and the last error, which has that number as its fact
-// retry_count. op must be safe to repeat.
+// Do calls op until it succeeds, fails with a mode that is not retried, has no retries left, or ctx ends during a
+// pause. It returns the number of retries and the last error, with that number as its fact retry_count. op must be
+// safe to repeat.
 func (p Policy) Do(ctx context.Context, op func(context.Context) error) (retries int, err error) {
 	for {
 		if err = op(ctx); !p.ShouldRetry(err, retries) || Sleep(ctx, p.Pause(retries)) != nil {

@@ -20,7 +20,7 @@ func policy(t *testing.T, name string) Policy {
 	return p
 }
 
-// countTries runs an operation that always fails. It returns when each try began.
+// countTries runs an operation that always fails under the policy. It returns the start time of each try.
 func countTries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
 	t.Helper()
 	start := time.Now()
@@ -89,7 +89,7 @@ func TestPolicy_NeverRetriesATerminalMode(t *testing.T) {
 }
 
 // Req: OC-25
-func TestPolicy_EndsItsPauseWithItsContext(t *testing.T) {
+func TestPolicy_StopsWaitingWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(3*time.Second, cancel)

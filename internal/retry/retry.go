@@ -1,5 +1,5 @@
-// Package retry repeats work that failed: calls between the services of the mesh with Do, and the steps
-// and jobs of users with a Policy.
+// Package retry retries failed work: Do retries calls between the services of the mesh, and a Policy retries the
+// steps and jobs of users.
 package retry
 
 import (
@@ -11,29 +11,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The pauses of a Backoff: exponential with jitter.
+// These are the first and the longest pause of a Backoff.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
 )
 
-// Backoff is the growing, jittered pause between tries. It is for one goroutine.
+// Backoff produces growing pauses with jitter. It is not safe for concurrent use.
 type Backoff struct{ backoff *backoff.ExponentialBackOff }
 
-// NewBackoff returns a backoff that begins with 50 ms and grows to 2 s.
+// NewBackoff returns a backoff whose pauses grow from 50 ms to 2 s.
 func NewBackoff() *Backoff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = firstPause, maxPause
 	return &Backoff{b}
 }
 
-// Wait pauses, each time longer than before. It fails with ctx's error when ctx ends first.
+// Wait pauses, longer each time. It returns the context's error if ctx ends first.
 func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.backoff.NextBackOff()) }
 
-// Reset begins again with the shortest pause.
+// Reset makes the next pause the shortest one again.
 func (b *Backoff) Reset() { b.backoff.Reset() }
 
-// Sleep pauses for d. It fails with ctx's error when ctx ends first.
+// Sleep pauses for d. It returns the context's error if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -45,9 +45,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Do calls op until it succeeds, fails with another mode than system_network or system_timeout, or
-// ctx ends; then it returns the last error. op must be safe to repeat, because a call that failed with
-// one of these modes may have taken effect.
+// Do calls op until it succeeds, fails with a mode other than system_network or system_timeout, or ctx ends. It
+// returns the last result and error. op must be safe to repeat, because a call that failed with one of these modes
+// may have taken effect.
 func Do[T any](ctx context.Context, op func(context.Context) (T, error)) (T, error) {
 	pauses := NewBackoff()
 	for {
@@ -56,7 +56,7 @@ func Do[T any](ctx context.Context, op func(context.Context) (T, error)) (T, err
 			return result, err
 		}
 		if pauses.Wait(ctx) != nil {
-			return result, err // says more than "context deadline exceeded"
+			return result, err // more informative than "context deadline exceeded"
 		}
 	}
 }

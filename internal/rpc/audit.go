@@ -14,21 +14,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// auditInterceptor records audited calls with their caller and their result (S19). All of them are unary. Calls that
-// work on the process itself name no object; the object is then the serving instance, which belongs to no tenant.
+// auditInterceptor records audited calls with their caller and their result (S19). All audited calls are unary.
+// The object of a call on the process itself is the serving instance, which belongs to no tenant.
 func auditInterceptor(log *audit.Log, instance string) interceptor {
 	return interceptor{
-		name: "audited",
+		name: "audit",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
-			kind, ok := authz.Audited(info.FullMethod)
+			kind, ok := authz.AuditKind(info.FullMethod)
 			if !ok {
 				return next(ctx, req)
 			}
 			err = errPanicked
 			defer func() {
-				caller := identity.PrincipalOf(ctx)
-				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: outcome(err), Facts: map[string]string{"tenant": caller.Tenant}}
-				e.Object = objectOf(req, e.Facts)
+				caller := identity.PrincipalFromContext(ctx)
+				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: resultText(err), Facts: map[string]string{"tenant": caller.Tenant}}
+				e.Object = objectFromRequest(req, e.Facts)
 				if kind == audit.Lifecycle {
 					delete(e.Facts, "tenant")
 					e.Object = instance
@@ -45,11 +45,11 @@ func auditInterceptor(log *audit.Log, instance string) interceptor {
 	}
 }
 
-// errPanicked is the result of a handler that did not return.
-var errPanicked = errors.New("it panicked")
+// errPanicked is recorded as the result of a handler that panicked.
+var errPanicked = errors.New("the handler panicked")
 
-// outcome returns the mode of an error as text, or "ok".
-func outcome(err error) string {
+// resultText returns the failure mode of err as text, or "ok" if err is nil.
+func resultText(err error) string {
 	if err == nil {
 		return "ok"
 	}
@@ -59,12 +59,12 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// objectFields lists the fields that identify the object of a request. The first field that is set is the object,
-// the others are facts. A reason comes from an operator and never from a user.
+// objectFields lists the fields that identify the object of a request. The first one that is set is the object,
+// and the others become facts. Only operators may set the field reason.
 var objectFields = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
 
-// objectOf returns the object of a request, and adds the other fields to facts.
-func objectOf(req any, facts map[string]string) (object string) {
+// objectFromRequest returns the object of a request, and adds the other identifying fields to facts.
+func objectFromRequest(req any, facts map[string]string) (object string) {
 	m, ok := req.(proto.Message)
 	if !ok {
 		return ""

@@ -15,7 +15,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// telemetryWithAudit returns telemetry with an audit log, and a function that closes it and returns its entries.
+// telemetryWithAudit returns telemetry with an audit log, and a function that closes the log and returns its
+// entries.
 func telemetryWithAudit(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	t.Helper()
 	log, entries := audittest.NewLog(t)
@@ -24,12 +25,12 @@ func telemetryWithAudit(t *testing.T) (*telemetry.Telemetry, func() []audit.Entr
 	return tel, entries
 }
 
-// Each act of an operator is recorded with its caller, object and result (guarantees S19).
-func TestAudited_RecordsActorActionAndObject(t *testing.T) {
+// Each call of an operator is recorded with its caller, object and result (guarantees S19).
+func TestAudit_RecordsActorActionAndObject(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
-		defer func() { _ = recover() }() // the link recovered is outside of this one
+		defer func() { _ = recover() }() // the panic interceptor is not part of this test
 		_, _ = auditInterceptor(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
 	}
 	fine := func() error { return nil }
@@ -45,17 +46,18 @@ func TestAudited_RecordsActorActionAndObject(t *testing.T) {
 	}, entries())
 }
 
-// A rejected call makes an entry with its address (S19), and so does each call of a barred caller (S18).
+// The audit log records each rejected call with the caller's address (S19), and each call of a barred caller
+// (S18).
 func TestPermission_AuditsRejectedCallers(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")
-	cfg := Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {
+	cfg := Config{Identity: openIdentity(t, dir, identity.Memory, ""), CheckBarred: func(p identity.Principal, _ string) error {
 		if p.Name == "eve" {
 			return barred
 		}
 		return nil
 	}}
-	for _, caller := range []*identity.Source{openServer(t, dir, identity.Worker, "research"), openServer(t, dir, identity.Admin, "eve"), openServer(t, dir, identity.Admin, "ann")} {
+	for _, caller := range []*identity.Source{openIdentity(t, dir, identity.Worker, "research"), openIdentity(t, dir, identity.Admin, "eve"), openIdentity(t, dir, identity.Admin, "ann")} {
 		sessions, _ := connectAs(t, tel, caller, cfg, func(context.Context) {})
 		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	}

@@ -12,19 +12,21 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Authenticate returns the principal that sends the call of a context. Its errors go to the caller and have the mode
-// user_unauthenticated when no identity is proven. The audit log names the principal that it returns with an error.
-type Authenticate func(ctx context.Context) (identity.Principal, error)
+// Authenticator returns the principal that makes the call with this context. Its errors are sent to the caller,
+// with mode user_unauthenticated when no identity is proven. If it returns an error with a principal, the audit
+// log names that principal.
+type Authenticator func(ctx context.Context) (identity.Principal, error)
 
-// authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers call identity.PrincipalOf.
+// authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers get the principal from
+// identity.PrincipalOf.
 func authInterceptor(cfg Config, log *audit.Log) interceptor {
 	authenticate := cfg.Authenticate
 	if authenticate == nil {
-		authenticate = Certified
+		authenticate = PrincipalFromCertificate
 	}
 	admit := func(ctx context.Context, method string) (context.Context, error) {
 		caller, err := authenticate(ctx)
-		if who, ok := ctx.Value(callerKey{}).(*identity.Principal); ok {
+		if who, ok := ctx.Value(principalHolderKey{}).(*identity.Principal); ok {
 			*who = caller
 		}
 		if err != nil {
@@ -34,7 +36,7 @@ func authInterceptor(cfg Config, log *audit.Log) interceptor {
 		return identity.WithPrincipal(ctx, caller), nil
 	}
 	return interceptor{
-		name: "known",
+		name: "authentication",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, err := admit(ctx, info.FullMethod)
 			if err != nil {
@@ -47,32 +49,32 @@ func authInterceptor(cfg Config, log *audit.Log) interceptor {
 			if err != nil {
 				return err
 			}
-			return next(srv, &boundStream{ss, ctx})
+			return next(srv, &contextStream{ss, ctx})
 		},
 	}
 }
 
-// withCaller returns the context of a call, and the place where authInterceptor stores the principal. The outer
-// interceptors read it for the log.
-func withCaller(ctx context.Context) (context.Context, *identity.Principal) {
+// withPrincipalHolder returns a context and a holder in which authInterceptor stores the principal. The outer
+// interceptors read the principal from the holder for the log.
+func withPrincipalHolder(ctx context.Context) (context.Context, *identity.Principal) {
 	who := &identity.Principal{}
-	return context.WithValue(ctx, callerKey{}, who), who
+	return context.WithValue(ctx, principalHolderKey{}, who), who
 }
 
-type callerKey struct{}
+type principalHolderKey struct{}
 
-// permissionInterceptor rejects methods that the table does not allow the caller (S2), and all calls of a barred caller
-// (S18). Only the first is an ownership violation, because a barred caller may call the method at other times. It runs
-// after rateInterceptor, so that denials are limited as calls are.
+// permissionInterceptor rejects methods that the permission table does not allow the caller (S2), and all calls of
+// a barred caller (S18). Only the first kind is an ownership violation, because a barred caller may call the
+// method at other times. It runs after rateInterceptor, so that rejected calls are rate limited too.
 func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Violations) interceptor {
-	return wrapCalls("permitted", func(ctx context.Context, method string, call func(context.Context) error) error {
-		caller := identity.PrincipalOf(ctx)
-		if err := authz.Permit(method, caller); err != nil {
+	return newCallInterceptor("permission", func(ctx context.Context, method string, call func(context.Context) error) error {
+		caller := identity.PrincipalFromContext(ctx)
+		if err := authz.Authorize(method, caller); err != nil {
 			auditDenial(ctx, log, caller, method, nil, err)
-			return violationOfWrite(ctx, violations, caller, method, err)
+			return recordDeniedWrite(ctx, violations, caller, method, err)
 		}
-		if cfg.Barred != nil {
-			if err := cfg.Barred(caller, method); err != nil {
+		if cfg.CheckBarred != nil {
+			if err := cfg.CheckBarred(caller, method); err != nil {
 				auditDenial(ctx, log, caller, method, nil, err)
 				return err
 			}
@@ -81,19 +83,19 @@ func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Vio
 	})
 }
 
-// auditDenial records a rejected call with the address of the caller and, once the request was read, its object. It
-// leaves out the reason field, which only an operator may fill.
+// auditDenial records a rejected call in the audit log, with the address of the caller and the object if the
+// request was read. It leaves out the reason, which only an operator may set.
 func auditDenial(ctx context.Context, log *audit.Log, caller identity.Principal, method string, req any, err error) {
 	e := audit.Entry{
-		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: outcome(err),
+		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: resultText(err),
 		Facts: map[string]string{"tenant": caller.Tenant, "peer": peerAddress(ctx)},
 	}
-	e.Object = objectOf(req, e.Facts)
+	e.Object = objectFromRequest(req, e.Facts)
 	delete(e.Facts, "reason")
 	log.Record(e)
 }
 
-// peerAddress returns the address that a call comes from.
+// peerAddress returns the network address of the caller.
 func peerAddress(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return p.Addr.String()
@@ -101,12 +103,13 @@ func peerAddress(ctx context.Context) string {
 	return ""
 }
 
-// Certified returns the principal that the certificate of the connection proves, or anybody on a port without
-// certificates. It believes the tenant that an orchestrator names, or any caller of a port that asks for no proof. A
-// worker proves its tenant by the credential of a turn. Modes: user_invalid_input for an invalid name of a tenant.
-func Certified(ctx context.Context) (identity.Principal, error) {
-	tenant, err := tenantOf(ctx)
-	id, ok := identity.Caller(ctx)
+// PrincipalFromCertificate returns the principal that the connection's certificate proves. Without a certificate
+// the role is identity.Anybody. It accepts the tenant in the metadata from an orchestrator, and from callers
+// without a certificate. A worker proves its tenant by the credential of a turn instead. Modes: user_invalid_input
+// for an invalid tenant name.
+func PrincipalFromCertificate(ctx context.Context) (identity.Principal, error) {
+	tenant, err := tenantFromContext(ctx)
+	id, ok := identity.CallerFromContext(ctx)
 	switch {
 	case !ok:
 		id.Role = identity.Anybody

@@ -25,17 +25,16 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Dial is DialWith for a connection in plain text.
+// Dial is DialWith without TLS.
 func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
 }
 
-// DialWith returns a connection to the target, host:port or a gRPC target URI. Each side proves what the
-// credentials require. It connects when first used and reconnects by itself; the caller closes it. Calls go
-// round-robin over all addresses of the target's name.
-//
-// Calls of the named services are retried up to twice when the server cannot be reached. So name only services
-// whose methods are all idempotent.
+// DialWith returns a connection to the target, which is host:port or a gRPC target URI. The credentials decide
+// what each side must prove. The connection is made when it is first used, and made again when it breaks; the
+// caller closes it. Calls are distributed round-robin over all addresses of the target's name.  Calls to the named
+// services are retried up to twice when the server cannot be reached. So name only services whose methods are all
+// idempotent.
 func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	config, err := serviceConfig(repeatable)
 	if err != nil {
@@ -46,7 +45,7 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInnerBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInternalMessageBytes)),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
@@ -59,11 +58,11 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 	return conn, nil
 }
 
-// CheckTarget returns an error for a target that DialWith cannot use. Otherwise the mistake would only show at the first
-// call.
+// CheckTarget returns an error for a target that DialWith cannot use. Without this check the mistake would only
+// show at the first call.
 func CheckTarget(target string) error {
 	if scheme, rest, ok := strings.Cut(target, ":"); ok && rest != "" && resolver.Get(scheme) != nil {
-		return nil // such as dns:///memory:7401
+		return nil // a target URI, such as dns:///memory:7401
 	}
 	host, port, err := net.SplitHostPort(target)
 	if err == nil {
@@ -75,9 +74,9 @@ func CheckTarget(target string) error {
 	return nil
 }
 
-// Serving asks the server of a connection whether it serves the named service: another one
-// that answers at the address does not.
-func Serving(conn grpc.ClientConnInterface, service string) func(context.Context) error {
+// CheckServing returns a check that asks the server whether it serves the named service. So a different server at
+// the same address does not pass.
+func CheckServing(conn grpc.ClientConnInterface, service string) func(context.Context) error {
 	client := healthpb.NewHealthClient(conn)
 	return func(ctx context.Context) error {
 		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
@@ -101,7 +100,7 @@ func connectBackoff() backoff.Config {
 	return b
 }
 
-// serviceConfig is the gRPC service config: balancing and the retry policy.
+// serviceConfig returns the gRPC service config, with load balancing and the retry policy.
 func serviceConfig(repeatable []string) (string, error) {
 	config := map[string]any{"loadBalancingConfig": []any{map[string]any{"round_robin": map[string]any{}}}}
 	if len(repeatable) > 0 {

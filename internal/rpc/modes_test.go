@@ -17,8 +17,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// For every failure a client gets a code and our message but no cause; the log has the cause.
-func TestServer_HidesCausesOfFailures(t *testing.T) {
+// For every failure mode the client gets a code and a message but no cause, and the log contains the cause.
+func TestServer_DoesNotSendTheCauseOfAFailure(t *testing.T) {
 	const secret = "dial 10.0.0.7: password=hunter2"
 	wrong := map[string]error{
 		"an error of a library": errors.New(secret), "one that is wrapped": fmt.Errorf("memory: %w", errors.New(secret)),

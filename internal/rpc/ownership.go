@@ -14,23 +14,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ownershipInterceptor names the actor of a rejected write to state of another owner. The actor is the proven caller, not
-// what the request says (contract SO-12).
+// ownershipInterceptor records rejected writes to state of another owner. The recorded actor is the authenticated
+// caller, not what the request says (contract SO-12).
 func ownershipInterceptor(violations *telemetry.Violations) interceptor {
 	return interceptor{
-		name: "owned",
+		name: "ownership",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			resp, err := next(ctx, req)
-			return resp, withProvenActor(ctx, violations, identity.PrincipalOf(ctx), err)
+			return resp, recordHandlerViolation(ctx, violations, identity.PrincipalFromContext(ctx), err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return withProvenActor(ss.Context(), violations, identity.PrincipalOf(ss.Context()), next(srv, ss))
+			return recordHandlerViolation(ss.Context(), violations, identity.PrincipalFromContext(ss.Context()), next(srv, ss))
 		},
 	}
 }
 
-// withProvenActor returns the error of a handler. It adds the actor to an ownership violation, and records it.
-func withProvenActor(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
+// recordHandlerViolation returns the error of a handler. If the error is an ownership violation, it sets the actor
+// to the caller and records the violation.
+func recordHandlerViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Mode != failure.StateViolation || e.Facts[failure.FactKey] == "" {
 		return err
@@ -40,10 +41,10 @@ func withProvenActor(ctx context.Context, violations *telemetry.Violations, call
 	return violation
 }
 
-// violationOfWrite returns the error for a method that the table does not allow. If the method writes state, the error is
-// also an ownership violation.
-func violationOfWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
-	key, owner, writes := authz.Writes(method)
+// recordDeniedWrite returns the error for a method that the caller may not call. If the method writes state, it
+// also records an ownership violation.
+func recordDeniedWrite(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+	key, owner, writes := authz.WrittenState(method)
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !writes {
 		return err
@@ -53,13 +54,13 @@ func violationOfWrite(ctx context.Context, violations *telemetry.Violations, cal
 	return e
 }
 
-// outOfScope returns the error for a request whose object the caller may not touch. If the method writes, the
-// request is also an ownership violation, even where the caller only learns that the object was not found (S5).
-func outOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
+// recordOutOfScope returns the error for a request whose object the caller may not access. If the method writes,
+// it also records an ownership violation, even if the caller is only told that the object was not found (S5).
+func recordOutOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	if failure.Is(err, failure.PolicySecurity) {
-		return violationOfWrite(ctx, violations, caller, method, err)
+		return recordDeniedWrite(ctx, violations, caller, method, err)
 	}
-	if key, owner, writes := authz.Writes(method); writes && failure.Is(err, failure.NotFound) {
+	if key, owner, writes := authz.WrittenState(method); writes && failure.Is(err, failure.NotFound) {
 		recordViolation(ctx, violations, caller, ownership.Violation("call", key, owner, caller.String()))
 	}
 	return err
@@ -68,7 +69,7 @@ func outOfScope(ctx context.Context, violations *telemetry.Violations, caller id
 func recordViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) {
 	if of, ok := event.ViolationOf(err); ok {
 		facts := map[string]string{"tenant": caller.Tenant}
-		if run := RunOf(ctx); run != "" {
+		if run := RunFromContext(ctx); run != "" {
 			facts["root_trace_id"] = run
 		}
 		violations.Record(ctx, string(caller.Role), of, facts)

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// violationCounts returns the violations so far, by owner and actor.
-func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
+// countViolations returns the number of violations so far, by owner and actor.
+func countViolations(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
@@ -32,7 +32,7 @@ func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 
 			sum, ok := m.Data.(metricdata.Sum[int64])
 			require.True(t, ok)
 			for _, p := range sum.DataPoints {
-				require.Equal(t, 2, p.Attributes.Len(), "keys have no bound")
+				require.Equal(t, 2, p.Attributes.Len(), "the number of keys is unlimited")
 				owner, _ := p.Attributes.Value("owner")
 				actor, _ := p.Attributes.Value("actor")
 				found[[2]string{owner.AsString(), actor.AsString()}] = p.Value
@@ -42,9 +42,9 @@ func violationCounts(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 
 	return found
 }
 
-// The actor of a violation is the proven caller, not a name in the request or from a handler.
+// The recorded actor is the authenticated caller, not a name from the request or the handler.
 // Req: SO-7, SO-12
-func TestOwnership_NamesTheProvenActor(t *testing.T) {
+func TestOwnership_RecordsTheProvenCallerAsActor(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel := telemetry.Discard()
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -64,20 +64,20 @@ func TestOwnership_NamesTheProvenActor(t *testing.T) {
 	require.Equal(t, other, err)
 
 	caller := identity.Principal{Role: identity.Orchestrator}
-	refused := failure.New(failure.PolicySecurity, "call", "not yours")
-	err = violationOfWrite(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, refused)
+	denied := failure.New(failure.PolicySecurity, "call", "not yours")
+	err = recordDeniedWrite(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, denied)
 	require.True(t, failure.Is(err, failure.PolicySecurity))
 	e, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
-	require.Equal(t, refused, violationOfWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, refused), "it writes nothing")
-	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violationCounts(t, reader))
+	require.Equal(t, denied, recordDeniedWrite(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, denied), "it writes nothing")
+	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, countViolations(t, reader))
 }
 
-// A worker that writes to a session other than its turn's violates the owner's right. It learns only that there
-// is no such session; the audit log has the violation.
+// A worker that writes to a session of another turn violates the ownership of that session. The worker only learns
+// that no such session exists; the audit log contains the violation.
 // Req: SO-8
-func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
+func TestScope_WriteToAForeignSessionIsAViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -91,15 +91,15 @@ func TestScope_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 		mode   failure.Mode
 		tells  bool
 	}{{commit, failure.NotFound, false}, {commit, failure.PolicySecurity, true}, {commit, failure.Fenced, false}, {load, failure.NotFound, false}, {load, failure.PolicySecurity, false}} {
-		refusal := failure.New(c.mode, "memory", "no")
-		link := scopeInterceptor(func(context.Context, string, any) (context.Context, error) { return nil, refusal }, tel.Audit, violations)
+		rejection := failure.New(c.mode, "memory", "no")
+		link := scopeInterceptor(func(context.Context, string, any) (context.Context, error) { return nil, rejection }, tel.Audit, violations)
 		_, err := link.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: c.method}, nil)
 		e, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)
 		require.Equal(t, c.mode, e.Mode)
 		require.Equal(t, c.tells, e.IsViolation(), "%s %s", c.method, c.mode)
 	}
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violationCounts(t, reader), "late writes and reads are no violations")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, countViolations(t, reader), "late writes and reads are no violations")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++

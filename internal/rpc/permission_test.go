@@ -18,16 +18,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// invokeMethod calls a method by its name, with metadata.
+// invokeMethod calls a method by its full name, with the given metadata.
 func invokeMethod(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
 	t.Helper()
 	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// Rejected calls count like allowed ones, so that a caller can fill neither log nor counter (guarantees S10,
-// S19).
-func TestPermission_CountsRejectedCalls(t *testing.T) {
+// Rejected calls count against the rate limit like allowed ones, so that a caller can flood neither the log nor
+// the counter (guarantees S10, S19).
+func TestPermission_RateLimitsRejectedCalls(t *testing.T) {
 	const limit = 3
 	tel, entries := telemetryWithAudit(t)
 	server, err := NewServer(tel, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{
@@ -59,21 +59,21 @@ func TestPermission_CountsRejectedCalls(t *testing.T) {
 	require.Equal(t, 4*limit, denied)
 }
 
-// A barred caller's calls are rejected, but that is no ownership violation.
-func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
+// A call of a barred caller is rejected, but it is not an ownership violation.
+func TestPermission_BarredCallIsNoOwnershipViolation(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	tel, entries := telemetryWithAudit(t)
 	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	dir := t.TempDir()
-	server, err := NewServer(tel, Config{Identity: openServer(t, dir, identity.Memory, ""), Barred: func(identity.Principal, string) error {
+	server, err := NewServer(tel, Config{Identity: openIdentity(t, dir, identity.Memory, ""), CheckBarred: func(identity.Principal, string) error {
 		return failure.New(failure.PolicySecurity, "test", "out")
 	}})
 	require.NoError(t, err)
-	conn := dialServer(t, server, openServer(t, dir, identity.Worker, "a"))
+	conn := dialServer(t, server, openIdentity(t, dir, identity.Worker, "a"))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
-	require.Empty(t, violationCounts(t, reader))
+	require.Empty(t, countViolations(t, reader))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
-	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violationCounts(t, reader), "that is one, barred or not")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, countViolations(t, reader), "this is a violation, whether the caller is barred or not")
 	kinds := map[audit.Kind]int{}
 	for _, e := range entries() {
 		kinds[e.Kind]++
@@ -81,12 +81,13 @@ func TestPermission_BarredCallersAreNoOwnershipViolation(t *testing.T) {
 	require.Equal(t, map[audit.Kind]int{audit.Denied: 2, audit.Violation: 1}, kinds)
 }
 
-// A rejection by the scope records the object and the address (guarantees S19).
+// When the scope check rejects a request, the audit log records its object and the caller's address (guarantees
+// S19).
 func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir := t.TempDir()
-	sessions, _ := connectAs(t, tel, openServer(t, dir, identity.Admin, "ann"), Config{
-		Identity: openServer(t, dir, identity.Memory, ""),
+	sessions, _ := connectAs(t, tel, openIdentity(t, dir, identity.Admin, "ann"), Config{
+		Identity: openIdentity(t, dir, identity.Memory, ""),
 		Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
 			return ctx, failure.New(failure.NotFound, "test", "no such session")
 		},
@@ -103,31 +104,31 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 	}, all[0])
 }
 
-// An invalid tenant name does not fall back to the default tenant.
-func TestCertified_RejectsInvalidTenants(t *testing.T) {
+// An invalid tenant name is rejected and not replaced by the default tenant.
+func TestPrincipalFromCertificate_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
-	server, err := NewServer(telemetry.Discard(), Config{Identity: openServer(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
-		tenant = identity.PrincipalOf(ctx).Tenant
+	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+		tenant = identity.PrincipalFromContext(ctx).Tenant
 		return ctx, nil
 	}})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
-	conn := dialServer(t, server, openServer(t, dir, identity.Orchestrator, ""))
+	conn := dialServer(t, server, openIdentity(t, dir, identity.Orchestrator, ""))
 	get := func(said ...string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
 		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
 		return grpcfailure.FromStatus("test", err)
 	}
-	for want, said := range map[string][]string{"default": nil, "acme": {tenantKey, "acme"}} {
-		require.True(t, failure.Is(get(said...), failure.AgentContract), "it comes to the handler")
+	for want, said := range map[string][]string{"default": nil, "acme": {tenantMetadataKey, "acme"}} {
+		require.True(t, failure.Is(get(said...), failure.AgentContract), "the call reaches the handler")
 		require.Equal(t, want, tenant)
 	}
 	tenant = ""
-	for _, said := range [][]string{{tenantKey, ""}, {tenantKey, "a/b"}, {tenantKey, "a", tenantKey, "b"}} {
+	for _, said := range [][]string{{tenantMetadataKey, ""}, {tenantMetadataKey, "a/b"}, {tenantMetadataKey, "a", tenantMetadataKey, "b"}} {
 		err := get(said...)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", said, err)
-		require.ErrorContains(t, err, tenantKey)
+		require.ErrorContains(t, err, tenantMetadataKey)
 	}
 	require.Empty(t, tenant)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// suspectInterceptor rejects calls from addresses that failed authentication too often, before their proof is checked
-// (guarantees S10).
-func suspectInterceptor(rates *rate.Limiter) interceptor {
-	return wrapCalls("suspect", func(ctx context.Context, _ string, call func(context.Context) error) error {
+// authFailureInterceptor rejects calls from addresses that failed to authenticate too often. It does so before it
+// checks their credentials (guarantees S10).
+func authFailureInterceptor(rates *rate.Limiter) interceptor {
+	return newCallInterceptor("failed authentication", func(ctx context.Context, _ string, call func(context.Context) error) error {
 		from, ok := peer.FromContext(ctx)
 		if rates == nil || !ok {
 			return call(ctx)
@@ -32,8 +32,8 @@ func suspectInterceptor(rates *rate.Limiter) interceptor {
 	})
 }
 
-// streamRateTap rejects calls of an address that begins too many, before they get a goroutine. Otherwise a client that
-// resets each stream at once would make the server work for nothing (guarantees S20).
+// streamRateTap rejects calls from an address that starts too many, before they get a goroutine. Otherwise a
+// client could keep the server busy by resetting each stream at once (guarantees S20).
 func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 	return func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 		from, ok := peer.FromContext(ctx)
@@ -44,14 +44,14 @@ func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 	}
 }
 
-// rateInterceptor limits how often a caller calls. Callers without an identity are distinguished by their addresses. Calls
-// that the caller may not make count as well.
+// rateInterceptor limits the rate of calls of each caller. It distinguishes callers without an identity by their
+// addresses. Calls that the caller may not make count as well.
 func rateInterceptor(rates *rate.Limiter) interceptor {
-	return wrapCalls("paced", func(ctx context.Context, method string, call func(context.Context) error) error {
+	return newCallInterceptor("rate", func(ctx context.Context, method string, call func(context.Context) error) error {
 		if rates != nil {
-			caller := identity.PrincipalOf(ctx)
+			caller := identity.PrincipalFromContext(ctx)
 			if from, ok := peer.FromContext(ctx); ok && caller.Role == identity.Anybody {
-				if at, ok := rate.Peer(from.Addr); ok {
+				if at, ok := rate.PeerPrefix(from.Addr); ok {
 					caller.Name = at.Addr().String()
 				}
 			}
@@ -63,8 +63,9 @@ func rateInterceptor(rates *rate.Limiter) interceptor {
 	})
 }
 
-// wrapCalls returns an interceptor that does the same for calls of both shapes and reads no message.
-func wrapCalls(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) interceptor {
+// newCallInterceptor returns an interceptor that runs do around each call, unary or streaming. do cannot see the
+// messages.
+func newCallInterceptor(name string, do func(ctx context.Context, method string, call func(context.Context) error) error) interceptor {
 	return interceptor{
 		name: name,
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {

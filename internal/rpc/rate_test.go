@@ -19,25 +19,25 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newRateServer starts a server with the configuration, and returns a client and its address.
-func newRateServer(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+// startServerWithConfig starts a server and returns a client and the server's address.
+func startServerWithConfig(t *testing.T, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
-	return newServerWith(t, telemetry.Discard(), cfg, s, board)
+	return newServerWithTelemetry(t, telemetry.Discard(), cfg, s, board)
 }
 
-func newServerWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+func newServerWithTelemetry(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *fakeSessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
 	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, s)
 	if board != nil {
-		server.Follow(board)
+		server.FollowBoard(board)
 	}
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -48,11 +48,11 @@ func newServerWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessio
 	return troupev1.NewSessionServiceClient(conn), lis.Addr().String()
 }
 
-func getAnswer(context.Context) (*troupev1.GetSessionResponse, error) {
+func returnSession(context.Context) (*troupev1.GetSessionResponse, error) {
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-// trustClaimedIdentity returns the identity that a caller claims.
+// trustClaimedIdentity is an Authenticator that accepts the name in the call's metadata without proof.
 func trustClaimedIdentity(ctx context.Context) (identity.Principal, error) {
 	if names := metadata.ValueFromIncomingContext(ctx, "name"); len(names) == 1 {
 		return identity.Principal{Role: identity.Client, Tenant: "t", Name: names[0]}, nil
@@ -64,10 +64,10 @@ func withIdentity(t *testing.T, name string) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "name", name)
 }
 
-func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
+func TestServer_LimitsOnlyTheCallerThatExceedsTheRate(t *testing.T) {
 	called := 0
-	client, _ := newRateServer(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
-		&sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
+	client, _ := startServerWithConfig(t, Config{Authenticate: trustClaimedIdentity, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
+		&fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
 			called++
 			return &troupev1.GetSessionResponse{}, nil
 		}}, nil)
@@ -93,17 +93,17 @@ func TestServer_LimitsOnlyTheFrequentCaller(t *testing.T) {
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
 }
 
-// After many failures an address is rejected before its credentials are checked.
+// After too many failed authentications, calls from the address are rejected before their credentials are checked.
 func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	asked := 0
-	client, _ := newRateServer(t, Config{
+	client, _ := startServerWithConfig(t, Config{
 		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return trustClaimedIdentity(ctx) },
 		Rates:        rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: 3}}),
-	}, &sessions{get: getAnswer}, nil)
+	}, &fakeSessions{get: returnSession}, nil)
 	req := &troupev1.GetSessionRequest{SessionId: "s"}
 	for range 10 {
 		_, err := client.GetSession(withIdentity(t, "a"), req)
-		require.NoError(t, err, "calls that are proven do not count")
+		require.NoError(t, err, "authenticated calls do not count")
 	}
 	for n := range 5 {
 		_, err := client.GetSession(t.Context(), req)
@@ -118,27 +118,27 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 	require.Equal(t, 13, asked)
 }
 
-// A call of an address counts before any work for it.
-func TestServer_LimitsCallsOfAnAddress(t *testing.T) {
-	client, _ := newRateServer(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
+// A call from an address is counted before any work is done for it.
+func TestServer_LimitsCallsFromAnAddress(t *testing.T) {
+	client, _ := startServerWithConfig(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
 		return identity.Principal{Role: identity.Admin}, nil
-	}}, &sessions{get: getAnswer}, nil)
+	}}, &fakeSessions{get: returnSession}, nil)
 	for n := range 4 {
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.Equal(t, n >= 2, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
 	}
 }
 
-// An address has at most its limit of connections; closing one makes room.
-func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
-	client, addr := newRateServer(t, Config{PeerConnections: 3}, &sessions{get: getAnswer}, nil)
-	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // the first one
+// An address cannot have more connections than its limit. Closing one allows a new one.
+func TestServer_LimitsConnectionsFromAnAddress(t *testing.T) {
+	client, addr := startServerWithConfig(t, Config{PeerConnections: 3}, &fakeSessions{get: returnSession}, nil)
+	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // opens the first connection
 	require.NoError(t, err)
 	open := func() (net.Conn, bool) {
 		conn, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
-		n, _ := conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
+		n, _ := conn.Read(make([]byte, 1)) // an HTTP/2 server sends the first bytes
 		return conn, n == 1
 	}
 	var conns []net.Conn
@@ -148,7 +148,7 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
-	require.NoError(t, err, "who is connected stays")
+	require.NoError(t, err, "existing connections stay open")
 	for _, conn := range conns {
 		require.NoError(t, conn.Close())
 	}
@@ -159,15 +159,15 @@ func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// After five panics the process is not ready, but still answers calls.
+// After five panics in a minute the process is not ready, but it still answers calls.
 func TestServer_IsNotReadyAfterManyPanics(t *testing.T) {
 	board := probe.NewBoard()
-	client, _ := newRateServer(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
+	client, _ := startServerWithConfig(t, Config{}, &fakeSessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
 	for n := range 6 {
 		if n < 5 {
 			require.NoError(t, board.Ready(), strconv.Itoa(n))
 		} else {
-			require.EqualError(t, board.Ready(), "panics: 5 within a minute; the log has them")
+			require.EqualError(t, board.Ready(), "panics: 5 panics within a minute; see the log")
 		}
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.NotContains(t, err.Error(), "secret")

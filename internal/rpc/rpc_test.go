@@ -24,17 +24,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sessions is a service whose behaviour a test chooses.
-type sessions struct {
+// fakeSessions is a SessionService whose behavior the test chooses.
+type fakeSessions struct {
 	troupev1.UnimplementedSessionServiceServer
 	get func(context.Context) (*troupev1.GetSessionResponse, error)
 }
 
-func (s *sessions) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+func (s *fakeSessions) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
 	return s.get(ctx)
 }
 
-func (s *sessions) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+func (s *fakeSessions) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
 	_, err := s.get(stream.Context())
 	return err
 }
@@ -51,15 +51,15 @@ type testServer struct {
 func startTestServer(t *testing.T, drain time.Duration, get func(context.Context) (*troupev1.GetSessionResponse, error)) *testServer {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
-	tel := telemetry.For(zap.New(core))
+	tel := telemetry.FromLogger(zap.New(core))
 	server, err := NewServer(tel, Config{})
 	require.NoError(t, err)
-	troupev1.RegisterSessionServiceServer(server, &sessions{get: get})
+	troupev1.RegisterSessionServiceServer(server, &fakeSessions{get: get})
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // the server outlives the test's context, to be stopped in cleanup
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, drain).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, drain).Run(ctx, func() {}) }()
 	conn, err := Dial(lis.Addr().String(), tel)
 	require.NoError(t, err)
 	stopped := false
@@ -77,7 +77,7 @@ func startTestServer(t *testing.T, drain time.Duration, get func(context.Context
 	return b
 }
 
-func (b *testServer) get(t *testing.T, id string) error {
+func (b *testServer) getSession(t *testing.T, id string) error {
 	t.Helper()
 	_, err := b.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
 	return grpcfailure.FromStatus("test", err)
@@ -86,7 +86,7 @@ func (b *testServer) get(t *testing.T, id string) error {
 func TestServer_RejectsInvalidRequestsAndNamesTheField(t *testing.T) {
 	called := false
 	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { called = true; return nil, nil })
-	err := b.get(t, "a b")
+	err := b.getSession(t, "a b")
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	require.ErrorContains(t, err, "session_id")
 	require.ErrorContains(t, err, "{1,64}")
@@ -96,7 +96,7 @@ func TestServer_RejectsInvalidRequestsAndNamesTheField(t *testing.T) {
 func TestServer_HidesPanicsAndKeepsServing(t *testing.T) {
 	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") })
 	for range 2 {
-		err := b.get(t, "s")
+		err := b.getSession(t, "s")
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
 	}
@@ -107,7 +107,7 @@ func TestServer_SendsTheModeAndLogsTheCause(t *testing.T) {
 	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return nil, failure.New(failure.NotFound, "memory.GetSession", "no such session").Because(context.Canceled)
 	})
-	err := b.get(t, "s")
+	err := b.getSession(t, "s")
 	require.True(t, failure.Is(err, failure.NotFound))
 	require.EqualError(t, err, "memory.GetSession: not_found: no such session")
 	require.Contains(t, b.logs.All()[0].ContextMap()["error"], "context canceled")
@@ -117,14 +117,14 @@ func TestServer_RejectsOversizedMessagesAndHeaders(t *testing.T) {
 	b := startTestServer(t, time.Second, func(context.Context) (*troupev1.GetSessionResponse, error) {
 		return &troupev1.GetSessionResponse{}, nil
 	})
-	require.True(t, failure.Is(b.get(t, strings.Repeat("x", MaxMessageBytes+1)), failure.ResourceQuota))
+	require.True(t, failure.Is(b.getSession(t, strings.Repeat("x", MaxMessageBytes+1)), failure.ResourceQuota))
 }
 
 func TestServer_StopsInBoundedTime(t *testing.T) {
 	entered, released := make(chan struct{}), make(chan struct{})
 	b := startTestServer(t, 50*time.Millisecond, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
 		close(entered)
-		<-ctx.Done() // ends with the forced stop only
+		<-ctx.Done() // only the forced stop ends this context
 		close(released)
 		return nil, ctx.Err()
 	})
@@ -133,14 +133,14 @@ func TestServer_StopsInBoundedTime(t *testing.T) {
 	_, err = watch.Recv()
 	require.NoError(t, err)
 	call := make(chan error)
-	go func() { call <- b.get(t, "s") }()
+	go func() { call <- b.getSession(t, "s") }()
 	<-entered
 	require.NoError(t, b.stop())
 	<-released
 	require.Error(t, <-call)
 }
 
-func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
+func TestServer_HealthWatchDoesNotDelayAStop(t *testing.T) {
 	b := startTestServer(t, time.Hour, nil)
 	watch, err := b.health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestServer_AHealthWatchDoesNotHoldUpAStop(t *testing.T) {
 	require.NoError(t, b.stop())
 }
 
-func TestListen_ErrorNamesTheFlagAndTheRemedy(t *testing.T) {
+func TestListen_ErrorNamesTheFlagAndSaysWhatToDo(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
@@ -172,17 +172,17 @@ func TestCheckTarget_RejectsInvalidTargets(t *testing.T) {
 	}
 }
 
-func TestServing_ChecksTheNamedService(t *testing.T) {
+func TestCheckServing_ChecksTheNamedService(t *testing.T) {
 	b := startTestServer(t, time.Second, nil)
-	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
+	ours := CheckServing(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
 	b.server.SetServing(false)
 	require.EqualError(t, ours(t.Context()), "is not ready: NOT_SERVING")
 	b.server.SetServing(true)
 	require.NoError(t, ours(t.Context()))
-	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another serves there")
+	require.Error(t, CheckServing(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another service serves at this address")
 }
 
-func TestChain_LinksHaveBothShapes(t *testing.T) {
+func TestChain_EveryInterceptorHandlesUnaryAndStreamingCalls(t *testing.T) {
 	chain, draining, err := newChain(telemetry.Discard(), Config{Identity: &identity.Source{}})
 	require.NoError(t, err)
 	defer draining()

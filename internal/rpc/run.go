@@ -8,44 +8,45 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// runKey is the metadata of a call that is made for a run.
-const runKey = "troupe-root-trace"
+// runMetadataKey is the metadata key that carries the run of a call.
+const runMetadataKey = "troupe-root-trace"
 
-var traceIDs = regexp.MustCompile(`^[0-9a-f]{32}$`)
+var traceIDPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-type runValue struct{}
+type runContextKey struct{}
 
-// InRun returns a context whose calls over connections of Dial name their run. The servers log the run with each call,
-// so that one id finds the log lines of all processes (contract OC-10). Other connections do not send it.
-func InRun(ctx context.Context, rootTraceID string) context.Context {
-	return context.WithValue(ctx, runValue{}, rootTraceID)
+// WithRun returns a context whose calls carry the run as metadata, if they use a connection of Dial. Servers log
+// the run with each call, so that one id finds the log lines of all processes (contract OC-10). Other connections
+// do not send it.
+func WithRun(ctx context.Context, rootTraceID string) context.Context {
+	return context.WithValue(ctx, runContextKey{}, rootTraceID)
 }
 
-// RunOf returns the run that the caller of an incoming call names (empty when it names none).
-func RunOf(ctx context.Context) string {
-	if ids := metadata.ValueFromIncomingContext(ctx, runKey); len(ids) > 0 && traceIDs.MatchString(ids[0]) {
+// RunFromContext returns the run in the metadata of an incoming call (empty if there is none).
+func RunFromContext(ctx context.Context) string {
+	if ids := metadata.ValueFromIncomingContext(ctx, runMetadataKey); len(ids) > 0 && traceIDPattern.MatchString(ids[0]) {
 		return ids[0]
 	}
 	return ""
 }
 
-// withRunMetadata adds the run and the tenant of a context to the metadata of its calls.
-func withRunMetadata(ctx context.Context) context.Context {
-	if id, _ := ctx.Value(runValue{}).(string); id != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, runKey, id)
+// withCallMetadata adds the run and the tenant of ctx to the metadata of outgoing calls.
+func withCallMetadata(ctx context.Context) context.Context {
+	if id, _ := ctx.Value(runContextKey{}).(string); id != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, runMetadataKey, id)
 	}
-	if tenant, _ := ctx.Value(tenantValue{}).(string); tenant != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, tenantKey, tenant)
+	if tenant, _ := ctx.Value(tenantContextKey{}).(string); tenant != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, tenantMetadataKey, tenant)
 	}
 	return ctx
 }
 
 func runUnaryInterceptor(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return call(withRunMetadata(ctx), method, req, reply, conn, opts...)
+	return call(withCallMetadata(ctx), method, req, reply, conn, opts...)
 }
 
 func runStreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, call grpc.Streamer,
 	opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	return call(withRunMetadata(ctx), desc, conn, method, opts...)
+	return call(withCallMetadata(ctx), desc, conn, method, opts...)
 }

@@ -13,17 +13,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A call in a run names the run, and its server logs it. An invalid id is not logged.
-func TestInRun_CallsNameTheirRun(t *testing.T) {
+// A call carries its run, and the server logs it. An invalid id is not logged.
+func TestWithRun_AddsTheRunToCalls(t *testing.T) {
 	var seen []string
 	b := startTestServer(t, time.Second, func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
-		seen = append(seen, RunOf(ctx))
+		seen = append(seen, RunFromContext(ctx))
 		return nil, failure.New(failure.NotFound, "memory.GetSession", "no such session")
 	})
 	root := strings.Repeat("1", 32)
 	for _, ctx := range []context.Context{
-		InRun(t.Context(), root), t.Context(), InRun(t.Context(), ""), InRun(t.Context(), "a\nlie"),
-		metadata.AppendToOutgoingContext(t.Context(), runKey, strings.Repeat("x", 32)),
+		WithRun(t.Context(), root), t.Context(), WithRun(t.Context(), ""), WithRun(t.Context(), "a\nlie"),
+		metadata.AppendToOutgoingContext(t.Context(), runMetadataKey, strings.Repeat("x", 32)),
 	} {
 		_, err := b.client.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: "s"})
 		require.Error(t, err)

@@ -10,26 +10,26 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Scope checks whether the principal of a context may touch what a request names. If so, the handler runs with the
-// returned context. Method is /package.Service/Method. The error goes to the caller.
-type Scope func(ctx context.Context, method string, req any) (context.Context, error)
+// ScopeChecker checks whether the caller may access the object that a request names. If so, the handler runs with
+// the returned context. method is /package.Service/Method. The error is sent to the caller.
+type ScopeChecker func(ctx context.Context, method string, req any) (context.Context, error)
 
-// scopeInterceptor rejects requests whose object the caller may not touch (guarantees S5).
-func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violations) interceptor {
+// scopeInterceptor rejects requests for an object that the caller may not access (guarantees S5).
+func scopeInterceptor(scope ScopeChecker, log *audit.Log, violations *telemetry.Violations) interceptor {
 	look := func(ctx context.Context, method string, req any) (context.Context, error) {
 		if scope == nil {
 			return ctx, nil
 		}
 		scoped, err := scope(ctx, method, req)
 		if err != nil {
-			caller := identity.PrincipalOf(ctx)
+			caller := identity.PrincipalFromContext(ctx)
 			auditDenial(ctx, log, caller, method, req, err)
-			err = outOfScope(ctx, violations, caller, method, err)
+			err = recordOutOfScope(ctx, violations, caller, method, err)
 		}
 		return scoped, err
 	}
 	return interceptor{
-		name: "scoped",
+		name: "scope",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, err := look(ctx, info.FullMethod, req)
 			if err != nil {
@@ -38,24 +38,24 @@ func scopeInterceptor(scope Scope, log *audit.Log, violations *telemetry.Violati
 			return next(ctx, req)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return next(srv, &scopedStream{boundStream{ss, ss.Context()}, func(ctx context.Context, req any) (context.Context, error) {
+			return next(srv, &scopedStream{contextStream{ss, ss.Context()}, func(ctx context.Context, req any) (context.Context, error) {
 				return look(ctx, info.FullMethod, req)
 			}})
 		},
 	}
 }
 
-// scopedStream checks the first message of a stream. Later messages do not name what the call touches.
+// scopedStream checks only the first message of a stream, because later messages do not name an object.
 type scopedStream struct {
-	boundStream
-	look func(ctx context.Context, req any) (context.Context, error) // nil once it did
+	contextStream
+	checkScope func(ctx context.Context, req any) (context.Context, error) // checks the first message (nil after that)
 }
 
 func (s *scopedStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
-	if err == nil && s.look != nil {
-		s.ctx, err = s.look(s.ctx, m)
-		s.look = nil
+	if err == nil && s.checkScope != nil {
+		s.ctx, err = s.checkScope(s.ctx, m)
+		s.checkScope = nil
 	}
 	return err
 }

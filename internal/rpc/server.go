@@ -1,5 +1,5 @@
-// Package rpc makes every gRPC server and every connection of the mesh, so that all have
-// the same limits, keepalive, telemetry and chain of interceptors.
+// Package rpc creates every gRPC server and client connection of the mesh, so that all of them have the same
+// limits, keepalive, telemetry and interceptors.
 package rpc
 
 import (
@@ -30,57 +30,58 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of every server (guarantees S9, 2.11). The library's own defaults are not fit
-// for an open port: unlimited streams, 16 MiB of headers, 120 s to connect.
+// These are the limits of every server (guarantees S9, 2.11). The library's defaults are too generous for an open
+// port: unlimited streams, 16 MiB of headers, 120 s to connect.
 const (
-	MaxMessageBytes   = 4 << 20  // from a client
-	maxInnerBytes     = 16 << 20 // between processes of the mesh
-	maxHeaderBytes    = 16 << 10
-	maxStreamsPerConn = 256
-	connectionTimeout = 5 * time.Second
-	keepaliveTime     = 10 * time.Second // least that grpc-go allows on clients
-	keepaliveTimeout  = 3 * time.Second
-	keepaliveMinTime  = 5 * time.Second
-	proofAge          = 30 * time.Minute // after which a client has to prove its identity anew, on a new connection
-	proofGrace        = 15 * time.Minute // for calls on the old connection; a step may take 10 minutes
+	MaxMessageBytes         = 4 << 20  // limit of a message from a client
+	maxInternalMessageBytes = 16 << 20 // limit of a message between processes of the mesh
+	maxHeaderBytes          = 16 << 10
+	maxStreamsPerConn       = 256
+	connectionTimeout       = 5 * time.Second
+	keepaliveTime           = 10 * time.Second // the shortest interval that grpc-go allows clients
+	keepaliveTimeout        = 3 * time.Second
+	minClientPingInterval   = 5 * time.Second
+	defaultConnectionAge    = 30 * time.Minute // a client must then prove its identity again on a new connection
+	connectionAgeGrace      = 15 * time.Minute // for calls that still run on the old connection; a step may take 10 minutes
 )
 
-// Server is a gRPC server with health, and reflection where configured. Register the
-// services on it, then run its Part.
+// Server is a gRPC server with the health service, and with reflection if configured. Register services on it,
+// then run its ProcessPart.
 type Server struct {
 	*grpc.Server
-	health   *health.Server
-	draining context.CancelFunc
-	board    *probe.Board // nil unless the health follows one
-	identity *identity.Source
+	health        *health.Server
+	startDraining context.CancelFunc
+	board         *probe.Board // board that the health follows (nil if none)
+	identity      *identity.Source
 
-	telemetry *telemetry.Telemetry
-	perPeer   int
+	telemetry       *telemetry.Telemetry
+	peerConnections int
 }
 
-// Config has the settings of a server.
+// Config holds the settings of a Server.
 type Config struct {
 	Reflection bool // serve gRPC reflection
-	Inner      bool // only processes of the mesh call it, so larger messages are accepted
+	Internal   bool // only processes of the mesh call the server, so larger messages are accepted
 
-	// Identity is the identity of a server inside the mesh, which also requires one of its callers (nil means
-	// plain text).
+	// Identity is the identity of a server inside the mesh. The server then requires its callers to prove an
+	// identity, too (nil means plain text).
 	Identity *identity.Source
-	// Authenticate returns the principal that sends a call (nil means Certified).
-	Authenticate Authenticate
-	// Scope checks whether a call may touch what its request names. It runs for each valid request, and for the first
-	// one of a stream (nil means that every call may).
-	Scope Scope
-	// Barred returns an error for a caller that may call nothing at the moment, such as the workers of a quarantined
-	// agent (S18). It runs for each call, with its full method (nil means that no caller is barred).
-	Barred func(caller identity.Principal, method string) error
-	// Usual reports whether a rejected call is normal in a healthy mesh. Such calls are logged at level debug instead of
-	// info (nil means none).
-	Usual func(method string, err error) bool
-	// Instance is the name of the serving worker, for the audit log, because calls that start, pause or stop a worker do
-	// not name it (empty for other processes).
+	// Authenticate determines the principal of a call (nil means PrincipalFromCertificate).
+	Authenticate Authenticator
+	// Scope checks whether a caller may access the object of a request. It runs for each valid unary request, and
+	// for the first request of a stream (nil means that every call is allowed).
+	Scope ScopeChecker
+	// CheckBarred returns an error for a caller that may call nothing at the moment, such as a worker of a
+	// quarantined agent (S18). It gets the caller and the full method of each call (nil means that no caller is
+	// barred).
+	CheckBarred func(caller identity.Principal, method string) error
+	// IsExpectedError reports whether an error of a method is normal in a healthy mesh. The server logs such calls
+	// at level debug instead of info (nil means that no error is expected).
+	IsExpectedError func(method string, err error) bool
+	// Instance is the id of the serving worker, for the audit log. Calls that start, pause or stop a worker do not
+	// name it (empty for other processes).
 	Instance string
-	// TLS has the credentials of a server for clients, which has no Identity (nil means plain text).
+	// TLS holds the TLS credentials of a server for clients, which has no Identity (nil means plain text).
 	TLS credentials.TransportCredentials
 
 	// Rates limits how often callers may call (nil means no limit).
@@ -88,35 +89,35 @@ type Config struct {
 	// PeerConnections limits the connections of one address (0 means no limit).
 	PeerConnections int
 
-	age time.Duration // of a connection, for tests (0 means the default)
+	maxConnectionAge time.Duration // set by tests (0 means the default)
 }
 
-// NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
-// a board that it follows is ready.
+// NewServer returns a server. Its health is NOT_SERVING until SetServing is called, or until a followed board is
+// ready.
 func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	chain, draining, err := newChain(t, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
-	if err := cfg.Identity.Measure(t.Metrics.Meter("troupe/identity")); err != nil {
+	if err := cfg.Identity.RegisterMetrics(t.Metrics.Meter("troupe/identity")); err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
 	maxBytes := MaxMessageBytes
-	if cfg.Inner {
-		maxBytes = maxInnerBytes
+	if cfg.Internal {
+		maxBytes = maxInternalMessageBytes
 	}
 	creds := cfg.TLS
 	if creds == nil {
-		creds = cfg.Identity.Server()
+		creds = cfg.Identity.ServerCredentials()
 	}
 	if cfg.Rates != nil {
-		creds = resetCredentials{creds, cfg.Rates}
+		creds = resetLimitingCredentials{creds, cfg.Rates}
 	}
 	opts := append(serverOptions(chain),
 		grpc.Creds(creds),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
-			otelgrpc.WithPropagators(propagation.TraceContext{}), // spans of one trace hang together across processes
+			otelgrpc.WithPropagators(propagation.TraceContext{}), // links the spans of one trace across processes
 			otelgrpc.WithMeterProvider(t.Metrics),
 			otelgrpc.WithTracerProvider(t.Traces))),
 		grpc.MaxRecvMsgSize(maxBytes),
@@ -124,18 +125,18 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.KeepaliveParams(keepaliveParams(cfg)),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPingInterval, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when all handlers have returned
-		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // after the interceptors, which reject unknown methods (S2)
-			return failure.New(failure.AgentContract, "call", "this service does not serve the method")
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // runs after the interceptors, which reject unknown methods (S2)
+			return failure.New(failure.AgentContract, "call", "this service does not have the method")
 		}),
 	)
 	if cfg.Rates != nil {
 		opts = append(opts, grpc.InTapHandle(streamRateTap(cfg.Rates)))
 	}
 	s := &Server{
-		Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining,
-		identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections,
+		Server: grpc.NewServer(opts...), health: health.NewServer(), startDraining: draining,
+		identity: cfg.Identity, telemetry: t, peerConnections: cfg.PeerConnections,
 	}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
@@ -145,13 +146,14 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// keepaliveParams returns how long connections live. A connection with a certificate does not outlive it by much, because
-// certificates expire and CAs are replaced. Certificates are renewed after two thirds of their life, so a connection is
-// always replaced by one with a newer certificate.
+// keepaliveParams returns how long connections live. Certificates expire and CAs are replaced, so a connection
+// must not outlive its certificate by much. A certificate is renewed after two thirds of its life, so the client
+// has a newer one when it reconnects.
 func keepaliveParams(cfg Config) keepalive.ServerParameters {
 	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
 	if cfg.Identity != nil {
-		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, min(proofAge, cfg.Identity.Life()/4)), proofGrace
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.maxConnectionAge, min(defaultConnectionAge,
+			cfg.Identity.ValidityPeriod()/4)), connectionAgeGrace
 	}
 	return params
 }
@@ -168,41 +170,42 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// Follow makes the health follow the board, and the board know when the server stops.
-func (s *Server) Follow(board *probe.Board) {
+// FollowBoard makes the server's health equal the readiness of the board. It also makes the board not ready when
+// the server stops.
+func (s *Server) FollowBoard(board *probe.Board) {
 	s.board = board
 	board.OnChange(s.SetServing)
 }
 
-// conditionPanics is the condition of a board that fails while the process panics too often.
+// conditionPanics is the board's condition that fails while the process panics too often.
 const conditionPanics = "panics"
 
-// setPanicCondition tells the board whether the process panicked too often lately.
+// setPanicCondition updates the board's condition for recent panics.
 func (s *Server) setPanicCondition(tooMany bool) {
 	var err error
 	if tooMany {
-		err = errors.New("5 within a minute; the log has them")
+		err = errors.New("5 panics within a minute; see the log")
 	}
 	s.board.Set(conditionPanics, err)
 }
 
-// Part serves on the listener and logs when the certificate is about to expire. When it stops, health becomes NOT_SERVING
-// for good. Calls in flight may finish within drain, and then they are cancelled.
-func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
+// ProcessPart returns a part that serves on the listener and logs when the certificate is about to expire. When it
+// stops, the health becomes NOT_SERVING for good. Running calls may finish within drain; then they are cancelled.
+func (s *Server) ProcessPart(lis net.Listener, drain time.Duration) process.Part {
 	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
 		if err := s.checkMethods(); err != nil {
 			return err
 		}
 		if s.board != nil {
-			defer s.telemetry.Panics.Follow(s.setPanicCondition)()
+			defer s.telemetry.Panics.OnChange(s.setPanicCondition)()
 		}
 		lis := lis
-		if s.perPeer > 0 {
-			lis = newPeerLimiter(lis, s.perPeer, s.telemetry.Log)
+		if s.peerConnections > 0 {
+			lis = newPeerLimiter(lis, s.peerConnections, s.telemetry.Log)
 		}
 		watched, unwatch := context.WithCancel(ctx)
 		var watching sync.WaitGroup
-		watching.Go(func() { identity.Watch(watched, s.identity) })
+		watching.Go(func() { identity.WatchCertificates(watched, s.identity) })
 		defer watching.Wait()
 		defer unwatch()
 		served := make(chan error, 1)
@@ -217,8 +220,8 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 			s.board.Set("grpc", errors.New("stopping"))
 		}
 		s.health.Shutdown()
-		s.draining()
-		// GracefulStop waits for calls without bound; Stop ends it.
+		s.startDraining()
+		// GracefulStop waits for running calls without a limit. Calling Stop ends that wait.
 		force := time.AfterFunc(drain, s.Stop)
 		defer force.Stop()
 		s.GracefulStop()
@@ -229,12 +232,12 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	}}
 }
 
-// checkMethods returns an error for a registered method without a row in the table of permissions. No caller could call
-// it, so the server does not start.
+// checkMethods returns an error for a registered method that is missing from the permission table. Nothing could
+// call the method, so the server does not start.
 func (s *Server) checkMethods() error {
 	for service, info := range s.GetServiceInfo() {
 		for _, m := range info.Methods {
-			if _, ok := authz.Roles("/" + service + "/" + m.Name); !ok {
+			if _, ok := authz.RolesFor("/" + service + "/" + m.Name); !ok {
 				return fmt.Errorf("rpc: %s/%s has no row in internal/authz/table.go, so no caller may call it; add one", service, m.Name)
 			}
 		}
@@ -242,8 +245,8 @@ func (s *Server) checkMethods() error {
 	return nil
 }
 
-// Listen opens a TCP port. Its error says what to do when the port is taken. If a permit function rejects the address,
-// Listen closes the port and returns that error.
+// Listen opens a TCP port. Its error names the flag and says what to do if the port is in use. If a permit
+// function rejects the address, Listen closes the port and returns that error.
 func Listen(flag, addr string, permit ...func(flag string, at net.Addr) error) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -9,29 +9,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// tenantKey is the metadata of a call that is made for a tenant.
-const tenantKey = "troupe-tenant"
+// tenantMetadataKey is the metadata key that carries the tenant of a call.
+const tenantMetadataKey = "troupe-tenant"
 
-type tenantValue struct{}
+type tenantContextKey struct{}
 
-// ForTenant returns a context whose calls over connections of Dial name their tenant. Servers inside the mesh believe the
-// orchestrator. Workers prove their tenant.
-func ForTenant(ctx context.Context, tenant string) context.Context {
-	return context.WithValue(ctx, tenantValue{}, tenant)
+// WithTenant returns a context whose calls carry the tenant as metadata, if they use a connection of Dial. Servers
+// inside the mesh trust the tenant from an orchestrator. A worker must prove its tenant.
+func WithTenant(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, tenantContextKey{}, tenant)
 }
 
-// tenantOf returns the tenant that the caller names, or the default one. An invalid name is rejected, because the call
-// would otherwise run for a tenant that the caller does not mean.
-func tenantOf(ctx context.Context) (string, error) {
-	said := metadata.ValueFromIncomingContext(ctx, tenantKey)
+// tenantFromContext returns the tenant in the metadata of an incoming call, or the default tenant. It rejects an
+// invalid name, because the call would otherwise run for a tenant that the caller did not choose.
+func tenantFromContext(ctx context.Context) (string, error) {
+	said := metadata.ValueFromIncomingContext(ctx, tenantMetadataKey)
 	switch {
 	case len(said) == 0:
 		return identity.DefaultTenant, nil
 	case len(said) > 1:
-		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: the call names %d tenants; send one", tenantKey, len(said)).With("fields", tenantKey)
+		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: the call names %d tenants; send one", tenantMetadataKey, len(said)).With("fields",
+			tenantMetadataKey)
 	}
 	if err := identity.CheckTenant(said[0]); err != nil {
-		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: %v", tenantKey, err).With("fields", tenantKey)
+		return "", failure.Newf(failure.UserInvalidInput, "call", "%s: %v", tenantMetadataKey, err).With("fields", tenantMetadataKey)
 	}
 	return said[0], nil
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// validationInterceptor checks each request against the rules in the .proto before a handler sees it.
+// validationInterceptor validates each request by the rules in the .proto before the handler runs.
 func validationInterceptor(v protovalidate.Validator) interceptor {
 	return interceptor{
-		name: "validated",
+		name: "validation",
 		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := check(v, req); err != nil {
+			if err := validateMessage(v, req); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
@@ -37,15 +37,14 @@ func (s *validatedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return check(s.validator, m)
+	return validateMessage(s.validator, m)
 }
 
-// Validate checks a message from another process against the rules in the .proto, as every server does with its
-// requests.
-func Validate(m proto.Message) error { return check(protovalidate.GlobalValidator, m) }
+// Validate checks a message from another process by the rules in the .proto, as every server does with requests.
+func Validate(m proto.Message) error { return validateMessage(protovalidate.GlobalValidator, m) }
 
-// check names every field that breaks a rule, with the rule.
-func check(v protovalidate.Validator, req any) error {
+// validateMessage returns an error that names every field that breaks a rule, with the rule.
+func validateMessage(v protovalidate.Validator, req any) error {
 	msg, ok := req.(proto.Message)
 	if !ok {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// prose is text of a person or a model. In YAML it is a literal block if it can be read back unchanged, and
-// quoted otherwise.
-type prose string
+// yamlText is a text of a person or a model. In YAML it is a literal block if that can be read back unchanged, and
+// a quoted string otherwise.
+type yamlText string
 
 // MarshalYAML implements yaml.Marshaler.
-func (p prose) MarshalYAML() (any, error) {
+func (p yamlText) MarshalYAML() (any, error) {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: toValidUTF8(string(p))}
 	if strings.ContainsAny(n.Value, "\n\t") {
 		n.Style = yaml.DoubleQuotedStyle
@@ -25,9 +25,9 @@ func (p prose) MarshalYAML() (any, error) {
 	return n, nil
 }
 
-// fitsBlock reports whether the text can be a literal block: no line has white space at its ends, except
-// indentation, and nothing needs an escape.
-func (p prose) fitsBlock() bool {
+// fitsBlock reports whether the text can be written as a literal block. No line may have white space at its ends,
+// except indentation, and no character may need an escape.
+func (p yamlText) fitsBlock() bool {
 	for line := range strings.SplitSeq(string(p), "\n") {
 		if line != strings.TrimRight(line, " ") || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return false
@@ -36,13 +36,13 @@ func (p prose) fitsBlock() bool {
 	return !strings.HasPrefix(string(p), " ") && !strings.HasPrefix(string(p), "\n") && !strings.HasSuffix(string(p), "\n")
 }
 
-// toValidUTF8 replaces invalid UTF-8, which YAML cannot hold.
+// toValidUTF8 replaces invalid UTF-8, which YAML cannot represent.
 func toValidUTF8(text string) string {
 	return strings.ToValidUTF8(text, string(unicode.ReplacementChar))
 }
 
-// emptyNode returns a field that a person has not filled in yet.
-func emptyNode() yaml.Node {
+// nullNode returns a null value, which a person may fill in later.
+func nullNode() yaml.Node {
 	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
 }
 
@@ -50,56 +50,59 @@ func isFilled(n yaml.Node) bool {
 	return n.Kind != yaml.ScalarNode || n.Value != "" && n.Tag != "!!null"
 }
 
-// sessionLog is the content of a session log file (CO-55, CO-58).
+// sessionLog is the content of a session log file: the turns of a session and their outcomes in each run (CO-55,
+// CO-58).
 type sessionLog struct {
-	Name     string               `yaml:"name"`
-	Agent    prose                `yaml:"agent"`
-	Model    prose                `yaml:"model"`
-	Input    prose                `yaml:"input"`   // first input of the session
-	Created  time.Time            `yaml:"created"` // time of the first run
-	Started  time.Time            `yaml:"started"` // time of the latest run
-	Updated  time.Time            `yaml:"updated"`
-	Runs     int                  `yaml:"runs"`
-	Sessions map[int]prose        `yaml:"sessions"` // session ids by run
-	Turns    []entry              `yaml:"turns"`
-	Own      map[string]yaml.Node `yaml:",inline"` // fields that a person added
+	Name         string               `yaml:"name"`
+	Agent        yamlText             `yaml:"agent"`
+	Model        yamlText             `yaml:"model"`
+	Input        yamlText             `yaml:"input"`   // first input of the session
+	Created      time.Time            `yaml:"created"` // time of the first run
+	Started      time.Time            `yaml:"started"` // time of the latest run
+	Updated      time.Time            `yaml:"updated"`
+	Runs         int                  `yaml:"runs"`
+	Sessions     map[int]yamlText     `yaml:"sessions"` // session ids by run
+	Turns        []turnEntry          `yaml:"turns"`
+	CustomFields map[string]yaml.Node `yaml:",inline"` // fields that a person added
 }
 
-// entry is a turn: its outcome in the latest run that reached it, and in the runs before.
-type entry struct {
-	Turn     int       `yaml:"turn"`
-	Input    prose     `yaml:"input"`
-	Expected yaml.Node `yaml:"expected"` // a person fills it in
-	outcome  `yaml:",inline"`
-	History  []outcome            `yaml:"history"` // latest first
-	Own      map[string]yaml.Node `yaml:",inline"`
+// turnEntry is a turn of a session log. It holds the turn's outcome in the latest run that reached it, and in
+// earlier runs.
+type turnEntry struct {
+	Turn         int       `yaml:"turn"`
+	Input        yamlText  `yaml:"input"`
+	Expected     yaml.Node `yaml:"expected"` // a person fills it in
+	turnOutcome  `yaml:",inline"`
+	History      []turnOutcome        `yaml:"history"` // latest first
+	CustomFields map[string]yaml.Node `yaml:",inline"`
 }
 
-// outcome is the outcome of a turn in one run.
-type outcome struct {
-	Run         int       `yaml:"run"`
-	Model       prose     `yaml:"model,omitempty"`
-	Output      prose     `yaml:"output"`
-	Reason      prose     `yaml:"reason,omitempty"`
-	Error       prose     `yaml:"error,omitempty"`
-	ToolsCalled []prose   `yaml:"tools_called,flow"`
-	Evaluation  yaml.Node `yaml:"evaluation"` // a person fills it in
-	Meta        string    `yaml:"meta"`       // a measure as JSON
+// turnOutcome is the outcome of a turn in one run.
+type turnOutcome struct {
+	Run         int        `yaml:"run"`
+	Model       yamlText   `yaml:"model,omitempty"`
+	Output      yamlText   `yaml:"output"`
+	Reason      yamlText   `yaml:"reason,omitempty"`
+	Error       yamlText   `yaml:"error,omitempty"`
+	ToolsCalled []yamlText `yaml:"tools_called,flow"`
+	Evaluation  yaml.Node  `yaml:"evaluation"` // a person fills it in
+	Meta        string     `yaml:"meta"`       // a measure as JSON
 }
 
-// setOutcome stores the outcome of a run: as the latest one unless a later run has reached the turn.
-func (e *entry) setOutcome(o outcome) {
+// setOutcome stores the outcome of a run. It becomes the latest outcome unless a later run has already reached the
+// turn.
+func (e *turnEntry) setOutcome(o turnOutcome) {
 	switch {
 	case o.Run == e.Run:
 		o.Evaluation = e.Evaluation
-		e.outcome = o
+		e.turnOutcome = o
 	case o.Run > e.Run:
 		if e.Run > 0 {
-			e.History = slices.Insert(e.History, 0, e.outcome)
+			e.History = slices.Insert(e.History, 0, e.turnOutcome)
 		}
-		e.outcome = o
+		e.turnOutcome = o
 	default:
-		at, found := slices.BinarySearchFunc(e.History, o.Run, func(h outcome, run int) int { return run - h.Run })
+		at, found := slices.BinarySearchFunc(e.History, o.Run, func(h turnOutcome, run int) int { return run - h.Run })
 		if found {
 			o.Evaluation = e.History[at].Evaluation
 			e.History[at] = o
@@ -110,12 +113,12 @@ func (e *entry) setOutcome(o outcome) {
 	e.History = e.History[:min(len(e.History), MaxRuns-1)]
 }
 
-// isEdited reports whether a person filled in a field.
-func (e *entry) isEdited() bool {
-	return isFilled(e.Expected) || isFilled(e.Evaluation) || len(e.Own) > 0 ||
-		slices.ContainsFunc(e.History, func(o outcome) bool { return isFilled(o.Evaluation) })
+// isEdited reports whether a person has filled in or added a field.
+func (e *turnEntry) isEdited() bool {
+	return isFilled(e.Expected) || isFilled(e.Evaluation) || len(e.CustomFields) > 0 ||
+		slices.ContainsFunc(e.History, func(o turnOutcome) bool { return isFilled(o.Evaluation) })
 }
 
 func (s *sessionLog) isEdited() bool {
-	return len(s.Own) > 0 || slices.ContainsFunc(s.Turns, func(e entry) bool { return e.isEdited() })
+	return len(s.CustomFields) > 0 || slices.ContainsFunc(s.Turns, func(e turnEntry) bool { return e.isEdited() })
 }

@@ -21,7 +21,7 @@ func ExampleOpen() {
 		return
 	}
 	defer func() { _ = log.Close() }()
-	if err := log.Turn(sessionlog.Turn{Session: "s1", Number: 1, Input: "Say hello!", Result: "Hello."}); err != nil {
+	if err := log.WriteTurn(sessionlog.Turn{Session: "s1", Number: 1, Input: "Say hello!", Result: "Hello."}); err != nil {
 		fmt.Println(err)
 	}
 	logs, _ := filepath.Glob(filepath.Join(folder, "evals", "greeter", "*.yaml"))

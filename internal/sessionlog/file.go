@@ -20,29 +20,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Only the user of the process may read the files.
+// These modes let only the user of the process read the files.
 const (
 	folderMode fs.FileMode = 0o700
 	fileMode   fs.FileMode = 0o600
 )
 
-// runFile is the content of a run file (CO-58). Its numbers are sums over its turns.
+// runFile is the content of a run file (CO-58). Its numbers are the sums over all turns of the run.
 type runFile struct {
-	Agent        prose     `yaml:"agent"`
-	Session      prose     `yaml:"session"`
-	SystemPrompt prose     `yaml:"system_prompt"`
-	Model        prose     `yaml:"model"`
-	Cwd          prose     `yaml:"cwd"`
+	Agent        yamlText  `yaml:"agent"`
+	Session      yamlText  `yaml:"session"`
+	SystemPrompt yamlText  `yaml:"system_prompt"`
+	Model        yamlText  `yaml:"model"`
+	Cwd          yamlText  `yaml:"cwd"`
 	Tokens       int64     `yaml:"tokens"`
 	InputTokens  int64     `yaml:"input_tokens"`
 	OutputTokens int64     `yaml:"output_tokens"`
 	Cost         *float64  `yaml:"cost"` // in US dollars (null if unknown)
 	DurationMS   int64     `yaml:"duration_ms"`
 	Timestamp    time.Time `yaml:"timestamp"`
-	Messages     prose     `yaml:"messages"` // a JSON array with one message per line
+	Messages     yamlText  `yaml:"messages"` // a JSON array with one message per line
 }
 
-// message is a message in the JSON of a run.
+// message is one message in a run file, as JSON.
 type message struct {
 	Role       string     `json:"role"`
 	Author     string     `json:"author,omitempty"`
@@ -79,46 +79,46 @@ func messagesJSON(messages []conversation.Message) (string, error) {
 	return b.String(), nil
 }
 
-func (l *Log) runFile(name string, number int) string {
+func (l *Log) runPath(name string, number int) string {
 	return filepath.Join("evals", safeName(l.config.Agent), name, fmt.Sprintf("run_%d.yaml", number))
 }
 
 func (l *Log) writeRun(r run, t Turn) error {
-	path := l.runFile(r.name, r.number)
+	path := l.runPath(r.name, r.number)
 	messages, err := messagesJSON(t.Messages)
 	if err != nil {
-		return diskError("sessionlog.Turn", l.path(path), err)
+		return newDiskError("sessionlog.Turn", l.displayPath(path), err)
 	}
-	return l.replace(path, runFile{
-		Agent: prose(l.config.Agent), Session: prose(t.Session), SystemPrompt: prose(l.config.SystemPrompt), Model: prose(t.Model), Cwd: prose(l.cwd),
-		Tokens: r.consumed.InputTokens + r.consumed.OutputTokens, InputTokens: r.consumed.InputTokens, OutputTokens: r.consumed.OutputTokens,
-		Cost: dollars(r.consumed), DurationMS: r.duration.Milliseconds(), Timestamp: toMillis(t.Started), Messages: prose(messages),
+	return l.writeYAML(path, runFile{
+		Agent: yamlText(l.config.Agent), Session: yamlText(t.Session), SystemPrompt: yamlText(l.config.SystemPrompt), Model: yamlText(t.Model), Cwd: yamlText(l.cwd),
+		Tokens: r.usage.InputTokens + r.usage.OutputTokens, InputTokens: r.usage.InputTokens, OutputTokens: r.usage.OutputTokens,
+		Cost: costInDollars(r.usage), DurationMS: r.duration.Milliseconds(), Timestamp: truncateToMillis(t.Started), Messages: yamlText(messages),
 	})
 }
 
-// readRun adds the numbers of a run that was written before.
+// readRun reads the totals of a run that an earlier process wrote.
 func (l *Log) readRun(r *run) error {
 	var file runFile
-	if err := l.read(l.runFile(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.readYAML(l.runPath(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	r.duration = time.Duration(file.DurationMS) * time.Millisecond
-	r.consumed.InputTokens, r.consumed.OutputTokens = file.InputTokens, file.OutputTokens
+	r.usage.InputTokens, r.usage.OutputTokens = file.InputTokens, file.OutputTokens
 	if file.Cost != nil {
-		r.consumed.CostMicros = int64(*file.Cost*1e6 + 0.5)
+		r.usage.CostMicros = int64(*file.Cost*1e6 + 0.5)
 	}
 	return nil
 }
 
-// dropRuns removes the runs up to a number.
-func (l *Log) dropRuns(name string, last int) error {
+// removeOldRuns removes the run files with numbers up to last.
+func (l *Log) removeOldRuns(name string, last int) error {
 	if last <= 0 {
 		return nil
 	}
 	folder := filepath.Join("evals", safeName(l.config.Agent), name)
 	files, err := fs.ReadDir(l.root.FS(), filepath.ToSlash(folder))
 	if err != nil {
-		return diskError("sessionlog.Turn", l.path(folder), err)
+		return newDiskError("sessionlog.Turn", l.displayPath(folder), err)
 	}
 	for _, f := range files {
 		text, _ := strings.CutPrefix(strings.TrimSuffix(f.Name(), ".yaml"), "run_")
@@ -126,16 +126,16 @@ func (l *Log) dropRuns(name string, last int) error {
 			continue
 		}
 		if err := l.root.Remove(filepath.Join(folder, f.Name())); err != nil {
-			return diskError("sessionlog.Turn", l.path(folder), err)
+			return newDiskError("sessionlog.Turn", l.displayPath(folder), err)
 		}
 	}
 	return nil
 }
 
-// readLog returns nil if there is no such log.
+// readLog reads a session log. It returns nil if the log does not exist.
 func (l *Log) readLog(name string) (*sessionLog, error) {
 	log := &sessionLog{}
-	err := l.read(logFile(l.config.Agent, name), log)
+	err := l.readYAML(logPath(l.config.Agent, name), log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -143,11 +143,12 @@ func (l *Log) readLog(name string) (*sessionLog, error) {
 }
 
 func (l *Log) writeLog(name string, log *sessionLog) error {
-	return l.replace(logFile(l.config.Agent, name), log)
+	return l.writeYAML(logPath(l.config.Agent, name), log)
 }
 
-// makeRoom removes the least recently written logs of the agent, so that one more fits. It keeps edited logs.
-func (l *Log) makeRoom() error {
+// removeOldestLogs removes the agent's least recently written logs until there is room for one more. It keeps
+// edited logs.
+func (l *Log) removeOldestLogs() error {
 	folder := filepath.Join("evals", safeName(l.config.Agent))
 	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")
 	if err != nil || len(files) < MaxLogs {
@@ -170,29 +171,29 @@ func (l *Log) makeRoom() error {
 			continue // keep edited and unreadable logs
 		}
 		if err := errors.Join(l.root.RemoveAll(filepath.Join(folder, name)), l.root.Remove(f)); err != nil {
-			return diskError("sessionlog.Turn", l.path(f), err)
+			return newDiskError("sessionlog.Turn", l.displayPath(f), err)
 		}
 		surplus--
 	}
 	return nil
 }
 
-func (l *Log) read(path string, into any) error {
+func (l *Log) readYAML(path string, into any) error {
 	text, err := l.root.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err != nil {
-		return diskError("sessionlog.Turn", l.path(path), err)
+		return newDiskError("sessionlog.Turn", l.displayPath(path), err)
 	}
 	if err := yaml.Unmarshal(text, into); err != nil {
-		return failure.Newf(failure.SystemDisk, "sessionlog.Turn", "%s is no valid session log; repair it or move it away: %s", l.path(path), err).
-			With("path", l.path(path)).Because(err)
+		return failure.Newf(failure.SystemDisk, "sessionlog.Turn", "%s is no valid session log; repair it or move it away: %s", l.displayPath(path), err).
+			With("path", l.displayPath(path)).Because(err)
 	}
 	return nil
 }
 
-func encode(content any) ([]byte, error) {
+func encodeYAML(content any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -200,9 +201,9 @@ func encode(content any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// replace writes a file atomically: a reader sees the old or the new content.
-func (l *Log) replace(path string, content any) error {
-	text, err := encode(content)
+// writeYAML writes a file atomically, so a reader sees either the old or the new content.
+func (l *Log) writeYAML(path string, content any) error {
+	text, err := encodeYAML(content)
 	if err == nil {
 		err = l.root.MkdirAll(filepath.Dir(path), folderMode)
 	}
@@ -210,7 +211,7 @@ func (l *Log) replace(path string, content any) error {
 		err = l.writeAtomically(path, text)
 	}
 	if err != nil {
-		return diskError("sessionlog.Turn", l.path(path), err)
+		return newDiskError("sessionlog.Turn", l.displayPath(path), err)
 	}
 	return nil
 }
@@ -234,5 +235,5 @@ func (l *Log) writeAtomically(path string, text []byte) error {
 	return nil
 }
 
-// path returns the path of a file for messages.
-func (l *Log) path(inside string) string { return filepath.Join(l.root.Name(), inside) }
+// displayPath returns the path of a file as messages show it.
+func (l *Log) displayPath(inside string) string { return filepath.Join(l.root.Name(), inside) }

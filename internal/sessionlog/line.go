@@ -11,36 +11,36 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Kind is the subject of a line of the plain log.
-type Kind string
+// LineKind says what a line of the plain log is about.
+type LineKind string
 
 // The kinds of lines.
 const (
-	UserInput Kind = "user"
-	ModelCall Kind = "model"
-	ToolCall  Kind = "tool"
-	Result    Kind = "result"
-	Warning   Kind = "warning"
+	UserInput LineKind = "user"
+	ModelCall LineKind = "model"
+	ToolCall  LineKind = "tool"
+	Result    LineKind = "result"
+	Warning   LineKind = "warning"
 )
 
 // Line is one line of the plain log.
 type Line struct {
-	Kind     Kind
+	Kind     LineKind
 	Session  string // (empty if it belongs to no session)
-	Turn     int    // number in the session (0 if it belongs to no turn)
-	Text     string // written on one line, cut after maxText bytes
+	Turn     int    // number of the turn in the session (0 if the line belongs to no turn)
+	Text     string // written as one line, cut after maxLineText bytes
 	Duration time.Duration
 	Usage    execution.Usage
 	Time     time.Time // (zero means now)
 }
 
-// maxText keeps a line readable. The session log holds the whole text.
-const maxText = 4 << 10
+// maxLineText limits the text of a line, so that lines stay readable. The session log holds the whole text.
+const maxLineText = 4 << 10
 
-// Line writes a line to the plain log and to the console (CO-56). A failing console is no error.
-func (l *Log) Line(line Line) error {
-	l.lines.Lock()
-	defer l.lines.Unlock()
+// WriteLine writes a line to the plain log and to the console (CO-56). An error of the console is ignored.
+func (l *Log) WriteLine(line Line) error {
+	l.linesMu.Lock()
+	defer l.linesMu.Unlock()
 	if line.Time.IsZero() {
 		line.Time = time.Now()
 	}
@@ -51,7 +51,7 @@ func (l *Log) Line(line Line) error {
 		return nil
 	}
 	if _, err := fmt.Fprintln(l.plain, line.format("2006-01-02T15:04:05.000Z07:00")); err != nil {
-		return diskError("sessionlog.Line", l.plain.Name(), err)
+		return newDiskError("sessionlog.Line", l.plain.Name(), err)
 	}
 	return nil
 }
@@ -59,14 +59,14 @@ func (l *Log) Line(line Line) error {
 func (line Line) format(layout string) string {
 	parts := []string{line.Time.Format(layout)}
 	if line.Session != "" || line.Turn > 0 {
-		parts = append(parts, fmt.Sprintf("%s/%d", oneLine(line.Session), line.Turn))
+		parts = append(parts, fmt.Sprintf("%s/%d", singleLine(line.Session), line.Turn))
 	}
 	parts = append(parts, fmt.Sprintf("%-7s", line.Kind))
-	text := conversation.Cut(line.Text, maxText)
+	text := conversation.Cut(line.Text, maxLineText)
 	if text != line.Text {
 		text += "…"
 	}
-	parts = append(parts, oneLine(text))
+	parts = append(parts, singleLine(text))
 	if line.Duration > 0 {
 		parts = append(parts, line.Duration.Round(time.Millisecond/10).String())
 	}
@@ -79,9 +79,9 @@ func (line Line) format(layout string) string {
 	return strings.Join(parts, "  ")
 }
 
-// oneLine escapes line breaks and control characters, so that text of a model or user cannot look like another
-// line or control the terminal.
-func oneLine(s string) string {
+// singleLine escapes line breaks and control characters, so that text of a model or user can neither look like
+// another line nor control the terminal.
+func singleLine(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if unicode.IsPrint(r) {

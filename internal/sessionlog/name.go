@@ -9,11 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// maxSlug bounds a slug in bytes. With a digest and an extension it is a valid file name on every file system.
+// maxSlug limits a slug in bytes. With a digest and an extension added, it is still a valid file name on every
+// file system.
 const maxSlug = 60
 
-// slug converts a text to a file name: its letters and digits in lower case, with one hyphen for everything
-// between them. It returns "session" if there are none.
+// slug converts a text to a file name: its letters and digits in lower case, with hyphens between the words. It
+// returns "session" if the text has no letters and digits.
 func slug(text string) string {
 	words := strings.FieldsFunc(strings.ToLower(conversation.Cut(text, 4*maxSlug)), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -31,14 +32,14 @@ func slug(text string) string {
 	return name
 }
 
-// slugs returns the names that a session log with this first input may have. The second one is used if the
-// first belongs to another input.
-func slugs(first string) []string {
+// candidateNames returns the possible names of a session log with this first input. The second name is used if the
+// first one belongs to another input.
+func candidateNames(first string) []string {
 	name := slug(first)
 	return []string{name, fmt.Sprintf("%s-%.8x", name, sha256.Sum256([]byte(first)))}
 }
 
-// safeName returns the name of an agent as one element of a path. A name that the mesh allows is unchanged.
+// safeName returns the name of an agent as a single path element. It leaves names that the mesh allows unchanged.
 func safeName(agent string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {

@@ -34,38 +34,38 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Variable is the environment variable that overrides a Config (CO-57).
-const Variable = "TROUPE_LOG"
+// EnvVariable is the environment variable that overrides a Config (CO-57).
+const EnvVariable = "TROUPE_LOG"
 
-// DefaultFolder is used if a Config names no folder.
+// DefaultFolder is the folder used if a Config has none.
 const DefaultFolder = ".troupe"
 
-// Limits of what is kept (CO-58).
+// These are the limits of what is kept (CO-58).
 const (
 	MaxRuns  = 20  // runs of a session log
 	MaxTurns = 500 // turns in a session log
 	MaxLogs  = 500 // session logs of an agent
 )
 
-// Config says which logs are written, and where.
+// Config says which logs to write, and where.
 type Config struct {
-	Agent        string // name of the agent; needed
+	Agent        string // name of the agent; required
 	Model        string // default model of a turn
 	SystemPrompt string
 
-	// Folder holds the files (empty means DefaultFolder). A path that ends in .log is the path of the plain
-	// log; session logs are in DefaultFolder then.
+	// Folder is the folder for the files (empty means DefaultFolder). If it ends in .log, it is the path of the
+	// plain log instead, and session logs are written to DefaultFolder.
 	Folder string
-	// Off writes no file at all.
+	// Off disables all files.
 	Off bool
 	// Quiet disables the console but not the files.
 	Quiet bool
-	// Console receives the lines of the plain log, too (nil for none).
+	// Console also receives the lines of the plain log (nil for none).
 	Console io.Writer
 
-	// Lookup reads the environment, as os.LookupEnv does (nil for no environment). The Variable overrides
-	// Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value is the
-	// Folder and clears Off.
+	// Lookup reads the environment, as os.LookupEnv does (nil for no environment). The value of EnvVariable
+	// overrides Folder and Off. "off", "false" or "0" sets Off; "on", "true" or "1" clears it. Any other value
+	// becomes the Folder and clears Off.
 	Lookup func(name string) (value string, ok bool)
 }
 
@@ -75,16 +75,16 @@ type Log struct {
 	console io.Writer // (nil for none)
 	cwd     string
 
-	lines sync.Mutex // guards the plain log and the console
-	plain *os.File   // (nil for none)
+	linesMu sync.Mutex // guards the plain log and the console
+	plain   *os.File   // (nil for none)
 
-	turns sync.Mutex
-	root  *os.Root // the folder (nil for no session logs)
-	runs  map[string]run
+	turnsMu sync.Mutex
+	root    *os.Root // the folder (nil for no session logs)
+	runs    map[string]run
 }
 
-// Open creates the folder and the plain log, readable only by their user. Errors: agent_validation for an
-// invalid Config, otherwise system_disk with the path.
+// Open creates the folder and the plain log so that only the user of the process can read them. The error has mode
+// agent_validation for an invalid Config, and otherwise mode system_disk with the path.
 func Open(c Config) (*Log, error) {
 	if c.Agent == "" {
 		return nil, failure.New(failure.AgentValidation, "sessionlog.Open", "Agent is missing; a log is named by its agent")
@@ -97,19 +97,19 @@ func Open(c Config) (*Log, error) {
 	if off {
 		return l, nil
 	}
-	if path, err := l.open(folder, plain); err != nil {
+	if path, err := l.openFiles(folder, plain); err != nil {
 		_ = l.Close()
-		return nil, diskError("sessionlog.Open", path, err)
+		return nil, newDiskError("sessionlog.Open", path, err)
 	}
 	return l, nil
 }
 
-// paths returns the folder, the path of the plain log (empty if it is in the folder), and whether files are
-// off.
+// paths returns the folder, the path of a plain log outside of it (empty means inside), and whether files are
+// disabled.
 func (c Config) paths() (folder, plain string, off bool) {
 	folder, off = c.Folder, c.Off
 	if c.Lookup != nil {
-		switch value, _ := c.Lookup(Variable); strings.ToLower(value) {
+		switch value, _ := c.Lookup(EnvVariable); strings.ToLower(value) {
 		case "":
 		case "off", "false", "0":
 			off = true
@@ -128,8 +128,8 @@ func (c Config) paths() (folder, plain string, off bool) {
 	return folder, "", off
 }
 
-// open opens the files. It returns the path that an error is about.
-func (l *Log) open(folder, plain string) (path string, err error) {
+// openFiles opens the files. If it returns an error, path is the file that failed.
+func (l *Log) openFiles(folder, plain string) (path string, err error) {
 	l.cwd, _ = os.Getwd() // informative only; empty if the working directory was removed
 	if err := os.MkdirAll(folder, folderMode); err != nil {
 		return folder, err
@@ -152,12 +152,12 @@ func (l *Log) open(folder, plain string) (path string, err error) {
 	return folder, err
 }
 
-// Close closes the files. Logging afterwards fails. It may be called more than once.
+// Close closes the files. Logging after that fails. It may be called more than once.
 func (l *Log) Close() error {
-	l.lines.Lock()
-	defer l.lines.Unlock()
-	l.turns.Lock()
-	defer l.turns.Unlock()
+	l.linesMu.Lock()
+	defer l.linesMu.Unlock()
+	l.turnsMu.Lock()
+	defer l.turnsMu.Unlock()
 	var failed []error
 	if l.plain != nil {
 		failed = append(failed, l.plain.Close())
@@ -171,9 +171,9 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// diskError is the error of a file, with the ways out.
-func diskError(op, path string, err error) error {
+// newDiskError returns the error for a file that cannot be written. It says what the user can do.
+func newDiskError(op, path string, err error) error {
 	return failure.Newf(failure.SystemDisk, op,
-		"the log in %s cannot be written; make it writable, choose another path with %s=PATH, or disable it with %s=off", path, Variable, Variable).
+		"the log in %s cannot be written; make it writable, choose another path with %s=PATH, or disable it with %s=off", path, EnvVariable, EnvVariable).
 		With("path", path).Because(err)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// files returns the paths in a folder, relative to it.
-func files(t *testing.T, folder string) []string {
+// listFiles returns the paths of all files in a folder, relative to it.
+func listFiles(t *testing.T, folder string) []string {
 	t.Helper()
 	all := []string{}
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -31,7 +31,7 @@ func files(t *testing.T, folder string) []string {
 	return all
 }
 
-func open(t *testing.T, c Config) *Log {
+func openLog(t *testing.T, c Config) *Log {
 	t.Helper()
 	if c.Agent == "" {
 		c.Agent = "research"
@@ -44,8 +44,8 @@ func open(t *testing.T, c Config) *Log {
 
 func logTurn(t *testing.T, l *Log) {
 	t.Helper()
-	require.NoError(t, l.Line(Line{Kind: UserInput, Session: "s1", Turn: 1, Text: "Hello"}))
-	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi"}))
+	require.NoError(t, l.WriteLine(Line{Kind: UserInput, Session: "s1", Turn: 1, Text: "Hello"}))
+	require.NoError(t, l.WriteTurn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi"}))
 }
 
 // Req: CO-56, CO-57
@@ -73,33 +73,33 @@ func TestOpen_ChoosesFolderAndPlainLog(t *testing.T) {
 			t.Chdir(folder)
 			var console bytes.Buffer
 			c.config.Console = &console
-			c.config.Lookup = func(name string) (string, bool) { return c.env, name == Variable && c.env != "" }
-			logTurn(t, open(t, c.config))
-			require.Empty(t, cmp.Diff(c.files, files(t, folder)))
+			c.config.Lookup = func(name string) (string, bool) { return c.env, name == EnvVariable && c.env != "" }
+			logTurn(t, openLog(t, c.config))
+			require.Empty(t, cmp.Diff(c.files, listFiles(t, folder)))
 			require.Equal(t, c.console, console.Len() > 0)
 		})
 	}
 }
 
-func TestLine_EscapesLineBreaks(t *testing.T) {
+func TestWriteLine_EscapesLineBreaks(t *testing.T) {
 	folder := t.TempDir()
 	var console bytes.Buffer
-	l := open(t, Config{Folder: folder, Console: &console})
+	l := openLog(t, Config{Folder: folder, Console: &console})
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for _, line := range []Line{
 		{Kind: UserInput, Session: "s1", Turn: 2, Text: "Which tiers\nare there?\x1b[31m"},
 		{Kind: ModelCall, Session: "s1", Turn: 2, Text: "openai/gpt-5", Duration: 1234567 * time.Microsecond, Usage: execution.Usage{InputTokens: 1200, OutputTokens: 80, CostMicros: 12300}},
 		{Kind: ToolCall, Session: "s1", Turn: 2, Text: `search {"q":"ä"}`, Duration: 2 * time.Millisecond},
-		{Kind: Warning, Text: strings.Repeat("a", maxText+1)},
+		{Kind: Warning, Text: strings.Repeat("a", maxLineText+1)},
 		{Kind: Result, Session: "s\n1", Turn: 2, Text: "Three."},
 	} {
 		line.Time = at
-		require.NoError(t, l.Line(line))
+		require.NoError(t, l.WriteLine(line))
 	}
 	want := `2026-05-01T12:00:00.000Z  s1/2  user     Which tiers\nare there?\x1b[31m
 2026-05-01T12:00:00.000Z  s1/2  model    openai/gpt-5  1.2346s  1200+80 tokens  $0.012300
 2026-05-01T12:00:00.000Z  s1/2  tool     search {"q":"ä"}  2ms
-2026-05-01T12:00:00.000Z  warning  ` + strings.Repeat("a", maxText) + `…
+2026-05-01T12:00:00.000Z  warning  ` + strings.Repeat("a", maxLineText) + `…
 2026-05-01T12:00:00.000Z  s\n1/2  result   Three.
 `
 	text, err := os.ReadFile(filepath.Join(folder, "logs", "research.log"))
@@ -111,12 +111,12 @@ func TestLine_EscapesLineBreaks(t *testing.T) {
 func TestOpen_AppendsToThePlainLog(t *testing.T) {
 	folder := t.TempDir()
 	for range 2 {
-		l := open(t, Config{Folder: folder})
-		require.NoError(t, l.Line(Line{Kind: Result}))
+		l := openLog(t, Config{Folder: folder})
+		require.NoError(t, l.WriteLine(Line{Kind: Result}))
 		require.NoError(t, l.Close())
-		require.NoError(t, l.Close(), "twice is once")
-		require.Error(t, l.Line(Line{Kind: Result}), "after the end")
-		require.Error(t, l.Turn(Turn{Number: 1}), "after the end")
+		require.NoError(t, l.Close(), "a second Close does nothing")
+		require.Error(t, l.WriteLine(Line{Kind: Result}), "after the end")
+		require.Error(t, l.WriteTurn(Turn{Number: 1}), "after the end")
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "logs", "research.log"))
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestOpen_AppendsToThePlainLog(t *testing.T) {
 
 func TestOpen_RestrictsFilesToTheirUser(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a", "b")
-	logTurn(t, open(t, Config{Folder: folder}))
+	logTurn(t, openLog(t, Config{Folder: folder}))
 	require.NoError(t, filepath.WalkDir(filepath.Dir(folder), func(path string, d fs.DirEntry, err error) error {
 		require.NoError(t, err)
 		info, err := d.Info()
@@ -139,25 +139,25 @@ func TestOpen_WritesInsideItsFolderOnly(t *testing.T) {
 	for _, agent := range []string{"../../evil", "..", "/etc/passwd", "a\x00b", ".", strings.Repeat("x", 5000), "Rechercheur ä"} {
 		parent := t.TempDir()
 		folder := filepath.Join(parent, "deep", "log")
-		l := open(t, Config{Agent: agent, Folder: folder})
+		l := openLog(t, Config{Agent: agent, Folder: folder})
 		for _, id := range []string{"../../../s", "/tmp/s", "", strings.Repeat("../", 100)} {
 			for n, input := range []string{"../../../etc/passwd", "..", "/", "\x00", "CON", strings.Repeat("ü", 5000)} {
-				require.NoError(t, l.Turn(Turn{Session: id, Number: n + 1, Input: input}), "%q %q %q", agent, id, input)
+				require.NoError(t, l.WriteTurn(Turn{Session: id, Number: n + 1, Input: input}), "%q %q %q", agent, id, input)
 			}
 		}
-		for _, f := range files(t, parent) {
+		for _, f := range listFiles(t, parent) {
 			require.True(t, strings.HasPrefix(f, "deep/log/logs/") || strings.HasPrefix(f, "deep/log/evals/"), f)
 			require.Less(t, len(filepath.Base(f)), 255)
 		}
 	}
-	// Links inside the folder are not followed out of it.
+	// A symbolic link in the folder is not followed to a file outside of it.
 	folder, outside := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "evals")))
-	require.Error(t, open(t, Config{Folder: folder}).Turn(Turn{Number: 1, Input: "Hello"}))
-	require.Empty(t, files(t, outside))
+	require.Error(t, openLog(t, Config{Folder: folder}).WriteTurn(Turn{Number: 1, Input: "Hello"}))
+	require.Empty(t, listFiles(t, outside))
 }
 
-func TestOpen_ErrorNamesPathAndWayOut(t *testing.T) {
+func TestOpen_ErrorNamesThePathAndSaysWhatToDo(t *testing.T) {
 	_, err := Open(Config{})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 

@@ -12,42 +12,43 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Turn is a finished turn, with or without an answer (CO-54). Its numbers cover this turn only.
+// Turn holds what is logged about a finished turn, with or without an answer (CO-54). Its numbers cover this turn
+// only.
 type Turn struct {
 	Session string
-	Number  int // in the session, from 1
+	Number  int // number in the session, from 1
 
 	Input       string
 	Model       string // (empty means the model of the Config)
 	Started     time.Time
 	Duration    time.Duration
-	Usage       execution.Usage // a cost of 0 is unknown
+	Usage       execution.Usage // a cost of 0 means unknown
 	ToolsCalled []string        // in the order of the calls
 	Result      string
-	Reason      string // why it ended, such as natural or max_iterations
-	Err         error  // why it has no answer
+	Reason      string // why the turn ended, such as natural or max_iterations
+	Err         error  // why the turn has no answer
 
-	Messages []conversation.Message // of the session, up to and including this turn
+	Messages []conversation.Message // messages of the session, up to and including this turn
 }
 
-// maxCachedRuns bounds the sessions that a Log caches. Others are found again on disk.
+// maxCachedRuns limits how many sessions a Log caches. It reads other sessions from disk again.
 const maxCachedRuns = 1000
 
-// run is the run file that the turns of a session are written to.
+// run identifies the run file of a session and holds the totals of its turns.
 type run struct {
-	name     string // name of the session log
-	first    string // first input of the session
-	number   int
-	duration time.Duration // sum over its turns
-	consumed execution.Usage
+	name       string // name of the session log
+	firstInput string // first input of the session
+	number     int
+	duration   time.Duration // sum over its turns
+	usage      execution.Usage
 }
 
-// Turn writes a turn to the log of its session: first to the file of its run, then as the latest outcome in the
-// session log (CO-53, CO-55, CO-58). Writing a turn again replaces it. An error names the file, which is
-// unchanged.
-func (l *Log) Turn(t Turn) error {
-	l.turns.Lock()
-	defer l.turns.Unlock()
+// WriteTurn writes a turn to the log of its session: first to the run file, then as the latest outcome in the
+// session log (CO-53, CO-55, CO-58). Writing the same turn again replaces it. An error names the file that could
+// not be written; that file is unchanged.
+func (l *Log) WriteTurn(t Turn) error {
+	l.turnsMu.Lock()
+	defer l.turnsMu.Unlock()
 	if l.root == nil {
 		return nil
 	}
@@ -59,7 +60,7 @@ func (l *Log) Turn(t Turn) error {
 	r, known := l.runs[t.Session]
 	if !known || t.Session == "" && t.Number <= 1 {
 		var err error
-		if r, err = l.begin(t); err != nil {
+		if r, err = l.findRun(t); err != nil {
 			return err
 		}
 	}
@@ -68,17 +69,17 @@ func (l *Log) Turn(t Turn) error {
 		return err
 	}
 	r.duration += t.Duration
-	r.consumed = r.consumed.Add(t.Usage)
+	r.usage = r.usage.Add(t.Usage)
 	if err := l.writeRun(r, t); err != nil {
 		return err
 	}
 	if log == nil {
-		if err := l.makeRoom(); err != nil {
+		if err := l.removeOldestLogs(); err != nil {
 			return err
 		}
-		log = &sessionLog{Name: r.name, Agent: prose(l.config.Agent), Input: prose(r.first), Created: toMillis(t.Started)}
+		log = &sessionLog{Name: r.name, Agent: yamlText(l.config.Agent), Input: yamlText(r.firstInput), Created: truncateToMillis(t.Started)}
 	}
-	log.add(r, t)
+	log.addTurn(r, t)
 	if err := l.writeLog(r.name, log); err != nil {
 		return err
 	}
@@ -86,13 +87,14 @@ func (l *Log) Turn(t Turn) error {
 		clear(l.runs)
 	}
 	l.runs[t.Session] = r
-	return l.dropRuns(r.name, log.Runs-MaxRuns)
+	return l.removeOldRuns(r.name, log.Runs-MaxRuns)
 }
 
-// begin finds the run of a session that is not cached: one that an earlier process wrote, or a new one.
-func (l *Log) begin(t Turn) (run, error) {
-	r := run{first: firstInput(t)}
-	for _, r.name = range slugs(r.first) {
+// findRun returns the run of a session that is not cached. It is a run that an earlier process wrote, or a new
+// one.
+func (l *Log) findRun(t Turn) (run, error) {
+	r := run{firstInput: firstInput(t)}
+	for _, r.name = range candidateNames(r.firstInput) {
 		log, err := l.readLog(r.name)
 		if err != nil {
 			return r, err
@@ -101,17 +103,17 @@ func (l *Log) begin(t Turn) (run, error) {
 			r.number = 1
 			return r, nil
 		}
-		if log.Input == prose(r.first) {
-			return l.resume(r, log, t.Session)
+		if log.Input == yamlText(r.firstInput) {
+			return l.resumeRun(r, log, t.Session)
 		}
 	}
 	return r, failure.Newf(failure.SystemDisk, "sessionlog.Turn",
-		"the session log %s belongs to another input; move it away", l.path(logFile(l.config.Agent, r.name)))
+		"the session log %s belongs to another input; move it away", l.displayPath(logPath(l.config.Agent, r.name)))
 }
 
-func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {
+func (l *Log) resumeRun(r run, log *sessionLog, session string) (run, error) {
 	for number, s := range log.Sessions {
-		if s == prose(session) && session != "" {
+		if s == yamlText(session) && session != "" {
 			r.number = number
 			return r, l.readRun(&r)
 		}
@@ -120,8 +122,8 @@ func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {
 	return r, nil
 }
 
-// firstInput returns the first input of the session, which names its log. In later turns it is taken from the
-// messages.
+// firstInput returns the first input of the session, after which the log is named. In later turns it comes from
+// the messages.
 func firstInput(t Turn) string {
 	if t.Number > 1 {
 		if i := slices.IndexFunc(t.Messages, func(m conversation.Message) bool { return m.Role == conversation.RoleUser }); i >= 0 {
@@ -131,33 +133,33 @@ func firstInput(t Turn) string {
 	return t.Input
 }
 
-// add stores a turn of a run.
-func (s *sessionLog) add(r run, t Turn) {
-	if s.Runs < r.number { // first turn of a new run
-		s.Runs, s.Started = r.number, toMillis(t.Started)
+// addTurn adds a turn of a run to the session log, and removes the oldest turns above the limit.
+func (s *sessionLog) addTurn(r run, t Turn) {
+	if s.Runs < r.number { // this is the first turn of a new run
+		s.Runs, s.Started = r.number, truncateToMillis(t.Started)
 	}
-	s.Updated = toMillis(time.Now())
+	s.Updated = truncateToMillis(time.Now())
 	if s.Runs == r.number {
-		s.Model = prose(t.Model)
+		s.Model = yamlText(t.Model)
 	}
 	if s.Sessions == nil {
-		s.Sessions = map[int]prose{}
+		s.Sessions = map[int]yamlText{}
 	}
-	s.Sessions[r.number] = prose(t.Session)
+	s.Sessions[r.number] = yamlText(t.Session)
 	for number := range s.Sessions {
 		if number <= s.Runs-MaxRuns {
 			delete(s.Sessions, number)
 		}
 	}
-	at := slices.IndexFunc(s.Turns, func(e entry) bool { return e.Turn == t.Number && e.Input == prose(t.Input) })
+	at := slices.IndexFunc(s.Turns, func(e turnEntry) bool { return e.Turn == t.Number && e.Input == yamlText(t.Input) })
 	if at < 0 {
-		s.Turns = append(s.Turns, entry{Turn: t.Number, Input: prose(t.Input), Expected: emptyNode(), History: []outcome{}})
+		s.Turns = append(s.Turns, turnEntry{Turn: t.Number, Input: yamlText(t.Input), Expected: nullNode(), History: []turnOutcome{}})
 		at = len(s.Turns) - 1
 	}
-	s.Turns[at].setOutcome(t.outcome(r.number))
-	slices.SortStableFunc(s.Turns, func(a, b entry) int { return cmp.Compare(a.Turn, b.Turn) })
+	s.Turns[at].setOutcome(t.outcomeInRun(r.number))
+	slices.SortStableFunc(s.Turns, func(a, b turnEntry) int { return cmp.Compare(a.Turn, b.Turn) })
 	for len(s.Turns) > MaxTurns {
-		old := slices.IndexFunc(s.Turns, func(e entry) bool { return !e.isEdited() })
+		old := slices.IndexFunc(s.Turns, func(e turnEntry) bool { return !e.isEdited() })
 		if old < 0 {
 			return
 		}
@@ -165,34 +167,34 @@ func (s *sessionLog) add(r run, t Turn) {
 	}
 }
 
-// outcome returns the outcome of the turn in a run.
-func (t Turn) outcome(run int) outcome {
-	o := outcome{Run: run, Model: prose(t.Model), Output: prose(t.Result), Reason: prose(t.Reason), ToolsCalled: []prose{}, Evaluation: emptyNode()}
+// outcomeInRun returns the outcome of the turn in the given run.
+func (t Turn) outcomeInRun(run int) turnOutcome {
+	o := turnOutcome{Run: run, Model: yamlText(t.Model), Output: yamlText(t.Result), Reason: yamlText(t.Reason), ToolsCalled: []yamlText{}, Evaluation: nullNode()}
 	for _, name := range t.ToolsCalled {
-		o.ToolsCalled = append(o.ToolsCalled, prose(name))
+		o.ToolsCalled = append(o.ToolsCalled, yamlText(name))
 	}
 	if t.Err != nil {
-		o.Error = prose(failure.Plain(t.Err))
+		o.Error = yamlText(failure.Plain(t.Err))
 	}
-	meta, _ := json.Marshal(measure{ // numbers and a time always encode
+	meta, _ := json.Marshal(turnUsage{ // encoding numbers and a time cannot fail
 		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,
-		Cost: dollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: toMillis(t.Started),
+		Cost: costInDollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: truncateToMillis(t.Started),
 	})
 	o.Meta = string(meta)
 	return o
 }
 
-// measure is the usage of a turn, as JSON in its meta field.
-type measure struct {
+// turnUsage is the usage of a turn, as stored in the field meta.
+type turnUsage struct {
 	Tokens       int64     `json:"tokens"`
 	InputTokens  int64     `json:"input_tokens"`
 	OutputTokens int64     `json:"output_tokens"`
-	Cost         *float64  `json:"cost"` // in US dollars; null: not known
+	Cost         *float64  `json:"cost"` // in US dollars (null if unknown)
 	DurationMS   int64     `json:"duration_ms"`
 	TS           time.Time `json:"ts"`
 }
 
-func dollars(u execution.Usage) *float64 {
+func costInDollars(u execution.Usage) *float64 {
 	if u.CostMicros == 0 {
 		return nil
 	}
@@ -200,8 +202,8 @@ func dollars(u execution.Usage) *float64 {
 	return &cost
 }
 
-func toMillis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+func truncateToMillis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-func logFile(agent, name string) string {
+func logPath(agent, name string) string {
 	return filepath.Join("evals", safeName(agent), name+".yaml")
 }

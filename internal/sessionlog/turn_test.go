@@ -23,7 +23,7 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-func load[T any](t require.TestingT, parts ...string) (v T) {
+func loadYAML[T any](t require.TestingT, parts ...string) (v T) {
 	text, err := os.ReadFile(filepath.Join(parts...))
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(text, &v))
@@ -36,7 +36,7 @@ func plainLines(t *testing.T, n yaml.Node) (v any) {
 	return v
 }
 
-// editFile replaces text in a file, as a person would.
+// editFile replaces texts in a file, as a person would with an editor.
 func editFile(t *testing.T, path string, replacements ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -47,18 +47,18 @@ func editFile(t *testing.T, path string, replacements ...string) {
 }
 
 // Req: CO-54, CO-55, CO-58
-func TestTurn_WritesRunAndSessionLog(t *testing.T) {
+func TestWriteTurn_WritesRunAndSessionLog(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder, Model: "openai/gpt-5", SystemPrompt: "You are\nkind."})
+	l := openLog(t, Config{Folder: folder, Model: "openai/gpt-5", SystemPrompt: "You are\nkind."})
 	asked := []conversation.Message{conversation.User("What are the tiers?"), {
 		Role: conversation.RoleAssistant, Author: "research", ToolCalls: []conversation.ToolCall{{ID: "1", Name: "search", Arguments: `{"q":"<tier>"}`}},
 	}, {Role: conversation.RoleTool, ToolCallID: "1", Text: "three"}, conversation.Assistant("research", "Three:\n- AGENT")}
-	require.NoError(t, l.Turn(Turn{
+	require.NoError(t, l.WriteTurn(Turn{
 		Session: "s1", Number: 1, Input: "What are the tiers?", Started: noon, Duration: 1500 * time.Millisecond,
 		Usage:       execution.Usage{InputTokens: 1200, OutputTokens: 80, ModelCalls: 2, CostMicros: 12_300},
 		ToolsCalled: []string{"search", "search", "read"}, Result: "Three:\n- AGENT", Reason: "natural", Messages: asked,
 	}))
-	require.NoError(t, l.Turn(Turn{
+	require.NoError(t, l.WriteTurn(Turn{
 		Session: "s1", Number: 2, Input: "And?", Started: noon.Add(time.Minute), Duration: 500 * time.Millisecond, Model: "other",
 		Usage: execution.Usage{InputTokens: 10, OutputTokens: 1, ModelCalls: 1}, Reason: "error",
 		Err:      failure.New(failure.ResourceAPI, "llm", "the provider is away").Because(errors.New("key=sk-1")),
@@ -67,7 +67,7 @@ func TestTurn_WritesRunAndSessionLog(t *testing.T) {
 
 	text, err := os.ReadFile(filepath.Join(folder, "evals", "research", "what-are-the-tiers.yaml"))
 	require.NoError(t, err)
-	updated := load[sessionLog](t, folder, "evals", "research", "what-are-the-tiers.yaml").Updated
+	updated := loadYAML[sessionLog](t, folder, "evals", "research", "what-are-the-tiers.yaml").Updated
 	require.WithinDuration(t, time.Now(), updated, time.Minute)
 	require.Empty(t, cmp.Diff(`name: what-are-the-tiers
 agent: research
@@ -136,12 +136,12 @@ messages: |-
 }
 
 // Req: CO-58
-func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
+func TestWriteTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
+	l := openLog(t, Config{Folder: folder})
 	turn := func(l *Log, session string, number int, result string) {
 		t.Helper()
-		require.NoError(t, l.Turn(Turn{
+		require.NoError(t, l.WriteTurn(Turn{
 			Session: session, Number: number, Input: fmt.Sprintf("Question %d", number), Result: result,
 			Usage: execution.Usage{InputTokens: int64(10 * number)}, Messages: []conversation.Message{conversation.User("Question 1")},
 		}))
@@ -151,20 +151,20 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	editFile(t, path, `expected: ""`, "expected: {like: a1}", `evaluation: ""`, "evaluation: good", "turns:", "note: mine\nturns:")
 	turn(l, "b", 1, "b1")
 	turn(l, "b", 2, "b2")
-	turn(l, "a", 2, "a2") // of the run before
-	// Another process continues the session with a middle turn and with the last one.
-	later := open(t, Config{Folder: folder})
+	turn(l, "a", 2, "a2") // a turn of the previous run
+	// Another process can continue the session: it writes a middle turn again, and then the last one.
+	later := openLog(t, Config{Folder: folder})
 	turn(later, "b", 2, "b2 again")
 	turn(later, "b", 3, "b3")
 	turn(later, "c", 1, "c1")
 
-	log := load[sessionLog](t, path)
+	log := loadYAML[sessionLog](t, path)
 	require.Equal(t, 3, log.Runs)
-	require.Equal(t, map[int]prose{1: "a", 2: "b", 3: "c"}, log.Sessions)
-	require.Equal(t, "mine", plainLines(t, log.Own["note"]))
+	require.Equal(t, map[int]yamlText{1: "a", 2: "b", 3: "c"}, log.Sessions)
+	require.Equal(t, "mine", plainLines(t, log.CustomFields["note"]))
 	type told struct {
 		Run        int
-		Output     prose
+		Output     yamlText
 		Evaluation any
 	}
 	var got [][]told
@@ -183,86 +183,86 @@ func TestTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	require.Equal(t, map[string]any{"like": "a1"}, plainLines(t, log.Turns[0].Expected))
 	require.Equal(t, []string{
 		"question-1.yaml", "question-1/run_1.yaml", "question-1/run_2.yaml", "question-1/run_3.yaml",
-	}, files(t, filepath.Join(folder, "evals", "research")))
-	require.EqualValues(t, 10+20+20+30, load[runFile](t, folder, "evals/research/question-1/run_2.yaml").Tokens)
+	}, listFiles(t, filepath.Join(folder, "evals", "research")))
+	require.EqualValues(t, 10+20+20+30, loadYAML[runFile](t, folder, "evals/research/question-1/run_2.yaml").Tokens)
 }
 
-func TestTurn_KeepsEditedFields(t *testing.T) {
+func TestWriteTurn_KeepsEditedFields(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
+	l := openLog(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
 	logTurn(t, l)
 	editFile(t, path, `expected: ""`, "expected: Hi there", `evaluation: ""`, "evaluation: too short\n    grade: 3")
-	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 2, Input: "More"}))
-	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi!"}))
-	log := load[sessionLog](t, path)
+	require.NoError(t, l.WriteTurn(Turn{Session: "s1", Number: 2, Input: "More"}))
+	require.NoError(t, l.WriteTurn(Turn{Session: "s1", Number: 1, Input: "Hello", Result: "Hi!"}))
+	log := loadYAML[sessionLog](t, path)
 	require.Len(t, log.Turns, 2)
 	require.EqualValues(t, "Hi!", log.Turns[0].Output)
 	require.Equal(t, "Hi there", plainLines(t, log.Turns[0].Expected))
 	require.Equal(t, "too short", plainLines(t, log.Turns[0].Evaluation))
-	require.Equal(t, 3, plainLines(t, log.Turns[0].Own["grade"]))
+	require.Equal(t, 3, plainLines(t, log.Turns[0].CustomFields["grade"]))
 
 	broken := "turns: {"
 	require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
-	err := l.Turn(Turn{Session: "s1", Number: 3, Input: "Still there?"})
+	err := l.WriteTurn(Turn{Session: "s1", Number: 3, Input: "Still there?"})
 	require.Contains(t, failure.Plain(err), path)
 	require.Contains(t, failure.Plain(err), "repair it or move it away")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, broken, string(text))
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, l.Turn(Turn{Session: "s1", Number: 3, Input: "Still there?"}))
-	require.Equal(t, 1, load[sessionLog](t, path).Runs)
+	require.NoError(t, l.WriteTurn(Turn{Session: "s1", Number: 3, Input: "Still there?"}))
+	require.Equal(t, 1, loadYAML[sessionLog](t, path).Runs)
 }
 
-func TestTurn_InputsWithTheSameSlugHaveTheirOwnLogs(t *testing.T) {
+func TestWriteTurn_InputsWithTheSameSlugHaveSeparateLogs(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
+	l := openLog(t, Config{Folder: folder})
 	for i, input := range []string{"Hello!", "hello?", "Hello!", "", "!", "\xff\xfe", "\xff\xfe"} {
-		require.NoError(t, l.Turn(Turn{Session: fmt.Sprint(i), Number: 1, Input: input}))
+		require.NoError(t, l.WriteTurn(Turn{Session: fmt.Sprint(i), Number: 1, Input: input}))
 	}
 	require.Equal(t, []string{
 		"hello-b45cf64669f2f8da.yaml", "hello-b45cf64669f2f8da/run_1.yaml", "hello.yaml", "hello/run_1.yaml", "hello/run_2.yaml",
 		"session-83d544ccc223c057.yaml", "session-83d544ccc223c057/run_1.yaml", "session-83d544ccc223c057/run_2.yaml",
 		"session-bb7208bc9b5d7c04.yaml", "session-bb7208bc9b5d7c04/run_1.yaml", "session.yaml", "session/run_1.yaml",
-	}, files(t, filepath.Join(folder, "evals", "research")))
+	}, listFiles(t, filepath.Join(folder, "evals", "research")))
 }
 
 // Req: CO-58
-func TestTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
+func TestWriteTurn_KeepsTwentyRunsAndFiveHundredTurns(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
+	l := openLog(t, Config{Folder: folder})
 	path := filepath.Join(folder, "evals", "research", "hello.yaml")
 	own := filepath.Join(folder, "evals", "research", "hello", "run_mine.yaml")
 	for i := range MaxRuns + 5 {
-		require.NoError(t, l.Turn(Turn{Session: fmt.Sprint(i), Number: 1, Input: "Hello"}))
+		require.NoError(t, l.WriteTurn(Turn{Session: fmt.Sprint(i), Number: 1, Input: "Hello"}))
 		if i == 0 {
 			require.NoError(t, os.WriteFile(own, nil, 0o600))
 		}
 	}
-	runs := files(t, filepath.Join(folder, "evals", "research", "hello"))
+	runs := listFiles(t, filepath.Join(folder, "evals", "research", "hello"))
 	require.Len(t, runs, MaxRuns+1)
 	require.FileExists(t, own)
 	require.NotContains(t, runs, "run_5.yaml")
 	require.Contains(t, runs, "run_6.yaml")
-	log := load[sessionLog](t, path)
+	log := loadYAML[sessionLog](t, path)
 	require.Equal(t, MaxRuns+5, log.Runs)
 	require.Len(t, log.Sessions, MaxRuns)
 	require.Len(t, log.Turns[0].History, MaxRuns-1)
 
-	s := &sessionLog{Turns: []entry{{Turn: 1, Expected: yaml.Node{Kind: yaml.ScalarNode, Value: "kept"}}}}
+	s := &sessionLog{Turns: []turnEntry{{Turn: 1, Expected: yaml.Node{Kind: yaml.ScalarNode, Value: "kept"}}}}
 	for n := 2; n <= MaxTurns+3; n++ {
-		s.add(run{number: 1}, Turn{Number: n})
+		s.addTurn(run{number: 1}, Turn{Number: n})
 	}
 	require.Len(t, s.Turns, MaxTurns)
 	require.Equal(t, 1, s.Turns[0].Turn)
 	require.Equal(t, 5, s.Turns[1].Turn)
 }
 
-func TestTurn_RemovesTheOldestLogs(t *testing.T) {
+func TestWriteTurn_RemovesTheOldestLogs(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
-	require.NoError(t, l.Turn(Turn{Session: "0", Number: 1, Input: "log 0"}))
+	l := openLog(t, Config{Folder: folder})
+	require.NoError(t, l.WriteTurn(Turn{Session: "0", Number: 1, Input: "log 0"}))
 	logs := filepath.Join(folder, "evals", "research")
 	editFile(t, filepath.Join(logs, "log-0.yaml"), `expected: ""`, "expected: x")
 	text, err := os.ReadFile(filepath.Join(logs, "log-0.yaml"))
@@ -274,30 +274,30 @@ func TestTurn_RemovesTheOldestLogs(t *testing.T) {
 		}
 		require.NoError(t, os.Chtimes(path, noon, noon.Add(time.Duration(i)*time.Second)))
 	}
-	require.NoError(t, l.Turn(Turn{Session: "new", Number: 1, Input: "log new"}))
+	require.NoError(t, l.WriteTurn(Turn{Session: "new", Number: 1, Input: "log new"}))
 	require.FileExists(t, filepath.Join(logs, "log-new.yaml"))
 	require.FileExists(t, filepath.Join(logs, "log-0.yaml"), "a person filled in an expected result")
 	require.NoFileExists(t, filepath.Join(logs, "log-1.yaml"))
 	require.FileExists(t, filepath.Join(logs, "log-2.yaml"))
 }
 
-// Concurrent sessions never mix the numbers of their turns.
+// The numbers of concurrent sessions are kept apart, and no turn is lost.
 // Req: CO-58
-func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
+func TestWriteTurn_SeparatesConcurrentSessions(t *testing.T) {
 	folder := t.TempDir()
-	l := open(t, Config{Folder: folder})
+	l := openLog(t, Config{Folder: folder})
 	const sessions, turns = 8, 5
 	var all sync.WaitGroup
 	for s := range sessions {
 		all.Go(func() {
 			for n := 1; n <= turns; n++ {
-				if err := l.Turn(Turn{
+				if err := l.WriteTurn(Turn{
 					Session: fmt.Sprint(s), Number: n, Input: fmt.Sprintf("Question %d of pair %d", n, s/2),
 					Usage: execution.Usage{InputTokens: int64(100*s + n), CostMicros: int64(s * n)}, Duration: time.Duration(n) * time.Second,
 				}); err != nil {
 					t.Error(err)
 				}
-				if err := l.Line(Line{Kind: Result, Session: fmt.Sprint(s), Turn: n}); err != nil {
+				if err := l.WriteLine(Line{Kind: Result, Session: fmt.Sprint(s), Turn: n}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -306,16 +306,16 @@ func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
 	all.Wait()
 	seen := 0
 	for pair := range sessions / 2 {
-		log := load[sessionLog](t, folder, "evals", "research", fmt.Sprintf("question-1-of-pair-%d.yaml", pair))
+		log := loadYAML[sessionLog](t, folder, "evals", "research", fmt.Sprintf("question-1-of-pair-%d.yaml", pair))
 		require.Equal(t, 2, log.Runs)
 		require.Len(t, log.Turns, turns)
 		for n, e := range log.Turns {
 			require.Len(t, e.History, 1)
-			for _, o := range append(e.History, e.outcome) {
+			for _, o := range append(e.History, e.turnOutcome) {
 				var session int
 				_, err := fmt.Sscan(string(log.Sessions[o.Run]), &session)
 				require.NoError(t, err)
-				var m measure
+				var m turnUsage
 				require.NoError(t, json.Unmarshal([]byte(o.Meta), &m))
 				require.EqualValues(t, 100*session+n+1, m.Tokens)
 				require.EqualValues(t, (n+1)*1000, m.DurationMS)
@@ -330,20 +330,20 @@ func TestTurn_SeparatesConcurrentSessions(t *testing.T) {
 	require.Equal(t, sessions*turns, strings.Count(string(text), "\n"))
 }
 
-// Every text is read back unchanged.
+// Every text is read back from YAML unchanged.
 func TestEncode_RoundTripsAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		said := rapid.Custom(func(t *rapid.T) prose {
-			return prose(rapid.OneOf(rapid.String(), rapid.StringMatching(`[ \t\n\r:#'"|>~%@&*!-]{0,8}[a-z0-9\x{85}\x{2028}\x{feff}]{0,2}[ \n\t]{0,3}([a-z][ ]?\n){0,2}`),
+		said := rapid.Custom(func(t *rapid.T) yamlText {
+			return yamlText(rapid.OneOf(rapid.String(), rapid.StringMatching(`[ \t\n\r:#'"|>~%@&*!-]{0,8}[a-z0-9\x{85}\x{2028}\x{feff}]{0,2}[ \n\t]{0,3}([a-z][ ]?\n){0,2}`),
 				rapid.SampledFrom([]string{"null", "true", "12", "1e3", "2026-01-01", "=", "<<", "a: b", "- a"})).Draw(t, "text"))
 		})
-		want := sessionLog{Input: said.Draw(t, "first"), Turns: []entry{{
-			Input: said.Draw(t, "input"), Expected: emptyNode(),
-			outcome: outcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []prose{said.Draw(t, "tool")}, Evaluation: emptyNode()},
-		}}, Sessions: map[int]prose{1: said.Draw(t, "session")}}
+		want := sessionLog{Input: said.Draw(t, "first"), Turns: []turnEntry{{
+			Input: said.Draw(t, "input"), Expected: nullNode(),
+			turnOutcome: turnOutcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []yamlText{said.Draw(t, "tool")}, Evaluation: nullNode()},
+		}}, Sessions: map[int]yamlText{1: said.Draw(t, "session")}}
 		var got sessionLog
-		for range 2 { // and again, as every turn does
-			text, err := encode(want)
+		for range 2 { // twice, because every turn reads and writes the file again
+			text, err := encodeYAML(want)
 			require.NoError(t, err)
 			got = sessionLog{}
 			require.NoError(t, yaml.Unmarshal(text, &got), "%s", text)

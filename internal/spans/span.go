@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Start starts a child of the span in ctx and returns the function that ends it (AD-34). It does nothing when
-// the span in ctx is not recorded. Names and attributes follow the conventions of OpenTelemetry for generative
-// AI; never put into them what a user or a model said.
+// Start starts a child of the span in ctx and returns a function that ends it (AD-34). It does nothing if the span
+// in ctx is not recorded. Names and attributes follow the OpenTelemetry conventions for generative AI. They must
+// never contain text of a user or a model.
 func Start(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, func(error, ...attribute.KeyValue)) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

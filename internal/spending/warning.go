@@ -10,43 +10,43 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// The reasons of warnings about a budget.
+// These are the reasons of warnings about a budget.
 const (
-	// ReasonNearLimit is the reason of the orchestrator's warning that 80 % of a limit are used.
+	// ReasonNearLimit is the reason of the orchestrator's warning that 80 % of a limit is used.
 	ReasonNearLimit = "BUDGET"
-	// ReasonExceeded is the reason of a worker's warning that usage exceeds a limit. Package loop sends it.
+	// ReasonExceeded is the reason of a worker's warning that usage exceeds a limit. Package loop emits it.
 	ReasonExceeded = "BUDGET_EXCEEDED"
 )
 
-// warnAt is the used part of a limit that causes a warning (OC-30).
-const warnAt = 0.8
+// warnThreshold is the fraction of a limit at which a warning is published (OC-30).
+const warnThreshold = 0.8
 
-// kindPrefix begins the message of a warning. The kind and a colon follow it, so that an orchestrator that takes
-// the trace over finds the kinds that were warned of. The warning about time has no prefix.
+// kindPrefix is the beginning of a warning's message. The kind of limit and a colon follow it. So an orchestrator
+// that takes the trace over can tell which warnings were published. The warning about time has no prefix.
 const kindPrefix = "limits."
 
-// timeKind is the kind of the warning about time.
+// timeKind is the kind of limit in the warning about time.
 const timeKind = "timeout"
 
-// WarningKind returns the kind of limit that a warning is about.
+// WarningKind returns the kind of limit that a warning is about, which it reads from the message.
 func WarningKind(w *troupev1.Warning) string {
 	kind, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), kindPrefix), ":")
 	return kind
 }
 
-// IsBudgetWarning reports whether an event is a warning of this package about its own trace. A warning inside
-// a step may belong to a remote turn.
+// IsBudgetWarning reports whether an event is a warning of the orchestrator about the budget of its own trace. A
+// warning inside a step may belong to a remote turn, so it does not count.
 func IsBudgetWarning(e *troupev1.Event) bool {
 	return e.GetWarning().GetReason() == ReasonNearLimit && e.GetStep() == 0
 }
 
-// DueWarnings returns the warnings to publish now: one for each kind of which 80 % are used, once in the life of
-// the trace. It counts them as published.
+// DueWarnings returns the warnings to publish now: one for each kind of limit of which 80 % is used. It returns
+// each warning only once per trace.
 func (s *Tally) DueWarnings() []*troupev1.Warning {
-	used, steps := s.Used(), int64(s.Steps())
+	used, steps := s.Used(), int64(s.FinishedSteps())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.budget == nil || s.total != nil {
+	if s.budget == nil || s.finalUsed != nil {
 		return nil
 	}
 	var due []*troupev1.Warning
@@ -55,48 +55,48 @@ func (s *Tally) DueWarnings() []*troupev1.Warning {
 			due = append(due, &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s%s: %s of %s are used", kindPrefix, kind, used, limit)})
 		}
 	}
-	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnAt*float64(limit) {
+	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnThreshold*float64(limit) {
 		add("steps", fmt.Sprint(steps), fmt.Sprint(limit))
 	}
 	limits := wire.LimitsFromProto(s.budget.GetLimits())
-	for _, k := range limits.Reached(used, warnAt) {
+	for _, k := range limits.Reached(used, warnThreshold) {
 		add(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
 	}
 	return due
 }
 
-// TimeLeftAtWarning returns how much of a timeout is left when its warning is due.
+// TimeLeftAtWarning returns how much of a timeout is left at the moment when its warning is due.
 func TimeLeftAtWarning(timeout time.Duration) time.Duration {
-	return timeout - time.Duration(warnAt*float64(timeout))
+	return timeout - time.Duration(warnThreshold*float64(timeout))
 }
 
-// TimeWarning returns the warning that 80 % of the turn's time have passed (nil when it was published before). It
-// counts the warning as published.
+// TimeWarning returns the warning that 80 % of the turn's time has passed (nil if it was returned or published
+// before).
 func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.markWarned(timeKind) {
 		return nil
 	}
-	return &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s: %s of %s are gone", timeKind, elapsed.Round(time.Second/10), timeout)}
+	return &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s: %s of %s have passed", timeKind, elapsed.Round(time.Second/10), timeout)}
 }
 
-// markWarned records the warning about a kind. It returns false if there was one before. The caller holds the
-// lock.
+// markWarned records that the warning about a kind is published. It returns false if it was published before. The
+// caller holds the lock.
 func (s *Tally) markWarned(kind string) bool {
-	if s.warned[kind] {
+	if s.warnedKinds[kind] {
 		return false
 	}
-	if s.warned == nil {
-		s.warned = map[string]bool{}
+	if s.warnedKinds == nil {
+		s.warnedKinds = map[string]bool{}
 	}
-	s.warned[kind] = true
+	s.warnedKinds[kind] = true
 	return true
 }
 
-// Describe returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits unused
-// kinds.
-func Describe(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
+// DescribeUsed returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits kinds
+// of which nothing is used.
+func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
 	var words []string
 	for _, k := range budget.Kinds() {

@@ -1,5 +1,5 @@
-// Package storeerror has the errors that all stores of the MEMORY tier share, so that each store says
-// the same. The parameter op is the method that was called.
+// Package storeerror defines the errors that all stores of the MEMORY tier share, so that they all report the
+// same. The parameter op names the method that failed.
 package storeerror
 
 import (
@@ -9,64 +9,67 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// NoUser rejects an artifact under user: in a session without a user. Its mode is user_invalid_input.
+// NoUser is returned for an artifact under user: in a session without a user. The mode is user_invalid_input.
 func NoUser(op string, ref session.Ref, name string) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, op,
 		"artifact %q: session %s has no user, so it has no user: artifacts; begin a session with a user, or leave out user:", name, ref.Session).
 		With("session_id", ref.Session).With("name", name)
 }
 
-// WrongOffset rejects a piece that does not begin where the stored content ends. Its mode is
+// WrongOffset is returned for a piece that does not begin where the stored content ends. The mode is
 // base_mismatch.
 func WrongOffset(op string, stored int64) *failure.Error {
 	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; continue there", stored).
 		With("offset", strconv.FormatInt(stored, 10))
 }
 
-// NotResumable says that a turn did not fail, or is no longer the last turn of its session.
+// NotResumable is returned when a turn cannot be resumed, because it did not fail or is no longer the last turn of
+// its session.
 func NotResumable(op, turnID string) error {
 	return failure.Newf(failure.TurnNotOpen, op,
 		"turn %s cannot be resumed: it did not fail, or its session has continued since, or was cleared or compacted; send the message again", turnID).
 		With("turn_id", turnID)
 }
 
-// ResumeExpired says that the store no longer has the journal of a turn that failed.
+// ResumeExpired is returned when a failed turn cannot be resumed, because the store no longer has its journal.
 func ResumeExpired(op, turnID string) error {
 	return failure.Newf(failure.TurnNotOpen, op,
 		"turn %s failed too long ago: its journal is gone, and repeating its calls might do harm; send the message again", turnID).
 		With("turn_id", turnID)
 }
 
-// SessionExists says that a session cannot begin with a copy, because it exists.
+// SessionExists is returned when a fork names a session that already exists.
 func SessionExists(op string, ref session.Ref) error {
 	return failure.Newf(failure.KeyReused, op,
 		"session_id: session %s exists already, and a fork begins a new one; leave it empty or choose another", ref.Session).
 		With("session_id", ref.Session)
 }
 
-// NotWaiting says that no call of a turn waits for an answer.
+// NotWaiting is returned for an answer to a turn of which no call waits.
 func NotWaiting(op, turnID string) error {
 	return failure.Newf(failure.TurnNotOpen, op,
 		"no call of turn %s waits any more: they were answered, or a turn began without them; begin a turn with a message", turnID).
 		With("turn_id", turnID)
 }
 
-// WaitExpired says that the store no longer has the journal of a turn with waiting calls.
+// WaitExpired is returned for an answer to a turn whose journal the store no longer has.
 func WaitExpired(op, turnID string) error {
 	return failure.Newf(failure.TurnNotOpen, op,
 		"the calls of turn %s have waited too long: its journal is gone, and repeating its calls might do harm; begin a turn with a message", turnID).
 		With("turn_id", turnID)
 }
 
-// NotLastStep says that only the last step of a turn may have calls that wait.
+// NotLastStep is returned when a step other than the last of its turn would wait for an answer.
 func NotLastStep(op, turnID string, step int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a later step was committed; only the last may", step, turnID).
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s may not wait: a later step was committed, and only the last step may wait", step,
+		turnID).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }
 
-// WaitingStepFirst says that the step whose calls were answered must be committed before all others.
+// WaitingStepFirst is returned when another step is committed before the step whose calls were answered.
 func WaitingStepFirst(op, turnID string, step, first int) error {
-	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, comes first", step, turnID, first).
+	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, must be committed first",
+		step, turnID, first).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
 }
 

@@ -9,18 +9,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// escapingWriter escapes control characters in log lines, and characters that change the direction of writing,
-// as in \u001b. So text from outside can neither look like another line nor act as a command of the terminal
-// (guarantees S12). In JSON the escaped text decodes to the original.
+// escapingWriter writes log lines and escapes control characters and characters that change the writing direction,
+// as in \u001b. So text from outside can neither look like another log line nor control the terminal (guarantees
+// S12). In JSON the escaped text decodes to the original.
 type escapingWriter struct{ zapcore.WriteSyncer }
 
-// Write writes one line. Only its final line break stays.
+// Write writes one log line. It keeps only the line break at the end.
 func (l escapingWriter) Write(p []byte) (int, error) {
 	line, end := p, ""
 	if n := len(p); n > 0 && p[n-1] == '\n' {
 		line, end = p[:n-1], "\n"
 	}
-	if !isPlain(line) {
+	if !needsNoEscape(line) {
 		line = escapeControl(line)
 	}
 	if _, err := l.WriteSyncer.Write(append(slices.Clip(line), end...)); err != nil {
@@ -29,7 +29,7 @@ func (l escapingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func isPlain(line []byte) bool {
+func needsNoEscape(line []byte) bool {
 	for _, b := range line {
 		if b < ' ' && b != '\t' || b >= 0x7f {
 			return false

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Text from outside can neither look like a line of the log nor control the terminal that shows it.
+// Text from outside can neither look like another log line nor control the terminal that shows it.
 func TestLogger_EscapesTextFromOutside(t *testing.T) {
 	evil := "a\nERROR\tforged\r\x1b[2J\x1b]0;title\a\x7f\u009b31m\u202e\u2028\xff" + strings.Repeat("x", 1<<20)
 	for _, format := range []string{"json", "console"} {

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// checkEndpoint rejects endpoints that the exporter would accept silently and never reach. The error does not
-// quote the URL, which may hold a password.
+// checkEndpoint returns an error for an endpoint that the exporter would accept but could never reach. The error
+// does not quote the URL, which may contain a password.
 func checkEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
@@ -23,28 +23,28 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// logLossEvery is the interval of logging lost spans.
-const logLossEvery = 5 * time.Minute
+// lossLogInterval is the shortest time between two log lines about lost spans.
+const lossLogInterval = 5 * time.Minute
 
-// loggingExporter logs failed exports now and then. Without it the library would pass them to a global handler.
-// It exports one batch at a time.
+// loggingExporter logs failed exports, at most once per interval. Without it the library would report them to a
+// global handler. It exports one batch at a time.
 type loggingExporter struct {
 	sdktrace.SpanExporter
 	log        *zap.Logger
 	lastLogged time.Time // when a failure was last logged
-	lost       int       // spans lost since then
+	lostSpans  int       // number of spans lost since then
 }
 
-// ExportSpans implements sdktrace.SpanExporter. It logs failures and returns nil.
+// ExportSpans implements sdktrace.SpanExporter. It logs a failure and returns nil.
 func (e *loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
 		return nil
 	}
-	e.lost += len(spans)
-	if now := time.Now(); e.lastLogged.IsZero() || now.Sub(e.lastLogged) >= logLossEvery {
-		e.log.Warn("spans are lost, because the export to the collector failed; check --otlp-endpoint", zap.Int("spans", e.lost), zap.Error(err))
-		e.lastLogged, e.lost = now, 0
+	e.lostSpans += len(spans)
+	if now := time.Now(); e.lastLogged.IsZero() || now.Sub(e.lastLogged) >= lossLogInterval {
+		e.log.Warn("spans are lost, because the export to the collector failed; check --otlp-endpoint", zap.Int("spans", e.lostSpans), zap.Error(err))
+		e.lastLogged, e.lostSpans = now, 0
 	}
 	return nil
 }

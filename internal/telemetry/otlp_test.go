@@ -31,7 +31,7 @@ func (failingExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) err
 	return errors.New("no route")
 }
 
-func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
+func TestLoggingExporter_LogsLostSpansAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
 		e := &loggingExporter{SpanExporter: failingExporter{}, log: zap.New(core)}
@@ -40,10 +40,10 @@ func TestLoggingExporter_LogsLostSpansNowAndThen(t *testing.T) {
 			require.NoError(t, e.ExportSpans(t.Context(), batch), "the failure is only logged")
 		}
 		require.Equal(t, 1, logs.Len())
-		time.Sleep(logLossEvery)
+		time.Sleep(lossLogInterval)
 		require.NoError(t, e.ExportSpans(t.Context(), batch))
 		require.Equal(t, 2, logs.Len())
-		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all since the last time")
+		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all spans lost since the last line")
 		require.Equal(t, "no route", logs.All()[1].ContextMap()["error"])
 	})
 }

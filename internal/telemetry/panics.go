@@ -10,22 +10,22 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// maxPanics within panicWindow are too many panics (guarantees S11).
+// maxPanics within panicWindow is too many (guarantees S11).
 const (
 	maxPanics   = 5
 	panicWindow = time.Minute
 )
 
-// Panics counts recovered panics. Each ended its call or turn, but not the process. After too many panics in a
-// short time the process stops taking work, until the last minute holds fewer of them. A nil *Panics counts
+// Panics counts recovered panics. Each of them ended a call or a turn, but not the process. After too many panics
+// in a short time the process becomes unready, until panicWindow contains fewer of them. A nil *Panics counts
 // nothing. It is safe for concurrent use.
 type Panics struct {
 	count metric.Int64Counter
 
-	mu       sync.Mutex
-	recent   []time.Time // times of the latest panics, at most maxPanics
-	watchers []func(tooMany bool)
-	recheck  *time.Timer
+	mu           sync.Mutex
+	recentTimes  []time.Time // times of the latest panics, at most maxPanics of them
+	watchers     []func(tooMany bool)
+	recheckTimer *time.Timer
 }
 
 func newPanics(meters metric.MeterProvider) *Panics {
@@ -37,8 +37,8 @@ func newPanics(meters metric.MeterProvider) *Panics {
 	return &Panics{count: count}
 }
 
-// Note counts err if it is a panic.
-func (p *Panics) Note(ctx context.Context, err error) {
+// Record counts err if it comes from a panic.
+func (p *Panics) Record(ctx context.Context, err error) {
 	if p == nil || !panics.Is(err) {
 		return
 	}
@@ -47,16 +47,16 @@ func (p *Panics) Note(ctx context.Context, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.recent = append(p.recent, time.Now())
-	if len(p.recent) > maxPanics {
-		p.recent = p.recent[len(p.recent)-maxPanics:]
+	p.recentTimes = append(p.recentTimes, time.Now())
+	if len(p.recentTimes) > maxPanics {
+		p.recentTimes = p.recentTimes[len(p.recentTimes)-maxPanics:]
 	}
 	p.notify()
 }
 
-// Follow calls tell at once, and whenever there begin or cease to be too many panics, until stop is called. tell
-// must not use p.
-func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
+// OnChange calls tell with the current state, and again after each panic and when there are no longer too many. It
+// stops when stop is called. tell must not use p.
+func (p *Panics) OnChange(tell func(tooMany bool)) (stop func()) {
 	if p == nil {
 		tell(false)
 		return func() {}
@@ -70,27 +70,28 @@ func (p *Panics) Follow(tell func(tooMany bool)) (stop func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.watchers[at] = func(bool) {}
-		if p.recheck != nil {
-			p.recheck.Stop()
+		if p.recheckTimer != nil {
+			p.recheckTimer.Stop()
 		}
 	}
 }
 
 func (p *Panics) isTooMany() bool {
-	return len(p.recent) == maxPanics && time.Since(p.recent[0]) < panicWindow
+	return len(p.recentTimes) == maxPanics && time.Since(p.recentTimes[0]) < panicWindow
 }
 
-// notify calls the watchers with the current state, and again once the oldest panic leaves the window.
+// notify calls the watchers with the current state. If there are too many panics, it calls them again when the
+// oldest one leaves the window.
 func (p *Panics) notify() {
 	tooMany := p.isTooMany()
 	for _, tell := range p.watchers {
 		tell(tooMany)
 	}
-	if p.recheck != nil {
-		p.recheck.Stop()
+	if p.recheckTimer != nil {
+		p.recheckTimer.Stop()
 	}
 	if tooMany {
-		p.recheck = time.AfterFunc(panicWindow-time.Since(p.recent[0]), func() {
+		p.recheckTimer = time.AfterFunc(panicWindow-time.Since(p.recentTimes[0]), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.notify()

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
 )
 
-// redactingCore is a core that redacts texts under keys that sound like a secret (contract OC-30). It keeps
-// numbers, times and booleans: "tokens" is also the unit of model usage.
+// redactingCore is a zapcore.Core that redacts text under keys that look like the name of a secret (contract
+// OC-30). It keeps numbers, times and booleans, because "tokens" is also the unit of model usage.
 type redactingCore struct{ zapcore.Core }
 
 func (r redactingCore) With(fields []zapcore.Field) zapcore.Core {
@@ -28,7 +28,7 @@ func (r redactingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return r.Core.Write(e, redactFields(fields))
 }
 
-// redactFields returns the fields with secrets redacted. It never changes the slice of the caller.
+// redactFields returns the fields with secrets redacted. It does not change the caller's slice.
 func redactFields(fields []zapcore.Field) []zapcore.Field {
 	var own []zapcore.Field
 	for i, f := range fields {
@@ -47,7 +47,7 @@ func redactFields(fields []zapcore.Field) []zapcore.Field {
 	return own
 }
 
-// redactField returns a field with secrets redacted, and whether it is unchanged.
+// redactField returns the field with secrets redacted, and whether it is unchanged.
 func redactField(f zapcore.Field) (shown zapcore.Field, same bool) {
 	switch f.Type {
 	case zapcore.StringType, zapcore.ByteStringType, zapcore.BinaryType, zapcore.StringerType, zapcore.ErrorType,

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// A value under a key that sounds like a secret is not logged, whatever its type. Counts are.
+// A value under a key that looks like the name of a secret is not logged, whatever its type. Numbers are logged.
 func TestLog_RedactsByKey(t *testing.T) {
 	const canary = "CANARY"
 	for _, key := range []string{
@@ -32,7 +32,7 @@ func TestLog_RedactsByKey(t *testing.T) {
 		log.Sugar().Warnw("sugar", key, canary)
 		require.NotContains(t, out.String(), canary, key)
 		require.Contains(t, out.String(), "[REDACTED]", key)
-		require.Equal(t, canary, fields[0].String, "the caller's own are as they were")
+		require.Equal(t, canary, fields[0].String, "the caller's fields are unchanged")
 	}
 	var out bytes.Buffer
 	log := zap.New(redactingCore{zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.InfoLevel)})

@@ -1,5 +1,5 @@
-// Package telemetry provides logs (zap), metrics (OpenTelemetry, scraped by Prometheus) and traces
-// (OpenTelemetry over OTLP) of a program. It is injected, never global.
+// Package telemetry provides the logs (zap), metrics (OpenTelemetry, scraped by Prometheus) and traces
+// (OpenTelemetry over OTLP) of a program. It is passed to each component and is never global.
 package telemetry
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 )
 
-// Config is part of the configuration of every program.
+// Config holds the telemetry settings in the configuration of every program.
 type Config struct {
 	LogLevel     string `help:"Lowest level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
 	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
@@ -36,14 +36,14 @@ type Config struct {
 	AuditLog     string `help:"File of the audit log (empty means none). Do not move it." env:"TROUPE_AUDIT_LOG" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Telemetry holds the log, the metrics and the traces of a program. It is safe for concurrent use.
+// Telemetry holds the log, the metrics, the traces and the audit log of a program. It is safe for concurrent use.
 type Telemetry struct {
 	Log     *zap.Logger
 	Metrics metric.MeterProvider
 	Traces  trace.TracerProvider
-	// Scrape serves the metrics to Prometheus.
-	Scrape http.Handler
-	// Audit is the audit log (nil discards entries).
+	// MetricsHandler serves the metrics to Prometheus.
+	MetricsHandler http.Handler
+	// Audit is the audit log (nil discards all entries).
 	Audit *audit.Log
 	// Panics counts recovered panics (nil counts none).
 	Panics *Panics
@@ -51,10 +51,10 @@ type Telemetry struct {
 	shutdown []func(context.Context) error
 }
 
-// flushTimeout bounds how long Close may take to send buffered data.
+// flushTimeout bounds the time that Close takes to send buffered data.
 const flushTimeout = 2 * time.Second
 
-// New returns the telemetry of the named program. The caller closes it.
+// New returns the telemetry of the program with this name. The caller closes it.
 func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	log, err := newLogger(name, cfg, zapcore.Lock(os.Stderr))
 	if err != nil {
@@ -72,12 +72,12 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	res := resource.NewSchemaless(attribute.String("service.name", name))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
 	t := &Telemetry{
-		Log:      log.Named(name),
-		Metrics:  meters,
-		Traces:   noop.NewTracerProvider(),
-		Panics:   newPanics(meters),
-		Scrape:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		shutdown: []func(context.Context) error{meters.Shutdown},
+		Log:            log.Named(name),
+		Metrics:        meters,
+		Traces:         noop.NewTracerProvider(),
+		Panics:         newPanics(meters),
+		MetricsHandler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		shutdown:       []func(context.Context) error{meters.Shutdown},
 	}
 	if cfg.OTLPEndpoint != "" {
 		out, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cfg.OTLPEndpoint))
@@ -86,7 +86,7 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 		}
 		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&loggingExporter{SpanExporter: out, log: t.Log}), sdktrace.WithResource(res))
 		t.Traces = spans
-		// Stop the exporter last, and explicitly: only this ends an export under way.
+		// Shut the exporter down last and explicitly, because only this ends a running export.
 		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)
 	}
 	if cfg.AuditLog != "" {
@@ -100,29 +100,29 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Discard returns a telemetry that drops everything, for tests and tools.
-func Discard() *Telemetry { return For(zap.NewNop()) }
+// Discard returns telemetry that drops everything, for tests and tools.
+func Discard() *Telemetry { return FromLogger(zap.NewNop()) }
 
-// For returns a telemetry that only logs.
-func For(log *zap.Logger) *Telemetry {
+// FromLogger returns telemetry that writes logs to a logger and drops everything else.
+func FromLogger(log *zap.Logger) *Telemetry {
 	meters := sdkmetric.NewMeterProvider()
 	return &Telemetry{
-		Log:     log,
-		Metrics: meters,
-		Traces:  noop.NewTracerProvider(),
-		Panics:  newPanics(meters),
-		Scrape:  http.NotFoundHandler(),
+		Log:            log,
+		Metrics:        meters,
+		Traces:         noop.NewTracerProvider(),
+		Panics:         newPanics(meters),
+		MetricsHandler: http.NotFoundHandler(),
 	}
 }
 
-// Named returns the telemetry of a part of the program: its log and audit lines carry the name.
+// Named returns the telemetry of a component of the program. Its log lines and audit entries carry the name.
 func (t *Telemetry) Named(name string) *Telemetry {
 	c := *t
 	c.Log, c.Audit, c.shutdown = t.Log.Named(name), t.Audit.Named(name), nil
 	return &c
 }
 
-// Close sends buffered data, within a short time. The telemetry must not be used afterwards.
+// Close sends buffered data, for at most flushTimeout. The telemetry must not be used after that.
 func (t *Telemetry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
@@ -136,14 +136,14 @@ func (t *Telemetry) Close() {
 	_ = t.Log.Sync() // standard error may not support sync, and there is no other place to log that
 }
 
-// newLogger returns the logger of a program. Its JSON lines have timestamp, level, service, component and
+// newLogger returns the logger of a program. In JSON format each line has timestamp, level, service, component and
 // message (contract OC-31).
 func newLogger(service string, cfg Config, out zapcore.WriteSyncer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
 	}
-	// No sampling: a log that drops lines misleads.
+	// Sampling is disabled, because a log with missing lines misleads its readers.
 	to := func(encoder zapcore.Encoder, options ...zap.Option) *zap.Logger {
 		return zap.New(redactingCore{zapcore.NewCore(encoder, escapingWriter{out}, level)}, append(options, zap.ErrorOutput(escapingWriter{out}))...)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func scrape(t *testing.T, tel *telemetry.Telemetry) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	tel.Scrape.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	tel.MetricsHandler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	return answer.Code, answer.Body.String()
 }
 
@@ -58,13 +58,13 @@ func TestNew_LogsAsConfigured(t *testing.T) {
 	require.EqualError(t, err, `telemetry: log level "loud": want debug, info, warn or error`)
 }
 
-// collector accepts every call and forwards its spans to a channel.
+// collector is an OTLP server that accepts every call and sends the request to a channel.
 func collector(t *testing.T) (url string, calls <-chan string) {
 	t.Helper()
 	received := make(chan string, 10)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
-		var body emptypb.Empty // keeps the bytes of every field
+		var body emptypb.Empty // an unknown message keeps the bytes of every field
 		if err := stream.RecvMsg(&body); err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ func TestClose_SendsBufferedSpans(t *testing.T) {
 	require.Contains(t, call, "program")
 }
 
-// An unreachable collector must not delay the end of a program.
-func TestClose_DoesNotWaitForAnUnreachableCollector(t *testing.T) {
+// An unreachable collector does not delay the end of a program.
+func TestClose_ReturnsSoonWhenTheCollectorIsUnreachable(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	tel, err := telemetry.New(t.Context(), "program", telemetry.Config{LogLevel: "error", OTLPEndpoint: "http://127.0.0.1:1"})
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestDiscard_DropsEverything(t *testing.T) {
 	tel.Close()
 }
 
-// All parts of a program write to one audit log, under their names (S19).
+// All components of a program write to the same audit log, each under its name (S19).
 func TestNew_KeepsAnAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	tel, err := telemetry.New(t.Context(), "test", telemetry.Config{LogLevel: "error", LogFormat: "json", AuditLog: path})
@@ -126,7 +126,7 @@ func TestNew_KeepsAnAuditLog(t *testing.T) {
 	require.ErrorContains(t, err, "--audit-log: audit log: "+path)
 	tel.Close()
 	at := map[string]string{}
-	_, err = audit.Verify([]string{path}, "", func(_ string, _ int, r audit.Recorded) { at[r.Action] = r.At })
+	_, err = audit.Verify([]string{path}, "", func(_ string, _ int, r audit.RecordedEntry) { at[r.Action] = r.Component })
 	require.NoError(t, err)
 	require.Equal(t, "memory", at["look"])
 	telemetry.Discard().Named("x").Audit.Record(audit.Entry{})

@@ -12,14 +12,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// Violations records attempts to write state of another owner: in the counter troupe.ownership.violations, the
-// audit log and the log. It is safe for concurrent use.
+// Violations records rejected writes to state of another owner. It records them in the counter
+// troupe.ownership.violations, the audit log and the log. It is safe for concurrent use.
 type Violations struct {
-	count metric.Int64Counter
-	t     *Telemetry
+	count     metric.Int64Counter
+	telemetry *Telemetry
 }
 
-// Violations returns the recorder of ownership violations.
+// Violations returns a recorder of ownership violations.
 func (t *Telemetry) Violations() (*Violations, error) {
 	count, err := t.Metrics.Meter("troupe/ownership").Int64Counter("troupe.ownership.violations",
 		metric.WithDescription("Rejected writes to state of another owner, by the owner of the state and the role of the caller."))
@@ -29,8 +29,9 @@ func (t *Telemetry) Violations() (*Violations, error) {
 	return &Violations{count, t}, nil
 }
 
-// Record records a violation by a caller with the role. The counter has the labels tier and role, but no key,
-// because keys are unbounded. A nil Violations discards it.
+// Record records a violation by a caller with the given role. The counter has the attributes owner and actor (the
+// role). It has no attribute for the key, because there is no limit to the number of keys. A nil Violations
+// records nothing.
 func (v *Violations) Record(ctx context.Context, role string, of event.OwnershipViolation, facts map[string]string) {
 	if v == nil {
 		return
@@ -42,6 +43,6 @@ func (v *Violations) Record(ctx context.Context, role string, of event.Ownership
 		known[name] = fact
 		fields = append(fields, zap.String(name, fact))
 	}
-	v.t.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
-	v.t.Log.Warn("a write to state of another owner was rejected; nothing changed", fields...)
+	v.telemetry.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
+	v.telemetry.Log.Warn("a write to state of another owner was rejected; nothing changed", fields...)
 }

@@ -10,9 +10,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// DecisionOf returns the record of the decision that an event reports (contract OC-32), or nil when it reports
-// none. Events from before decisions had a type count as selections.
-func DecisionOf(e *troupev1.Event) *troupev1.Decision {
+// DecisionFromEvent returns the record of the routing decision in an event (contract OC-32), or nil if the event
+// contains none. Old events, whose decisions have no type, count as selections.
+func DecisionFromEvent(e *troupev1.Event) *troupev1.Decision {
 	d := &troupev1.Decision{
 		RecordId: fmt.Sprintf("%s-%d", e.GetTraceId(), e.GetSequence()), Time: e.GetTime(), TraceId: e.GetTraceId(), Stage: e.GetStage(),
 		Metadata: map[string]string{},
@@ -41,7 +41,7 @@ func DecisionOf(e *troupev1.Event) *troupev1.Decision {
 			note("needs", strings.Join(r.GetInput().GetConstraints(), ", "))
 			note("counter", strconv.FormatUint(r.GetInput().GetCounter(), 10))
 		}
-		if e.GetStep() > 0 { // a decision about the tools of a step
+		if e.GetStep() > 0 { // the decision is about the tools of a step
 			note("step", strconv.Itoa(int(e.GetStep())))
 			note("attempt", strconv.Itoa(int(e.GetAttempt())))
 			note("agent", e.GetAgent())

@@ -12,7 +12,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
+func TestDecisionFromEvent_ReturnsTheRecordOfAnEvent(t *testing.T) {
 	agent := &troupev1.Event{
 		Sequence: 3, TraceId: "t", SessionId: "s", Turn: 2, Time: &timestamppb.Timestamp{Seconds: 9}, Stage: troupev1.Stage_STAGE_ROUTE,
 		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
@@ -25,7 +25,7 @@ func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
 		Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
 		Metadata: map[string]string{"session_id": "s", "turn": "2", "strategy": "learned", "fallback": "c", "route": "look"},
 	}
-	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(agent), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionFromEvent(agent), protocmp.Transform()))
 
 	instance := &troupev1.Event{
 		Sequence: 4, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: agent.GetTime(),
@@ -43,13 +43,14 @@ func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
 			"rejected": "r-1 lost, r-3 full",
 		},
 	}
-	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(instance), protocmp.Transform()))
-	require.Nil(t, tracelog.DecisionOf(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "events from before choices were published")
-	require.Nil(t, tracelog.DecisionOf(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionFromEvent(instance), protocmp.Transform()))
+	require.Nil(t, tracelog.DecisionFromEvent(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "events from before choices were published")
+	require.Nil(t, tracelog.DecisionFromEvent(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
 }
 
-// A selection by strategy has its input and the rejected candidates. A selection of tools belongs to a step.
-func TestDecisionOf_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
+// The record of a selection by strategy contains its input and the rejected candidates. The record of a selection
+// of tools names the step.
+func TestDecisionFromEvent_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
 	tools := &troupev1.Event{
 		Sequence: 5, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: &timestamppb.Timestamp{Seconds: 9},
 		Stage: troupev1.Stage_STAGE_EXECUTE,
@@ -68,5 +69,5 @@ func TestDecisionOf_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
 			"step": "1", "attempt": "2", "agent": "research", "instance": "r-2", "rejected": "clock unfit, mail unfit",
 		},
 	}
-	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(tools), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionFromEvent(tools), protocmp.Transform()))
 }

@@ -1,4 +1,4 @@
-// Package tracelog extracts log events and decisions from the events of a trace.
+// Package tracelog converts the events of a trace to log events and records of routing decisions.
 package tracelog
 
 import (
@@ -12,17 +12,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Translator turns the events of one trace into structured log events, so that all processes log them alike. The
-// zero Translator is ready. Safe for concurrent use.
+// Translator converts the events of one trace to structured log events, so that all processes log them in the same
+// way. The zero Translator is ready for use. It is safe for concurrent use.
 type Translator struct {
-	Spending spending.Tally // of the events so far
+	Spending spending.Tally // tally of the events so far
 }
 
-// Translate returns the log events for an event of the trace; most events have none. Texts of models and tools
-// are never logged, except their failures.
+// Translate returns the log events for an event of the trace. Most events have none. Log events contain no text of
+// models or tools, except messages of failures.
 func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
-	t.Spending.Note(e)
-	events := t.translate(e)
+	t.Spending.AddEvent(e)
+	events := t.eventsFromPayload(e)
 	for i := range events {
 		events[i].TraceID = e.GetTraceId()
 		if d := events[i].Data; d != nil {
@@ -35,79 +35,83 @@ func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
 	return events
 }
 
-func (t *Translator) translate(e *troupev1.Event) []structured.Event {
+func (t *Translator) eventsFromPayload(e *troupev1.Event) []structured.Event {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		return turnStarted(p.TurnStarted)
+		return turnStartedEvents(p.TurnStarted)
 	case *troupev1.Event_Plan:
-		return singleEvent(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
+		return singleEvent(structured.PlanCreated, "the plan of the turn was created", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
 		})
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
-		message := "an agent is chosen"
+		message := "an agent was selected"
 		if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			message = "tools are chosen"
+			message = "tools were selected"
 		}
 		return singleEvent(structured.RouteDecision, message, map[string]any{
-			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
-			"decision_type": lower(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
+			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lowerEnumName(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
+			"decision_type": lowerEnumName(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
 		})
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
-		return singleEvent(structured.RouteDecision, "an instance is chosen", map[string]any{
+		return singleEvent(structured.RouteDecision, "an instance was selected", map[string]any{
 			"target": e.GetInstanceId(), "reason": c.GetReason(), "strategy": c.GetStrategy(),
-			"decision_type": lower(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
+			"decision_type": lowerEnumName(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
 		})
 	case *troupev1.Event_ToolCallStarted:
-		return singleEvent(structured.ToolCallStart, "a tool begins", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
+		return singleEvent(structured.ToolCallStart, "a tool call started", map[string]any{"tool": p.ToolCallStarted.GetTool(),
+			"call_id": p.ToolCallStarted.GetCallId()})
 	case *troupev1.Event_ToolCallFinished:
-		return toolEnded(p.ToolCallFinished)
+		return toolEndedEvents(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
-		return approvalRequested(p.ToolCallPending.GetCall())
+		return approvalRequestedEvents(p.ToolCallPending.GetCall())
 	case *troupev1.Event_StepFinished:
-		events := t.budgetUpdated()
+		events := t.budgetUpdatedEvents()
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
-			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
+			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "the messages of a step were committed",
+				Data: map[string]any{"sequence": s}})
 		}
 		if n := len(p.StepFinished.GetResult().GetTasks()); n > 0 {
-			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner has made tasks", Data: map[string]any{"steps_count": n}})
+			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner created tasks", Data: map[string]any{"steps_count": n}})
 		}
 		return events
 	case *troupev1.Event_Warning:
-		return budgetWarning(e, p.Warning)
+		return budgetWarningEvents(e, p.Warning)
 	case *troupev1.Event_TurnResult:
-		return turnEnded(p.TurnResult)
+		return turnEndedEvents(p.TurnResult)
 	}
 	return nil
 }
 
-func singleEvent(name structured.Name, message string, data map[string]any) []structured.Event {
+func singleEvent(name structured.EventName, message string, data map[string]any) []structured.Event {
 	return []structured.Event{{Name: name, Message: message, Data: data}}
 }
 
-func lower(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+func lowerEnumName(name, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(name, prefix))
+}
 
-func turnStarted(p *troupev1.TurnStarted) []structured.Event {
+func turnStartedEvents(p *troupev1.TurnStarted) []structured.Event {
 	events := []structured.Event{
-		{Name: structured.ExecutionStart, Message: "a turn begins", Data: map[string]any{
+		{Name: structured.ExecutionStart, Message: "a turn started", Data: map[string]any{
 			"goal": p.GetText(), "target": p.GetTarget(), "workers_available": p.GetInstancesReady(),
 		}},
 		{Name: structured.MemoryQuery, Message: "the history of the session was read", Data: map[string]any{"turn_id": p.GetTurnId()}},
 	}
 	for _, a := range p.GetAnswers() {
-		name, message := structured.ApprovalReceived, "a call that waited is answered"
+		name, message := structured.ApprovalReceived, "a waiting call was answered"
 		if a.GetLate() {
-			name, message = structured.ApprovalTimeout, "a call that waited is answered too late, which is a denial"
+			name, message = structured.ApprovalTimeout, "a waiting call was answered too late, which counts as a denial"
 		}
 		events = append(events, structured.Event{Name: name, Message: message, Data: map[string]any{
-			"call_id": a.GetId(), "verdict": lower(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
+			"call_id": a.GetId(), "verdict": lowerEnumName(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
 		}})
 	}
 	return events
 }
 
-func approvalRequested(call *troupev1.PendingCall) []structured.Event {
+func approvalRequestedEvents(call *troupev1.PendingCall) []structured.Event {
 	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_APPROVAL {
 		return nil
 	}
@@ -116,20 +120,20 @@ func approvalRequested(call *troupev1.PendingCall) []structured.Event {
 	})
 }
 
-func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
-	name, message := structured.ToolCallComplete, "a tool has ended"
+func toolEndedEvents(p *troupev1.ToolCallFinished) []structured.Event {
+	name, message := structured.ToolCallComplete, "a tool call finished"
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS && p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
-		name, message = structured.ToolCallError, "a tool gave no result"
+		name, message = structured.ToolCallError, "a tool call failed"
 	}
 	return singleEvent(name, message, map[string]any{
-		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lower(p.GetStatus().String(), "TOOL_STATUS_"),
+		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lowerEnumName(p.GetStatus().String(), "TOOL_STATUS_"),
 		"duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 	})
 }
 
-func turnEnded(p *troupev1.TurnResult) []structured.Event {
+func turnEndedEvents(p *troupev1.TurnResult) []structured.Event {
 	data := map[string]any{
-		"outcome": lower(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+		"outcome": lowerEnumName(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 		"steps": p.GetMetrics().GetTotalSteps(),
 	}
 	if p.GetFailure() == nil {
@@ -137,36 +141,37 @@ func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	}
 	mode := grpcfailure.FromProto(p.GetFailure()).Mode
 	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
-	events := singleEvent(structured.ExecutionError, "a turn has ended without an answer", data)
+	events := singleEvent(structured.ExecutionError, "a turn failed", data)
 	if mode == failure.PolicyBudget {
 		events = append(events, structured.Event{
-			Name: structured.BudgetExceeded, Message: "a turn has used up what it had",
+			Name: structured.BudgetExceeded, Message: "a turn exhausted its budget",
 			Data: map[string]any{"reason": p.GetFailure().GetMessage()},
 		})
 	}
 	return events
 }
 
-// budgetUpdated returns the log event for the budget after a step. The amounts are one text, because a field named
-// "tokens" would be redacted as a secret.
-func (t *Translator) budgetUpdated() []structured.Event {
+// budgetUpdatedEvents returns the log event with the budget used after a step. The amounts are one text, because a
+// field named "tokens" would be redacted as a secret.
+func (t *Translator) budgetUpdatedEvents() []structured.Event {
 	b := t.Spending.Budget()
 	if b.GetSteps() == 0 {
 		return nil
 	}
-	return singleEvent(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
-		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.Describe(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
+	return singleEvent(structured.BudgetUpdated, "a turn used another step of its budget", map[string]any{
+		"used": t.Spending.FinishedSteps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.DescribeUsed(wire.UsedToProto(t.Spending.Used()),
+			b.GetLimits()),
 	})
 }
 
-// budgetWarning returns the log events for a warning about the budget.
-func budgetWarning(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+// budgetWarningEvents returns the log events for a warning about the budget.
+func budgetWarningEvents(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {
 	case spending.IsBudgetWarning(e):
 		return singleEvent(structured.BudgetWarning, "a turn has used most of its budget", data)
 	case w.GetReason() == spending.ReasonExceeded:
-		return singleEvent(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
+		return singleEvent(structured.BudgetExceeded, "a turn exceeds its budget and continues, because the policy is to warn", data)
 	}
 	return nil
 }

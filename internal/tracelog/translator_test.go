@@ -13,7 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// eventNames returns the names of the log events for events of a trace.
+// eventNames translates the events of one trace and returns the names of the log events, including those for due
+// warnings. It returns nil if a log event is incomplete.
 func eventNames(events ...*troupev1.Event) (lines []string) {
 	var t tracelog.Translator
 	for _, e := range events {
@@ -32,15 +33,15 @@ func eventNames(events ...*troupev1.Event) (lines []string) {
 	return lines
 }
 
-func tool(status troupev1.ToolStatus) *troupev1.Event {
+func toolFinished(status troupev1.ToolStatus) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{Status: status, Duration: durationpb.New(time.Second)}}}
 }
 
-func finished(step int32, sequence int64) *troupev1.Event {
+func stepFinished(step int32, sequence int64) *troupev1.Event {
 	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
 }
 
-func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
+func TestTranslate_ReturnsTheLogEventsOfATrace(t *testing.T) {
 	require.Equal(t, []string{
 		"execution_start", "memory_query", "approval_received", "approval_timeout", "plan_created", "route_decision", "route_decision",
 		"tool_call_start", "tool_call_complete", "tool_call_error", "approval_requested",
@@ -53,15 +54,15 @@ func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "so"}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{}}},
-		tool(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), tool(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
+		toolFinished(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), toolFinished(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_APPROVAL}}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_RESULT}}}},
-		finished(1, 7), finished(2, 0), finished(3, 0), finished(4, 0), finished(5, 0),
+		stepFinished(1, 7), stepFinished(2, 0), stepFinished(3, 0), stepFinished(4, 0), stepFinished(5, 0),
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET_EXCEEDED", Message: "limits.tokens: more"}}},
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET", Message: "limits.tokens: of a remote turn"}}},
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
 	))
-	planner := finished(0, 0)
+	planner := stepFinished(0, 0)
 	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
 	require.Equal(t, []string{"plan_created"}, eventNames(planner))
 	require.Equal(t, []string{"execution_complete"}, eventNames(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))

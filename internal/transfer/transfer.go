@@ -13,15 +13,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxAttempts bounds how often an upload starts over because another writer stores the same content.
+// maxAttempts bounds how often an upload starts again after another writer stored part of the same content.
 const maxAttempts = 3
 
-// Streamer is a store that transfers a whole content at less cost than a call for each piece. Upload
-// and Download look for it.
+// Streamer is implemented by a store that can transfer a whole content on one stream. Upload and Download prefer
+// it to one call for each piece.
 type Streamer interface {
-	// SendArtifact stores what is missing of a content and makes it the next version of the artifact,
-	// whose digest and size are set. Modes: the modes of AppendArtifact and PutArtifact, and
-	// user_invalid_input when the content cannot be read.
+	// SendArtifact stores the missing bytes of a content and makes it the next version of the artifact. The digest
+	// and size of a must be set. Modes: the modes of AppendArtifact and PutArtifact, and user_invalid_input when
+	// the content cannot be read.
 	SendArtifact(ctx context.Context, h memory.Lease, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error)
 	// ReceiveArtifact writes the content of a version (0 means the latest) and returns its description.
 	// The caller checks the digest. Modes: the modes of GetArtifact and ReadArtifact; an error of the writer
@@ -29,10 +29,10 @@ type Streamer interface {
 	ReceiveArtifact(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error)
 }
 
-// Upload makes a content the next version of an artifact. Only the name and the media type of the
-// artifact need to be set. Bytes that are stored already are not sent again, so an interrupted upload
-// may be repeated. The content is read twice, in pieces. Nothing is sent under an invalid name. Modes:
-// the modes of PutArtifact and AppendArtifact, and user_invalid_input above MaxArtifactBytes.
+// Upload stores content as the next version of an artifact. Only the artifact's name and media type need to be
+// set. Upload sends only bytes that are not stored yet, so an interrupted upload can be repeated cheaply. It reads
+// the content twice, in pieces. It sends nothing if the name is invalid. Modes: the modes of PutArtifact and
+// AppendArtifact, and user_invalid_input above MaxArtifactBytes.
 func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memory.Artifact, content *io.SectionReader) (memory.Artifact, error) {
 	const op = "memory.Upload"
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
@@ -45,10 +45,10 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 	}
 	digest := sha256.New()
 	if _, err := io.Copy(digest, io.NewSectionReader(content, 0, content.Size())); err != nil {
-		return memory.Artifact{}, unreadableContent(op, a.Name, err)
+		return memory.Artifact{}, newUnreadableContentError(op, a.Name, err)
 	}
 	a.Content = memory.Content{SHA256: hex.EncodeToString(digest.Sum(nil)), Size: content.Size()}
-	streamer := streamerOf(store)
+	streamer := streamerFor(store)
 	var put memory.Artifact
 	var err error
 	for range maxAttempts {
@@ -62,16 +62,16 @@ func Upload(ctx context.Context, store memory.Artifacts, h memory.Lease, a memor
 	return memory.Artifact{}, err
 }
 
-// Download writes the content of a version of an artifact (0 means the latest) and returns its
-// description. Modes: the modes of ReadArtifact, and system_disk when the bytes do not have the digest or
-// cannot be written.
+// Download writes the content of an artifact version to a writer (version 0 means the latest) and returns the
+// artifact's description. Modes: the modes of ReadArtifact, and system_disk if the digest does not match or the
+// content cannot be written.
 func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
 	const op = "memory.Download"
-	digest, written := sha256.New(), &errWriter{to: to}
-	a, err := streamerOf(store).ReceiveArtifact(ctx, ref, name, version, io.MultiWriter(digest, written))
+	digest, written := sha256.New(), &errorWriter{to: to}
+	a, err := streamerFor(store).ReceiveArtifact(ctx, ref, name, version, io.MultiWriter(digest, written))
 	switch {
 	case written.err != nil:
-		return memory.Artifact{}, failure.Newf(failure.SystemDisk, op, "artifact %q: what was read could not be written", name).Because(written.err)
+		return memory.Artifact{}, failure.Newf(failure.SystemDisk, op, "artifact %q: the content could not be written", name).Because(written.err)
 	case err != nil:
 		return memory.Artifact{}, err
 	case hex.EncodeToString(digest.Sum(nil)) != a.SHA256:
@@ -81,26 +81,26 @@ func Download(ctx context.Context, store memory.Artifacts, ref session.Ref, name
 	return a, nil
 }
 
-// errWriter keeps the error of a writer.
-type errWriter struct {
+// errorWriter remembers the error of a writer.
+type errorWriter struct {
 	to  io.Writer
 	err error
 }
 
-func (w *errWriter) Write(b []byte) (n int, err error) {
+func (w *errorWriter) Write(b []byte) (n int, err error) {
 	n, w.err = w.to.Write(b)
 	return n, w.err
 }
 
-// streamerOf returns the store, or a Streamer over it.
-func streamerOf(store memory.Artifacts) Streamer {
+// streamerFor returns the store if it is a Streamer, and otherwise a pieceStreamer for it.
+func streamerFor(store memory.Artifacts) Streamer {
 	if streamer, ok := store.(Streamer); ok {
 		return streamer
 	}
 	return pieceStreamer{store}
 }
 
-// pieceStreamer adapts a store without streaming: it makes a call for each piece.
+// pieceStreamer implements Streamer for a store that has no streams, with one call for each piece.
 type pieceStreamer struct{ store memory.Artifacts }
 
 // SendArtifact implements Streamer.
@@ -108,7 +108,7 @@ func (p pieceStreamer) SendArtifact(ctx context.Context, h memory.Lease, a memor
 	offset, err := p.store.StageArtifact(ctx, h, a.Content)
 	for err == nil && offset < a.Size {
 		var piece []byte
-		if piece, err = Piece(content, a, offset); err == nil {
+		if piece, err = ReadPiece(content, a, offset); err == nil {
 			err = p.store.AppendArtifact(ctx, h, a.Content, offset, piece)
 		}
 		offset += int64(len(piece))
@@ -133,15 +133,15 @@ func (p pieceStreamer) ReceiveArtifact(ctx context.Context, ref session.Ref, nam
 	return a, err
 }
 
-// Piece reads the piece of an artifact's content at the offset. Modes: user_invalid_input.
-func Piece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
+// ReadPiece reads the piece of an artifact's content that begins at the offset. Modes: user_invalid_input.
+func ReadPiece(content io.ReaderAt, a memory.Artifact, offset int64) ([]byte, error) {
 	piece := make([]byte, min(memory.ArtifactChunk, a.Size-offset))
 	if _, err := content.ReadAt(piece, offset); err != nil && !errors.Is(err, io.EOF) {
-		return nil, unreadableContent("memory.Upload", a.Name, err)
+		return nil, newUnreadableContentError("memory.Upload", a.Name, err)
 	}
 	return piece, nil
 }
 
-func unreadableContent(op, name string, cause error) error {
+func newUnreadableContentError(op, name string, cause error) error {
 	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: its content cannot be read", name).With("name", name).Because(cause)
 }

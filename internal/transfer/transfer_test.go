@@ -17,11 +17,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Nothing of the content is read, and so nothing is sent.
+// An invalid name is rejected before the content is read, so nothing is sent.
 func TestUpload_RejectsAnInvalidNameBeforeItReads(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(brokenFile{}, 0, 10))
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(unreadableFile{}, 0, 10))
 	require.ErrorContains(t, err, "no /")
 	all, err := store.ListArtifacts(t.Context(), h.Ref)
 	require.NoError(t, err)
@@ -39,17 +39,17 @@ func beginTurn(t *testing.T, store memory.Store) memory.Lease {
 	return memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 }
 
-func section(content []byte) *io.SectionReader {
+func sectionReader(content []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
 }
 
 // Req: LP-22
-func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
+func TestDownload_ReturnsTheUploadedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
 	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
 		content := bytes.Repeat([]byte{byte('a' + i)}, size)
-		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
+		put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, sectionReader(content))
 		require.NoError(t, err)
 		require.Equal(t, i+1, put.Version)
 		var got bytes.Buffer
@@ -62,29 +62,29 @@ func TestDownload_ReturnsWhatUploadStored(t *testing.T) {
 
 func TestUpload_RejectsOversizedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, memory.MaxArtifactBytes+1))
+	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0, memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "67108864")
 }
 
-// brokenFile cannot be read.
-type brokenFile struct{}
+// unreadableFile is a file whose reads and writes fail.
+type unreadableFile struct{}
 
 var errBroken = errors.New("broken")
 
-func (brokenFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
+func (unreadableFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
-func (brokenFile) Write([]byte) (int, error) { return 0, errBroken }
+func (unreadableFile) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestTransfer_ReportsReadAndWriteErrors(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	h := beginTurn(t, store)
-	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(brokenFile{}, 0, 10))
+	_, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0, 10))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorIs(t, err, errBroken)
-	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
+	_, err = transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, sectionReader([]byte("hello")))
 	require.NoError(t, err)
-	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, brokenFile{})
+	_, err = transfer.Download(t.Context(), store, h.Ref, "report", 0, unreadableFile{})
 	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
 	_, err = transfer.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))

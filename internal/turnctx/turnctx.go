@@ -1,5 +1,5 @@
-// Package turnctx carries the metadata of calls for a turn: the credential of the step and the trace of the parent
-// turn. Package turncred verifies both.
+// Package turnctx adds the metadata of a turn to gRPC calls: the credential of the step and the trace of the
+// parent turn. Package turncred verifies both on the server.
 package turnctx
 
 import (
@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// The metadata keys of a call. Each may have one value.
+// These are the metadata keys of a call. Each may have only one value.
 const (
 	CredentialKey  = "troupe-turn"
 	ParentTraceKey = "troupe-parent-trace"
@@ -18,28 +18,29 @@ const (
 
 type credentialKey struct{}
 
-// WithCredential returns a context in which a step runs. Calls for the step, to the memory service and for remote
-// agents, show the credential by Outgoing. No other call carries it.
+// WithCredential returns the context in which a step runs. Only calls for the step, to the memory service and for
+// remote agents, use WithOutgoingCredential and so carry the credential.
 func WithCredential(ctx context.Context, credential string) context.Context {
 	return context.WithValue(ctx, credentialKey{}, credential)
 }
 
-// Outgoing returns a context whose gRPC calls show the credential of the step (ctx itself when it has none).
-func Outgoing(ctx context.Context) context.Context {
+// WithOutgoingCredential returns a context whose gRPC calls carry the credential of the step. It returns ctx
+// itself if ctx has no credential.
+func WithOutgoingCredential(ctx context.Context) context.Context {
 	if credential, _ := ctx.Value(credentialKey{}).(string); credential != "" {
 		return metadata.AppendToOutgoingContext(ctx, CredentialKey, credential)
 	}
 	return ctx
 }
 
-// WithParentTrace returns a context whose gRPC calls name the trace of the turn that makes them. An overloaded
-// orchestrator does not queue such a turn, because its parent waits for it.
+// WithParentTrace returns a context whose gRPC calls carry the trace id of the calling turn. An overloaded
+// orchestrator does not queue such a call, because the parent turn waits for it.
 func WithParentTrace(ctx context.Context, traceID string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, ParentTraceKey, traceID)
 }
 
-// ChildSessionPrefix returns the beginning of the ids of all sessions in which remote agents work for a session.
-// The rest of such an id says for which call.
+// ChildSessionPrefix returns the common prefix of the ids of all child sessions of a session. Remote agents work
+// in child sessions. The rest of the id identifies the call.
 func ChildSessionPrefix(session string) string {
 	sum := sha256.Sum256([]byte(session))
 	return "sub-" + hex.EncodeToString(sum[:12]) + "-"

@@ -1,4 +1,4 @@
-// Package turnlease keeps the lease of a turn while its step runs.
+// Package turnlease renews the lease of a turn while its step runs.
 package turnlease
 
 import (
@@ -9,13 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// renewalsPerLease is how often a lease is renewed within its time, so that one or two replies may be lost.
+// renewalsPerLease is how many renewals are sent during one lease, so that one or two of them may fail.
 const renewalsPerLease = 3
 
-// Renew renews the lease of a turn until ctx ends. It calls end when the caller has lost the turn:
-// another one holds it, or the store was unreachable for a whole lease (guarantees F2, F3). In the
-// latter case the error has the fact lost_lease: the work did not fail, so it may be taken over and
-// repeated.
+// Renew renews the lease of a turn until ctx ends. It calls end when the turn is lost: another holder took it
+// over, or the store was unreachable for a whole lease (guarantees F2, F3). In the second case the error has the
+// fact lost_lease, so that the orchestrator may take the turn over and repeat the step.
 func Renew(ctx context.Context, turns memory.Turns, hold memory.Lease, lease time.Duration, end context.CancelCauseFunc) {
 	every := lease / renewalsPerLease
 	tick := time.NewTicker(every)

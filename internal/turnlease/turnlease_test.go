@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// fakeLeases answers RenewTurn as the test says.
+// fakeLeases is a memory.Turns whose RenewTurn calls a function of the test.
 type fakeLeases struct {
 	memory.Turns
 	answers func(call int) error
@@ -31,22 +31,22 @@ func TestRenew_EndsTheStepWhenTheTurnIsTakenOver(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, end := context.WithCancelCause(t.Context())
-				refused := failure.New(mode, "test", "no")
+				rejection := failure.New(mode, "test", "no")
 				began := time.Now()
 				turnlease.Renew(ctx, &fakeLeases{answers: func(call int) error {
 					if call < 3 {
 						return nil
 					}
-					return refused
+					return rejection
 				}}, memory.Lease{}, 30*time.Second, end)
-				require.ErrorIs(t, context.Cause(ctx), refused)
+				require.ErrorIs(t, context.Cause(ctx), rejection)
 				require.Equal(t, 30*time.Second, time.Since(began))
 			})
 		})
 	}
 }
 
-func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
+func TestRenew_EndsTheStepWhenTheStoreIsUnreachableForAWholeLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		away := failure.New(failure.SystemNetwork, "test", "away")
@@ -61,7 +61,7 @@ func TestRenew_EndsTheStepAfterALeaseWithoutReply(t *testing.T) {
 		why, ok := errors.AsType[*failure.Error](context.Cause(ctx))
 		require.True(t, ok)
 		require.ErrorContains(t, why, "the step is abandoned")
-		require.Equal(t, "true", why.Facts["lost_lease"], "it is no failure of the step")
-		require.Equal(t, 60*time.Second, time.Since(began), "counted from the last answer")
+		require.Equal(t, "true", why.Facts["lost_lease"], "the step itself did not fail")
+		require.Equal(t, 60*time.Second, time.Since(began), "counted from the last successful renewal")
 	})
 }

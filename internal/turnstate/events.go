@@ -10,15 +10,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// maxViolations bounds the ownership violations kept between two events: an agent may try in a loop.
+// maxViolations bounds the ownership violations kept between two events, because an agent may cause them in a
+// loop.
 const maxViolations = 16
 
-// Numbers counts the events of an invocation. Safe for concurrent use.
+// Numbers numbers the events of an invocation. It is safe for concurrent use.
 type Numbers struct{ last atomic.Int64 }
 
 func (n *Numbers) next() int { return int(n.last.Add(1)) }
 
-// Origin says where the events of a turn come from.
+// Origin identifies the turn, step, agent and branch that emit the events.
 type Origin struct {
 	TurnID string
 	Step   int
@@ -26,21 +27,22 @@ type Origin struct {
 	Branch string
 }
 
-// Events emits the events of a turn and keeps those that become entries of the trace. The goroutine of the turn
-// alone uses it; only RejectWrite is safe for concurrent use.
+// Events emits the events of a turn and keeps the ones that become entries of the trace. Only the goroutine of the
+// turn may use it, except for AddViolation, which is safe for concurrent use.
 type Events struct {
-	origin     Origin
-	numbers    *Numbers
-	emit       func(event.Event) error // nil when no consumer is set
-	err        error                   // first error of the consumer (nil while it reads)
-	delivering bool                    // the consumer has an event: a panic is its own
-	entries    []event.Event
+	origin       Origin
+	numbers      *Numbers
+	emit         func(event.Event) error // nil when no consumer is set
+	err          error                   // first error of the consumer (nil while it reads)
+	isDelivering bool                    // whether the consumer is handling an event; a panic is then the consumer's
+	entries      []event.Event
 
 	mu         sync.Mutex // tools run concurrently
 	violations []event.OwnershipViolation
 }
 
-// NewEvents returns the events of a turn. Nil numbers count from 1, a nil emit only collects entries.
+// NewEvents returns an Events for a turn. If numbers is nil, the events are numbered from 1. If emit is nil, the
+// events are only kept.
 func NewEvents(origin Origin, numbers *Numbers, emit func(event.Event) error) *Events {
 	if numbers == nil {
 		numbers = &Numbers{}
@@ -48,17 +50,18 @@ func NewEvents(origin Origin, numbers *Numbers, emit func(event.Event) error) *E
 	return &Events{origin: origin, numbers: numbers, emit: emit}
 }
 
-// Listen replaces the consumer and returns the one before.
-func (e *Events) Listen(emit func(event.Event) error) (before func(event.Event) error) {
+// SetConsumer replaces the consumer and returns the previous one.
+func (e *Events) SetConsumer(emit func(event.Event) error) (before func(event.Event) error) {
 	before, e.emit = e.emit, emit
 	return before
 }
 
-// Emit emits an event of the turn itself. Every call after a failed one returns the same error and emits nothing.
+// Emit emits an event of this turn. After the consumer has returned an error, every call returns that error and
+// emits nothing.
 func (e *Events) Emit(p event.Payload) error { return e.Forward(event.Event{Payload: p}) }
 
-// Forward emits an event that another agent may have made, and fills in its missing sequence, time and author
-// (AD-9). It fails as Emit does.
+// Forward emits an event that another agent may have created, and fills in its sequence, time and author if they
+// are missing (AD-9). It fails like Emit.
 func (e *Events) Forward(ev event.Event) error {
 	if e.err == nil {
 		e.err = e.deliver(ev)
@@ -66,17 +69,17 @@ func (e *Events) Forward(ev event.Event) error {
 	return e.err
 }
 
-// Err returns the error of the consumer, or nil while it reads.
+// Err returns the first error of the consumer, or nil.
 func (e *Events) Err() error { return e.err }
 
-// Delivering reports whether the consumer has an event right now.
-func (e *Events) Delivering() bool { return e.delivering }
+// IsDelivering reports whether the consumer is handling an event right now.
+func (e *Events) IsDelivering() bool { return e.isDelivering }
 
-// Entries returns the events of the turn so far, without transient events such as text deltas (CO-46).
+// Entries returns the events of the turn so far, except transient ones such as text deltas (CO-46).
 func (e *Events) Entries() []event.Event { return slices.Clip(e.entries) }
 
 func (e *Events) deliver(ev event.Event) error {
-	for _, v := range e.takeViolations() { // they happened before this event
+	for _, v := range e.takeViolations() { // violations come before this event
 		if err := e.deliver(event.Event{Payload: v}); err != nil {
 			return err
 		}
@@ -96,15 +99,15 @@ func (e *Events) deliver(ev event.Event) error {
 	if e.emit == nil {
 		return nil
 	}
-	e.delivering = true
+	e.isDelivering = true
 	err := e.emit(ev)
-	e.delivering = false
+	e.isDelivering = false
 	return err
 }
 
-// RejectWrite records a rejected write to state of another owner. It is emitted before the next event, even if the
-// writer ignores the error (SO-6). Safe for concurrent use.
-func (e *Events) RejectWrite(err *failure.Error) {
+// AddViolation records a rejected write to state of another owner. The violation is emitted before the next event,
+// even if the writer ignores the error (SO-6). It is safe for concurrent use.
+func (e *Events) AddViolation(err *failure.Error) {
 	v, ok := event.ViolationOf(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,18 +7,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Progress says how far a turn is, and whether it is to end.
+// Progress tracks the iterations and the usage of a turn, and whether the turn should end.
 type Progress struct {
 	iteration     int
 	tools         []string
 	usage         execution.Usage
 	contextTokens int64
-	stop          string // why the turn is to stop (empty while it continues)
+	stopReason    string // why the turn should stop (empty while it should continue)
 	ended         bool
 	escalated     atomic.Bool // tools run concurrently
 }
 
-// NextIteration begins the next iteration and returns its number, from 1.
+// NextIteration starts the next iteration and returns its number, counted from 1.
 func (p *Progress) NextIteration() int {
 	p.iteration++
 	return p.iteration
@@ -27,13 +27,14 @@ func (p *Progress) NextIteration() int {
 // Iteration returns the number of the running iteration (0 before the first).
 func (p *Progress) Iteration() int { return p.iteration }
 
-// ToolRan records that a tool ran.
-func (p *Progress) ToolRan(tool string) { p.tools = append(p.tools, tool) }
+// AddTool records that a tool ran.
+func (p *Progress) AddTool(tool string) { p.tools = append(p.tools, tool) }
 
-// Tools returns the tools that ran in the turn, in order.
-func (p *Progress) Tools() []string { return slices.Clip(p.tools) }
+// ToolsRun returns the names of the tools that ran in the turn, in order.
+func (p *Progress) ToolsRun() []string { return slices.Clip(p.tools) }
 
-// AddUsage adds the usage of a model call. A side call of a handler does not change ContextTokens.
+// AddUsage adds the usage of a model call. side says that a handler made the call outside of the conversation; it
+// then does not change ContextTokens.
 func (p *Progress) AddUsage(u execution.Usage, side bool) {
 	p.usage = p.usage.Add(u)
 	if !side {
@@ -41,29 +42,29 @@ func (p *Progress) AddUsage(u execution.Usage, side bool) {
 	}
 }
 
-// Usage returns the usage of models in the turn.
+// Usage returns the total usage of models in the turn.
 func (p *Progress) Usage() execution.Usage { return p.usage }
 
-// ContextTokens returns how many tokens the last model call of the conversation read (0 before the first).
+// ContextTokens returns the number of input tokens of the conversation's last model call (0 before the first).
 func (p *Progress) ContextTokens() int64 { return p.contextTokens }
 
-// Stop asks the turn to stop. The first reason counts.
-func (p *Progress) Stop(reason string) {
-	if p.stop == "" {
-		p.stop = reason
+// RequestStop asks the turn to stop. Only the first reason is kept.
+func (p *Progress) RequestStop(reason string) {
+	if p.stopReason == "" {
+		p.stopReason = reason
 	}
 }
 
-// StopReason returns why the turn is to stop (empty while it continues).
-func (p *Progress) StopReason() string { return p.stop }
+// StopReason returns why the turn should stop (empty while it should continue).
+func (p *Progress) StopReason() string { return p.stopReason }
 
-// End ends the turn at once.
+// End marks the turn as ended by a handler.
 func (p *Progress) End() { p.ended = true }
 
 // Ended reports whether a handler ended the turn.
 func (p *Progress) Ended() bool { return p.ended }
 
-// Escalate asks for the end of the enclosing Repeat. Safe for concurrent use.
+// Escalate asks the enclosing Repeat to stop. It is safe for concurrent use.
 func (p *Progress) Escalate() { p.escalated.Store(true) }
 
 // Escalated reports whether a handler or a tool called Escalate.

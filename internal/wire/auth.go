@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// AuthToProto converts credentials (nil for zero ones). The message holds them in plain text, so it must be
+// AuthToProto converts credentials (nil if they are zero). The message holds them in plain text, so it must be
 // neither stored nor printed.
 func AuthToProto(a execution.Auth) *troupev1.Auth {
 	if a.IsZero() {

@@ -8,12 +8,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var policies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
+var budgetPolicies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
 	budget.Block: troupev1.BudgetPolicy_BUDGET_POLICY_BLOCK,
 	budget.Warn:  troupev1.BudgetPolicy_BUDGET_POLICY_WARN,
 }
 
-// LimitsToProto converts limits. A limit that is not set is absent.
+// LimitsToProto converts limits. A limit that is not set stays unset.
 func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	bound := func(amount int64) *int64 {
 		if amount == budget.Unlimited {
@@ -23,7 +23,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	}
 	b := &troupev1.Budget{
 		Iterations: bound(l.Iterations), ModelCalls: bound(l.ModelCalls), ToolCalls: bound(l.ToolCalls), Tokens: bound(l.Tokens),
-		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: policies.ToProto(l.Policy),
+		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: budgetPolicies.ToProto(l.Policy),
 	}
 	if l.Depth <= math.MaxInt32 {
 		depth := int32(l.Depth)
@@ -32,7 +32,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	return b
 }
 
-// LimitsFromProto is the inverse of LimitsToProto (no limits for nil).
+// LimitsFromProto is the inverse of LimitsToProto. Nil means no limits.
 func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	l := budget.Unbounded()
 	if b == nil {
@@ -51,11 +51,12 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	if b.Depth != nil {
 		l.Depth = int(b.GetDepth())
 	}
-	l.Policy = policies.FromProto(b.GetPolicy())
+	l.Policy = budgetPolicies.FromProto(b.GetPolicy())
 	return l
 }
 
-// LedgerFromProto returns the ledger of a worker with the limits of its budget (nil if there are no limits).
+// LedgerFromProto returns a ledger with the limits of a budget (nil if the budget has no limits). A worker uses it
+// to enforce the budget.
 func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	if b == nil {
 		return nil
@@ -63,7 +64,7 @@ func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	return budget.New(LimitsFromProto(b), int(b.GetLevel()))
 }
 
-// UsedToProto converts used amounts, also if all are zero.
+// UsedToProto converts used amounts. The result is not nil even if all amounts are zero.
 func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	return &troupev1.BudgetUse{
 		Iterations: clampAmount(a.Iterations), ModelCalls: clampAmount(a.ModelCalls), ToolCalls: clampAmount(a.ToolCalls), Tokens: clampAmount(a.Tokens),
@@ -80,8 +81,8 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	}.Max(budget.Amounts{})
 }
 
-// usedOrNil converts the used amounts of a result (nil if there are none).
-func usedOrNil(u *troupev1.BudgetUse) *budget.Amounts {
+// usedToProtoOrNil converts used amounts (nil if all are zero).
+func usedToProtoOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var statuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
+var toolStatuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolSuccess:        troupev1.ToolStatus_TOOL_STATUS_SUCCESS,
 	event.ToolError:          troupev1.ToolStatus_TOOL_STATUS_ERROR,
 	event.ToolNotFound:       troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
@@ -22,7 +22,7 @@ var statuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolAsked:          troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 }
 
-var finishes = convert.Enum[event.Finish, troupev1.FinishReason]{
+var finishReasons = convert.Enum[event.Finish, troupev1.FinishReason]{
 	event.FinishStop:   troupev1.FinishReason_FINISH_REASON_STOP,
 	event.FinishLength: troupev1.FinishReason_FINISH_REASON_LENGTH,
 	event.FinishCalls:  troupev1.FinishReason_FINISH_REASON_TOOL_CALLS,
@@ -35,7 +35,7 @@ var topics = convert.Enum[event.Topic, troupev1.Topic]{
 	event.Reasoning:  troupev1.Topic_TOPIC_REASONING,
 }
 
-// The limits of event.proto. Longer texts of models and errors are cut here.
+// These are the limits of event.proto. Longer texts of models and errors are cut to them.
 const (
 	maxName      = 256
 	maxDelta     = 256 << 10
@@ -44,14 +44,15 @@ const (
 	maxWarning   = 1024
 	maxThought   = 16 << 10
 	maxBranch    = 1024
-	maxChanges   = 256 // keys and artifacts
+	maxChanges   = 256 // limit of keys and of artifacts
 	maxKey       = 128
 	maxOwner     = 32
 	maxOperation = 128
 )
 
-// EventToProto converts an event of a step, cut to the limits of the wire. The orchestrator adds the position on
-// the trace. It returns nil for events that clients do not get and for replayed events.
+// EventToProto converts an event of a step and cuts its texts to the limits of the wire. The orchestrator later
+// adds the position on the trace. EventToProto returns nil for replayed events and for events that clients do not
+// get.
 func EventToProto(happened event.Event) *troupev1.Event {
 	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Cut(happened.Branch, maxBranch)}
 	switch e := happened.Payload.(type) {
@@ -63,7 +64,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
-			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishes.ToProto(e.Finish),
+			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishReasons.ToProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
@@ -74,7 +75,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.ToProto(e.Status),
+			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
 	case event.ToolProgress:
@@ -104,7 +105,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 	return out
 }
 
-// ViolationToProto converts a violation, cut to the limits of the wire.
+// ViolationToProto converts a violation and cuts its texts to the limits of the wire.
 func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	return &troupev1.OwnershipViolation{
 		Key: conversation.Cut(v.Key, maxKey), Owner: conversation.Cut(string(v.Owner), maxOwner),
@@ -112,7 +113,7 @@ func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	}
 }
 
-// agentMessage converts a change of state without its values, which stay in the session.
+// agentMessage converts a change of state. It leaves out the values, which stay in the session.
 func agentMessage(m event.Message) *troupev1.AgentMessage {
 	out := &troupev1.AgentMessage{Text: conversation.Cut(m.Text, maxDelta)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {

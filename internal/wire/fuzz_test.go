@@ -11,7 +11,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Whatever another process sent or stored can be converted: registrations, steps, journals, recordings and turns.
+// Any message from another process or from a store can be converted without a panic: registrations, steps,
+// journals, recordings and turns.
 func FuzzFromProto(f *testing.F) {
 	for kind := range decoders {
 		f.Add(uint8(kind), []byte(nil))

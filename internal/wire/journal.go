@@ -8,27 +8,27 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var effects = convert.Enum[execution.Effect, troupev1.ToolEffect]{
+var toolEffects = convert.Enum[execution.Effect, troupev1.ToolEffect]{
 	execution.Read:       troupev1.ToolEffect_TOOL_EFFECT_READ,
 	execution.Idempotent: troupev1.ToolEffect_TOOL_EFFECT_IDEMPOTENT,
 	execution.AtMostOnce: troupev1.ToolEffect_TOOL_EFFECT_AT_MOST_ONCE,
 }
 
-var phases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
+var journalPhases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 	execution.Intent: troupev1.JournalPhase_JOURNAL_PHASE_INTENT,
 	execution.Done:   troupev1.JournalPhase_JOURNAL_PHASE_DONE,
 }
 
-// EntryToProto converts a journal entry to its stored and sent form.
+// EntryToProto converts a journal entry. The message is stored and sent.
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
 		Number:   int32(e.Number),
-		Phase:    phases.ToProto(e.Phase),
+		Phase:    journalPhases.ToProto(e.Phase),
 		Digest:   e.Digest,
-		Effect:   effects.ToProto(e.Effect),
+		Effect:   toolEffects.ToProto(e.Effect),
 		Tool:     e.Tool,
 		Usage:    UsageToProto(e.Usage),
-		Status:   statuses.ToProto(event.ToolStatus(e.Status)),
+		Status:   toolStatuses.ToProto(event.ToolStatus(e.Status)),
 		Text:     e.Text,
 		SideCall: e.SideCall,
 		Mode:     e.Mode,
@@ -45,12 +45,12 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 	entry := execution.Entry{
 		Number:   int(e.GetNumber()),
-		Phase:    phases.FromProto(e.GetPhase()),
+		Phase:    journalPhases.FromProto(e.GetPhase()),
 		Digest:   e.GetDigest(),
-		Effect:   effects.FromProto(e.GetEffect()),
+		Effect:   toolEffects.FromProto(e.GetEffect()),
 		Tool:     e.GetTool(),
 		Usage:    UsageFromProto(e.GetUsage()),
-		Status:   string(statuses.FromProto(e.GetStatus())),
+		Status:   string(toolStatuses.FromProto(e.GetStatus())),
 		Text:     e.GetText(),
 		SideCall: e.GetSideCall(),
 		Mode:     e.GetMode(),

@@ -8,20 +8,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// roles maps the roles that a session may hold. System messages never leave a step.
-var roles = convert.Enum[conversation.Role, troupev1.Role]{
+// messageRoles maps the roles of stored messages. System messages are missing because they never leave a step.
+var messageRoles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
 	conversation.RoleTool:      troupev1.Role_ROLE_TOOL,
 	conversation.RoleSummary:   troupev1.Role_ROLE_SUMMARY,
 }
 
-// MessageToProto converts a message: its text becomes one part, and each attachment another. A message that only
-// calls tools has no part.
+// MessageToProto converts a message. The text becomes one part, and so does each attachment. A message that
+// contains only tool calls has no parts.
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
-		Role:       roles.ToProto(m.Role),
+		Role:       messageRoles.ToProto(m.Role),
 		Author:     m.Author,
 		Turn:       int32(m.Turn),
 		Time:       convert.TimeToProto(m.Time),
@@ -45,13 +45,13 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments(), Extra: c.GetExtra()}
 }
 
-// MessageFromProto converts a message. Its text joins the text of all parts.
+// MessageFromProto converts a message and joins the text of all its parts.
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),
-		Role:       roles.FromProto(m.GetRole()),
+		Role:       messageRoles.FromProto(m.GetRole()),
 		Author:     m.GetAuthor(),
-		Text:       joinedText(m.GetParts()),
+		Text:       joinText(m.GetParts()),
 		Turn:       int(m.GetTurn()),
 		Time:       convert.TimeFromProto(m.GetTime()),
 		ToolCalls:  convert.All(m.GetToolCalls(), callFromProto),
@@ -73,7 +73,7 @@ func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
 	return convert.All(ms, MessageFromProto)
 }
 
-func joinedText(parts []*troupev1.Part) string {
+func joinText(parts []*troupev1.Part) string {
 	if len(parts) == 1 {
 		return parts[0].GetText()
 	}

@@ -6,7 +6,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// PartsToProto converts attachments to parts of a message, with their bytes if they have any.
+// PartsToProto converts attachments to message parts. A part contains the bytes if the attachment has them.
 func PartsToProto(as []conversation.Attachment) []*troupev1.Part {
 	return convert.All(as, func(a conversation.Attachment) *troupev1.Part {
 		return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: BlobToProto(a)}}
@@ -33,7 +33,7 @@ func BlobToProto(a conversation.Attachment) *troupev1.Blob {
 	return b
 }
 
-// BlobFromProto is the inverse of BlobToProto. The size is the length of the bytes, if there are any.
+// BlobFromProto is the inverse of BlobToProto. If the bytes are present, the size is their length.
 func BlobFromProto(b *troupev1.Blob) conversation.Attachment {
 	a := conversation.Attachment{
 		Name: b.GetName(), MediaType: b.GetMediaType(), Size: b.GetSize(), Version: int(b.GetArtifact().GetVersion()), Data: b.GetData(),

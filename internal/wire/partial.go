@@ -14,21 +14,21 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var recoveries = convert.Enum[failedturn.Recovery, troupev1.RecoveryStrategy]{
+var recoveryStrategies = convert.Enum[failedturn.Recovery, troupev1.RecoveryStrategy]{
 	"":                             troupev1.RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED,
-	failedturn.Manual:              troupev1.RecoveryStrategy_RECOVERY_STRATEGY_MANUAL,
+	failedturn.ManualRecovery:      troupev1.RecoveryStrategy_RECOVERY_STRATEGY_MANUAL,
 	failedturn.RetryFailedSteps:    troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS,
 	failedturn.RetryFromCheckpoint: troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT,
 	failedturn.RetryAll:            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL,
 }
 
-// PartialToProto converts the partial result of a failed turn for clients. Its texts are cut.
+// PartialToProto converts the partial result of a failed turn for clients, and cuts its texts.
 func PartialToProto(p failedturn.Progress) *troupev1.PartialResult {
 	out := &troupev1.PartialResult{
-		CompletedSteps: numbers(p.Completed), FailedSteps: numbers(p.Failed), PartialData: p.Data(),
-		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.ToProto(p.Recovery()),
-		StepTimestamps: map[int32]*timestamppb.Timestamp{}, TotalSteps: int32(p.Total), FailurePoint: int32(p.Point), TraceId: p.Trace,
-		CompletionRatio: p.Ratio(), Recoverable: p.Recoverable(), RemainingSteps: int32(p.Remaining()),
+		CompletedSteps: stepsToProto(p.CompletedSteps), FailedSteps: stepsToProto(p.FailedSteps), PartialData: p.CompletedTexts(),
+		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveryStrategies.ToProto(p.RecommendedRecovery()),
+		StepTimestamps: map[int32]*timestamppb.Timestamp{}, TotalSteps: int32(p.PlannedSteps), FailurePoint: int32(p.FailedAtStep), TraceId: p.Trace,
+		CompletionRatio: p.CompletedRatio(), Recoverable: p.IsRecoverable(), RemainingSteps: int32(p.RemainingSteps()),
 	}
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
@@ -36,13 +36,13 @@ func PartialToProto(p failedturn.Progress) *troupev1.PartialResult {
 			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, failedturn.MaxTextLength), Failure: FailureToProto(r.Failure),
 		})
 	}
-	for step, at := range p.Ended {
+	for step, at := range p.EndTimes {
 		out.StepTimestamps[int32(step)] = timestamppb.New(at)
 	}
 	return out
 }
 
-func numbers(steps []int) []int32 {
+func stepsToProto(steps []int) []int32 {
 	all := make([]int32, len(steps))
 	for i, n := range steps {
 		all[i] = int32(n)

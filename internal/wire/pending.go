@@ -21,7 +21,7 @@ var verdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
 	execution.Fail:    troupev1.CallVerdict_CALL_VERDICT_FAIL,
 }
 
-// PendingToProto converts waiting calls to their stored and sent form.
+// PendingToProto converts waiting calls. The messages are stored and sent.
 func PendingToProto(all []execution.Pending) []*troupev1.PendingCall {
 	return convert.All(all, pendingToProto)
 }
@@ -31,7 +31,8 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 	return convert.All(all, pendingFromProto)
 }
 
-// pendingToProto does not cut the arguments, because a person decides about all of them.
+// pendingToProto converts one waiting call. It does not cut the arguments, because a person decides by all of
+// them.
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
@@ -68,13 +69,13 @@ func pendingAuthFromProto(a *troupev1.PendingAuth) *execution.PendingAuth {
 	}
 }
 
-// Limits of a PendingAuth, in bytes.
+// These are the limits of a PendingAuth, in bytes.
 const (
 	maxLoginName = 64
 	maxURL       = 2048
 )
 
-// AnswersToProto converts answers to waiting calls to their stored and sent form.
+// AnswersToProto converts answers to waiting calls. The messages are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
 		return &troupev1.CallAnswer{

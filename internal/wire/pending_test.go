@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestAnswers_ReachTheStep(t *testing.T) {
+func TestStepFromProto_ContainsTheAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := wiretest.Answers.Draw(t, "answers")
 		step := StepFromProto(&troupev1.ExecuteStepRequest{Answers: AnswersToProto(want)})
@@ -25,7 +25,7 @@ func TestAnswers_ReachTheStep(t *testing.T) {
 	})
 }
 
-// The arguments stay complete, because a person decides about all of them. The reason is cut to its limit.
+// PendingToProto keeps all arguments, because a person decides by all of them, but cuts the reason to its limit.
 func TestPendingToProto_KeepsAllArguments(t *testing.T) {
 	p := execution.Pending{
 		ID: "1-1-2", CallID: "call-1", Tool: "send_mail", Arguments: `{"text":"` + strings.Repeat("a", maxArguments) + `"}`,

@@ -6,7 +6,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ResultToProto converts the result of a step to its stored and sent form.
+// ResultToProto converts the result of a step. The message is stored and sent.
 func ResultToProto(r execution.Result) *troupev1.StepResult {
 	result := &troupev1.StepResult{
 		Step:                 int32(r.Step),
@@ -56,20 +56,20 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Failure:       grpcfailure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
 		Tasks:         tasksFromProto(r.GetTasks()),
-		Used:          usedOrNil(r.GetUsed()),
+		Used:          usedToProtoOrNil(r.GetUsed()),
 		Inherited:     r.GetInherited(),
 		Untrusted:     r.GetUntrusted(),
 	}
 }
 
-// The limits of amounts on the wire. No amount is negative.
+// These are the largest amounts on the wire. The smallest is 0.
 const (
 	maxAmount = 1<<53 - 1
-	maxCalls  = 1_000_000 // of models, by one step
+	maxCalls  = 1_000_000 // model calls of one step
 )
 
-// clampAmount clamps a number to the limits. A number out of range from a provider or a remote turn must not fail a
-// step that has its answer.
+// clampAmount limits n to the range that the wire allows. Otherwise a wrong number from a provider or a remote
+// turn would fail a step that has a valid answer.
 func clampAmount(n int64) int64 { return min(max(n, 0), maxAmount) }
 
 // UsageToProto converts the usage of model calls (nil for zero usage).

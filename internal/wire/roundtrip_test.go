@@ -33,26 +33,28 @@ func TestMessageFromProto_JoinsTextParts(t *testing.T) {
 	require.Empty(t, MessageFromProto(nil))
 }
 
-// A value that is added to a .proto must be added to its table.
+// Every value of these protobuf enums is in its conversion table, so a value added to a .proto must be added to
+// the table too.
 func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum
 		known int
 	}{
-		{troupev1.Role(0), len(roles) + 1},
-		{troupev1.ToolEffect(0), len(effects) + 1},
-		{troupev1.JournalPhase(0), len(phases) + 1},
-		{troupev1.ToolStatus(0), len(statuses) + 1},
+		{troupev1.Role(0), len(messageRoles) + 1},
+		{troupev1.ToolEffect(0), len(toolEffects) + 1},
+		{troupev1.JournalPhase(0), len(journalPhases) + 1},
+		{troupev1.ToolStatus(0), len(toolStatuses) + 1},
 		{troupev1.CallNeed(0), len(needs) + 1},
 		{troupev1.CallVerdict(0), len(verdicts) + 1},
-		{troupev1.BudgetPolicy(0), len(policies) + 1},
+		{troupev1.BudgetPolicy(0), len(budgetPolicies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}
 	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleSystem}).GetRole())
 }
 
-// An out-of-range amount from a provider or a remote turn is clamped, so that the step that reports it does not fail.
+// An out-of-range amount from a provider or a remote turn is clamped, so that the step that reports it does not
+// fail.
 func TestUsageToProto_ClampsAmounts(t *testing.T) {
 	for _, n := range []int64{math.MinInt64, -1, 0, maxAmount, math.MaxInt64} {
 		u := UsageToProto(execution.Usage{InputTokens: n, OutputTokens: n, ModelCalls: int(n), CostMicros: n, CachedTokens: n, CacheWriteTokens: n})
@@ -77,7 +79,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 				InputTokens: wiretest.Big.Draw(t, "in"), OutputTokens: wiretest.Big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
 				CostMicros: wiretest.Big.Draw(t, "cost"), CachedTokens: wiretest.Big.Draw(t, "cached"), CacheWriteTokens: wiretest.Big.Draw(t, "kept"),
 			},
-			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(statuses))...)),
+			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(toolStatuses))...)),
 			Text:   wiretest.Word.Draw(t, "text"),
 		}
 		if rapid.Bool().Draw(t, "of a model") {

@@ -7,7 +7,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// StepFromProto converts a request to the step that an agent executes.
+// StepFromProto converts a request to the step that an agent runs.
 func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 	step := execution.Step{
 		TraceID:    req.GetTraceId(),
@@ -22,14 +22,14 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Silent:     req.GetSilent(),
 		Tools:      toolsFromProto(req.GetTools()),
 		Answers:    AnswersFromProto(req.GetAnswers()),
-		Assignment: askedFromProto(req),
+		Assignment: assignmentFromProto(req),
 		Budget:     LedgerFromProto(req.GetBudget()),
 		Origin:     req.GetOriginTurnId(),
 		Recorded:   req.GetRecorded(),
 
 		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}
-	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
+	if c, err := execution.NewContext(originFromProto(req)); err == nil { // the validated request satisfies these rules, too
 		step.Context = c
 	}
 	for _, m := range req.GetHistory() {
@@ -41,7 +41,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 	return step
 }
 
-// toolsFromProto converts the tools that a step may use.
+// toolsFromProto converts the list of tools that a step may use (nil means all tools).
 func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	if t == nil {
 		return nil
@@ -49,8 +49,9 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	return &execution.Tools{Names: t.GetNames()}
 }
 
-// origin returns the ids of the turn that a step belongs to. The conversation is the session.
-func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
+// originFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
+// id.
+func originFromProto(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),
 		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(), RootTraceID: req.GetRootTraceId(),

@@ -12,8 +12,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// FailureToProto returns the failure of a result or a turn (nil for nil). Unlike grpcfailure.ToProto it takes a
-// typed pointer, so that a nil *Error never becomes an error that is not nil.
+// FailureToProto converts the failure of a result or a turn (nil for nil). Unlike grpcfailure.ToProto it takes a
+// *failure.Error, so that a nil pointer does not become a non-nil error.
 func FailureToProto(e *failure.Error) *troupev1.Failure {
 	if e == nil {
 		return nil

@@ -19,47 +19,47 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// credentialRecorder is a model, and a tool function, that records the credential it gets.
+// credentialRecorder is a model and a tool function. It records the credential in the context of each call.
 type credentialRecorder struct {
 	llm.Model
-	mu   sync.Mutex
-	seen []string
-	kept context.Context //nolint:containedctx // as a tool keeps it that should not
+	mu          sync.Mutex
+	seen        []string
+	lastContext context.Context //nolint:containedctx // a faulty tool might keep the context, too
 }
 
-func (w *credentialRecorder) note(ctx context.Context, who string) {
+func (w *credentialRecorder) record(ctx context.Context, who string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	auth, _ := execution.AuthFrom(ctx)
 	token, ok := execution.Credential(ctx, "github")
 	w.seen = append(w.seen, fmt.Sprintf("%s: %q %s %t", who, auth.Actor, token.Reveal(), ok))
-	w.kept = context.WithoutCancel(ctx)
+	w.lastContext = context.WithoutCancel(ctx)
 }
 
-// drain returns what was recorded since the last call, and the latest context.
-func (w *credentialRecorder) drain() (seen []string, kept context.Context) {
+// takeRecorded returns what was recorded since the last call, and the context of the latest call.
+func (w *credentialRecorder) takeRecorded() (seen []string, kept context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen, w.seen = w.seen, nil
-	return seen, w.kept
+	return seen, w.lastContext
 }
 
 // Generate implements llm.Model.
 func (w *credentialRecorder) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	w.note(ctx, "model")
+	w.record(ctx, "model")
 	return w.Model.Generate(ctx, req)
 }
 
 // Req: LP-18
-func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_DropsCredentialsWhenTheStepEnds(t *testing.T) {
+	s := newWorkerEnv(t)
 	call := scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"})
 	w := &credentialRecorder{Model: scripted.New(
 		call, scripted.Say("Done."), call, scripted.Say("Done."),
 		scripted.Fail(failure.New(failure.ResourceAPI, "test", "no")),
 	)}
-	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) {
-		w.note(ctx, "tool")
+	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ noArguments) (string, error) {
+		w.record(ctx, "tool")
 		auth, _ := execution.AuthFrom(ctx)
 		return fmt.Sprintf("I was given %+v", auth.Credentials), nil
 	})
@@ -71,8 +71,8 @@ func TestExecuteStep_LendsCredentialsUntilTheStepEnds(t *testing.T) {
 		req.Auth = auth
 		events, result := readStep(t, r.execute(t.Context(), t, req))
 		require.NotContains(t, fmt.Sprint(events, result), "CANARY")
-		seen, kept := w.drain()
-		await(t, "it is forgotten", func() bool { _, ok := execution.AuthFrom(kept); return !ok })
+		seen, kept := w.takeRecorded()
+		awaitCondition(t, "it is forgotten", func() bool { _, ok := execution.AuthFrom(kept); return !ok })
 		return seen, result
 	}
 	alice := &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"github": "CANARY"}}

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-func TestExecuteStep_EnforcesItsBudget(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_EnforcesTheBudget(t *testing.T) {
+	s := newWorkerEnv(t)
 	spent := execution.Usage{InputTokens: 50, OutputTokens: 10, CostMicros: 7}
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(
 		scripted.Reply{Deltas: []string{"Good day."}, Usage: spent},

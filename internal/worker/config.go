@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Config is every setting of a worker that is not the agent's. The tags are the flags, the
-// environment variables, the defaults and the help text at once.
+// Config holds the settings of a worker, except those that belong to the agent. The tags define the flags, the
+// environment variables, the defaults and the help text.
 type Config struct {
 	GRPCAddr      string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7402" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr      string        `name:"http-addr" help:"Address of probes and metrics, plain HTTP." default:"127.0.0.1:7482" env:"TROUPE_HTTP_ADDR"`
@@ -30,8 +30,8 @@ type Config struct {
 	EtcdSecurity etcdregistry.Security `embed:"" prefix:"etcd-"`
 	Telemetry    telemetry.Config      `embed:""`
 
-	// registrationTTL is how long the registration outlives the worker (0 means etcdregistry.DefaultTTL); tests
-	// shorten it.
+	// registrationTTL is how long the registration outlives the worker (0 means etcdregistry.DefaultTTL). Only
+	// tests change it.
 	registrationTTL time.Duration
 }
 
@@ -40,7 +40,7 @@ func (c *Config) Validate() error {
 	if c.Drain < 0 {
 		return fmt.Errorf("--drain: %s is below zero", c.Drain)
 	}
-	if _, err := registry.Capabilities(c.Capabilities); err != nil {
+	if _, err := registry.MergeCapabilities(c.Capabilities); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
 	if len(c.Etcd) == 0 {
@@ -57,19 +57,19 @@ func (c *Config) Validate() error {
 	if c.AdvertiseAddr == "" {
 		return nil
 	}
-	host, _, _ := net.SplitHostPort(c.AdvertiseAddr) // no host is no address
+	host, _, _ := net.SplitHostPort(c.AdvertiseAddr) // without a host it is no valid address
 	if !registry.IsAddress(c.AdvertiseAddr) || net.ParseIP(host).IsUnspecified() {
-		return fmt.Errorf("--advertise-addr: %q is not host:port of this worker alone", c.AdvertiseAddr)
+		return fmt.Errorf("--advertise-addr: %q is not the host:port of a single worker", c.AdvertiseAddr)
 	}
 	return nil
 }
 
-// advertised returns an error if the port cannot be registered at its own address: an address of all interfaces
-// would lead the orchestrator to itself. The error names the way out.
-func (c *Config) advertised(flag string, at net.Addr) error {
+// checkAdvertised returns an error if no address for the registration is known. A listener on all interfaces has
+// no address that the orchestrator could dial. The error says which flag to set.
+func (c *Config) checkAdvertised(flag string, at net.Addr) error {
 	if tcp, ok := at.(*net.TCPAddr); c.AdvertiseAddr != "" || !ok || !tcp.IP.IsUnspecified() {
 		return nil
 	}
-	return fmt.Errorf("%s: %s is the address of all interfaces and cannot be dialed;  "+
-		"give --advertise-addr, the host:port under which the orchestrator reaches this worker, or serve on that alone", flag, at)
+	return fmt.Errorf("%s: %s is the address of all interfaces and cannot be dialed; "+
+		"give --advertise-addr, the host:port at which the orchestrator reaches this worker, or listen only on that address", flag, at)
 }

@@ -17,11 +17,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Package conformance tests the instances themselves; this test makes and drops them.
-func TestHost_MakesAndDropsInstances(t *testing.T) {
+// The host starts and stops instances on request. Package conformance tests the instances themselves.
+func TestHost_StartsAndStopsInstances(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
-	p := background(t, h.Run)
+	p := startProcess(t, h.Run)
 	receive(t, p.ready)
 	host := troupev1.NewConformanceServiceClient((&workerEnv{}).dial(t, identity.Worker, "", h.Addr()))
 	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
@@ -39,7 +39,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 		_, err := instance.Startup(t.Context(), &troupev1.StartupRequest{})
 		started <- err
 	}()
-	await(t, "it starts", func() bool {
+	awaitCondition(t, "it starts", func() bool {
 		resp, err := instance.GetState(t.Context(), &troupev1.GetStateRequest{})
 		require.NoError(t, err)
 		return resp.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -50,22 +50,22 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	}
 	require.Error(t, receive(t, started))
 
-	_, err = host.MakeInstance(t.Context(), hang) // and one that is left when the host stops
+	_, err = host.MakeInstance(t.Context(), hang) // this instance is still running when the host stops
 	require.NoError(t, err)
 	began := time.Now()
 	require.NoError(t, p.stop())
-	require.Less(t, time.Since(began), patience)
+	require.Less(t, time.Since(began), waitTimeout)
 }
 
-// The worker of this package passes the whole conformance kit.
-func TestHost_Conforms(t *testing.T) {
+// The worker of this package passes all checks of the conformance kit.
+func TestHost_PassesTheConformanceKit(t *testing.T) {
 	t.Parallel()
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
-	receive(t, background(t, h.Run).ready)
+	receive(t, startProcess(t, h.Run).ready)
 	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})
 	require.NoError(t, err)
 	var table strings.Builder
-	require.NoError(t, report.Table(&table, false))
-	require.Zero(t, report.Failed(), "%s", &table)
+	require.NoError(t, report.WriteTable(&table, false))
+	require.Zero(t, report.FailedCount(), "%s", &table)
 }

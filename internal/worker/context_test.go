@@ -19,32 +19,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// contextRecorder records the context of each part of a step.
+// contextRecorder records the execution context that each part of a step gets.
 type contextRecorder struct {
 	mu   sync.Mutex
 	seen map[string]execution.Context
 }
 
-func (p *contextRecorder) note(ctx context.Context, where string) {
+func (p *contextRecorder) record(ctx context.Context, where string) {
 	c, _ := execution.ContextFrom(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[where] = c
 }
 
-// handler records the start of an agent.
+// handler returns a handler that records the context when an agent starts.
 func (p *contextRecorder) handler(where string) hook.Handler {
-	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
+	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.record(ctx, where); return "", nil })
 }
 
-// An agent, its handlers, its tools and its nested agents run under the context of the turn. Each has its own
-// task, and all share one trace and one run.
-//
+// An agent, its handlers, its tools and its nested agents all run in the context of the turn. Each agent has its
+// own task, and all share one trace and one run.
 // Req: OC-10
 func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	p := &contextRecorder{seen: map[string]execution.Context{}}
-	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) { p.note(ctx, "tool"); return "seen", nil })
+	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ noArguments) (string, error) { p.record(ctx, "tool"); return "seen", nil })
 	require.NoError(t, err)
 	helper, err := agent.New(agent.Config{
 		Name: "helper", Description: "Helps.", Handlers: []hook.Handler{p.handler("agent below")}, Tools: []tool.Tool{look},
@@ -63,7 +62,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	})
 	req := s.beginTurn(t, "a", "s1")
 	req.UserId, req.RequestId, req.Profile, req.Metadata = "ann", "r1", "fast", map[string]string{"team": "blue"}
-	req.RootTraceId = rootTraceOf
+	req.RootTraceId = rootTrace
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 
@@ -72,7 +71,7 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 		o := c.Origin()
 		require.Equal(t, req.GetTraceId(), c.TraceID(), where)
 		require.Equal(t, execution.Origin{
-			TraceID: req.GetTraceId(), RootTraceID: rootTraceOf, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
+			TraceID: req.GetTraceId(), RootTraceID: rootTrace, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
 			ConversationID: "s1", SessionID: "s1", Metadata: map[string]string{"team": "blue"}, Created: o.Created,
 		}, o, where)
 	}
@@ -84,27 +83,26 @@ func TestExecuteStep_PassesTheTurnContextToEveryPart(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, p.seen["agent"], above)
 
-	// The memory service logs the run of the step's calls.
+	// The memory service logs the run with each call of the step.
 	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
 	require.Len(t, commits, 1)
-	require.Equal(t, rootTraceOf, commits[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTrace, commits[0].ContextMap()["root_trace_id"])
 }
 
-// rootTraceOf returns the root trace of a step's run.
-const rootTraceOf = "11111111111111111111111111111111"
+// rootTrace is the root trace id of the step's run.
+const rootTrace = "11111111111111111111111111111111"
 
-// The log of a failed step names its trace and its run.
-//
+// The log line for a failed step contains its trace and its run.
 // Req: OC-10
 func TestExecuteStep_LogsTheRun(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Fail(errors.New("away")))})
 	req := s.beginTurn(t, "a", "s1")
-	req.RootTraceId = rootTraceOf
+	req.RootTraceId = rootTrace
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.NotNil(t, result.GetFailure())
 	lines := r.logs.FilterMessage("step failed").All()
 	require.Len(t, lines, 1)
 	require.Equal(t, req.GetTraceId(), lines[0].ContextMap()["trace"])
-	require.Equal(t, rootTraceOf, lines[0].ContextMap()["root_trace_id"])
+	require.Equal(t, rootTrace, lines[0].ContextMap()["root_trace_id"])
 }

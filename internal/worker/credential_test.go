@@ -27,20 +27,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// outsideServer is a server outside of the mesh that records its calls.
-type outsideServer struct {
+// externalServer is a server outside of the mesh that records the metadata of its calls.
+type externalServer struct {
 	healthpb.UnimplementedHealthServer
 	calls []metadata.MD
 }
 
 // Check implements healthpb.HealthServer.
-func (e *outsideServer) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+func (e *externalServer) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	e.calls = append(e.calls, md)
 	return &healthpb.HealthCheckResponse{}, nil
 }
 
-func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
+func (e *externalServer) serve(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	lis, err := net.Listen("tcp", anyPort)
 	require.NoError(t, err)
@@ -54,15 +54,15 @@ func (e *outsideServer) serve(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// A memory service that requires the credential accepts all calls of a step and of its replay. The credential
-// is neither stored nor sent anywhere else (guarantees S6).
+// The credential of a turn is sent to the memory service with every call of a step and of its replay. It is
+// neither stored nor sent anywhere else (guarantees S6).
 func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
-	s := surroundBy(t, mesh)
-	outside := &outsideServer{}
+	s := newWorkerEnvWithIdentity(t, mesh)
+	outside := &externalServer{}
 	conn := outside.serve(t)
 	made := func() agent.Config {
-		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ nothing) (string, error) {
+		busy, err := tool.Func("busy", "Uses all.", func(ctx context.Context, _ noArguments) (string, error) {
 			_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 			return "done", err
 		})
@@ -109,5 +109,5 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 
 	req = s.beginTurn(t, "a", "s2")
 	_, result = readStep(t, r.execute(t.Context(), t, req))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, result.GetFailure().GetMode(), "without a credential it gets nowhere")
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, result.GetFailure().GetMode(), "a call without a credential is rejected")
 }

@@ -2,7 +2,7 @@ package worker
 
 import "time"
 
-// WithRegistrationTTL returns a configuration whose registrations outlive their worker by a time.
+// WithRegistrationTTL returns a copy of the configuration with the given TTL for registrations.
 func (c Config) WithRegistrationTTL(ttl time.Duration) Config {
 	c.registrationTTL = ttl
 	return c

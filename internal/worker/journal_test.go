@@ -21,17 +21,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// effectTool is a tool with an effect that records the keys of its calls.
-type effectTool struct {
+// recordingTool builds a tool that records the idempotency keys of its calls.
+type recordingTool struct {
 	mu   sync.Mutex
 	keys []string
 }
 
-type nothing struct{}
+type noArguments struct{}
 
-func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
+func (e *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
-	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ nothing) (string, error) {
+	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ noArguments) (string, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.keys = append(e.keys, tool.IdempotencyKey(ctx))
@@ -41,17 +41,18 @@ func (e *effectTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	return tool.With(effect, made)
 }
 
-func (e *effectTool) calls() []string {
+func (e *recordingTool) calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.keys...)
 }
 
-func act() scripted.Reply {
+func actCall() scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "act", Arguments: "{}"})
 }
 
-// takeOver takes the turn over, as the orchestrator does for a lost attempt.
+// takeOver takes over the turn of req, as the orchestrator does for a lost attempt. It returns the request of the
+// next attempt.
 func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
@@ -61,12 +62,12 @@ func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *tr
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 	require.Greater(t, begun.Turn.Epoch, req.GetEpoch())
-	next := s.stepOf(t, req)
+	next := s.copyRequest(t, req)
 	next.Epoch, next.Attempt = begun.Turn.Epoch, req.GetAttempt()+1
 	return next
 }
 
-func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func (s *workerEnv) copyRequest(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	return &troupev1.ExecuteStepRequest{
 		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,
@@ -75,20 +76,20 @@ func (s *workerEnv) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *trou
 	}
 }
 
-// The attempt is lost during its second model call. The successor makes that call once, and runs no tool again.
-//
+// The first attempt is lost during its second model call. Its successor makes only that call again, and runs no
+// tool again.
 // Req: LP-31
 func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
 	never := make(chan struct{})
-	model := scripted.New(act(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
+	model := scripted.New(actCall(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 
 	req := s.beginTurn(t, "a", "s1")
 	ctx, kill := context.WithCancel(t.Context())
 	r.execute(ctx, t, req)
-	await(t, "the second model call is under way, and the tool's result durable", func() bool {
+	awaitCondition(t, "the second model call is under way, and the tool's result durable", func() bool {
 		entries, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetEpoch()}, 1, 0)
 		require.NoError(t, err)
 		return len(entries) == 3 && len(model.Requests()) == 2
@@ -98,7 +99,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "All done.", result.GetText())
-	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the one of the lost attempt counts too")
+	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the call of the lost attempt counts too")
 	require.Equal(t, []string{"act"}, result.GetToolsCalled())
 	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.calls())
 	require.Len(t, model.Requests(), 3)
@@ -106,14 +107,14 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	require.Len(t, messages, 2)
 }
 
-// A worker that resumes after its turn was taken over does nothing.
-func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
+// A worker that continues after its turn was taken over does nothing more.
+func TestExecuteStep_FencedAttemptDoesNothing(t *testing.T) {
 	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
 		t.Run(string(effect), func(t *testing.T) {
-			s := surround(t)
-			acted := new(effectTool)
+			s := newWorkerEnv(t)
+			acted := new(recordingTool)
 			wake := make(chan struct{})
-			zombie := act()
+			zombie := actCall()
 			zombie.Wait = wake
 			r := s.start(t, agent.Config{Name: "a", Model: scripted.New(zombie, scripted.Say("Too late.")), Tools: []tool.Tool{acted.tool(t, effect)}})
 			req := s.beginTurn(t, "a", "s1")
@@ -133,7 +134,7 @@ func TestExecuteStep_FencedAttemptHasNoEffect(t *testing.T) {
 }
 
 func TestExecuteStep_SendsHeartbeats(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}, Wait: wait})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
@@ -147,20 +148,20 @@ func TestExecuteStep_SendsHeartbeats(t *testing.T) {
 	require.Equal(t, "Good day.", result.GetText())
 }
 
-// A worker runs a step once under one epoch. A higher epoch ends the earlier attempt.
-func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
+// A worker runs a step only once under one epoch. A request with a higher epoch ends the earlier attempt.
+func TestExecuteStep_RunsOncePerEpoch(t *testing.T) {
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
 	asked, never := make(chan struct{}), make(chan struct{})
-	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, act(), scripted.Say("All done."))
+	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, actCall(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 	req := s.beginTurn(t, "a", "s1")
 	first := r.execute(t.Context(), t, req)
-	<-asked // so that the second gets the second reply
+	<-asked // the second request must get the model's second reply
 
-	err := wasRejected(t, r.execute(t.Context(), t, req))
+	err := rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)
-	require.ErrorContains(t, err, "runs here already")
+	require.ErrorContains(t, err, "already runs here")
 
 	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Equal(t, "All done.", result.GetText())

@@ -20,12 +20,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A step ends with the call that waits, and its journal is complete by then. The step of the next turn finds the
-// journal and the answer to the call.
+// A step whose call waits for an answer ends, and its journal is complete by then. The step of the next turn gets
+// the journal and the answer.
 func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
-	s := surround(t)
-	acted := new(effectTool)
-	model := scripted.New(act(), scripted.Say("All done."))
+	s := newWorkerEnv(t)
+	acted := new(recordingTool)
+	model := scripted.New(actCall(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{
 		Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)},
 		Plugins: []hook.Plugin{{Name: "guard", Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
@@ -57,10 +57,10 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
-		From: memory.From{Continues: "t1", Answers: []execution.Answer{answer}},
+		Predecessor: memory.Predecessor{Continues: "t1", Answers: []execution.Answer{answer}},
 	})
 	require.NoError(t, err)
-	next := s.stepOf(t, req)
+	next := s.copyRequest(t, req)
 	next.TurnId, next.Turn, next.Epoch, next.Attempt, next.BaseSequence = "t2", 2, begun.Turn.Epoch, 2, begun.Turn.Sequence
 	next.Answers = []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}}
 	_, result = readStep(t, r.execute(t.Context(), t, next))
@@ -74,18 +74,18 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	require.Empty(t, stored.WaitingTurn)
 }
 
-// When calls wait, even entries that were recorded without a sync are in the journal, because no commit stores
-// them.
+// When a call waits, the worker writes all entries to the journal, even those recorded without a sync. Otherwise
+// they would be lost, because no commit stores them.
 func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
-	s := surround(t)
-	const entries = 300 // more than one write
+	s := newWorkerEnv(t)
+	const entries = 300 // more than fit in one write
 	r := s.start(t, agent.Config{Name: "a", Run: waitingAgent(entries)})
 	req := s.beginTurn(t, "a", "s1")
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure())
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", LeaseTTL: time.Minute, Window: 10,
-		From: memory.From{Continues: "t1", Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}},
+		Predecessor: memory.Predecessor{Continues: "t1", Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}},
 	})
 	require.NoError(t, err)
 	kept, err := s.memory.LoadJournal(t.Context(), memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)
@@ -93,7 +93,7 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.GreaterOrEqual(t, len(kept), entries)
 }
 
-// waitingAgent returns an agent that records many entries and then waits.
+// waitingAgent returns an agent that records many entries and then waits for an answer.
 func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -101,7 +101,8 @@ func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2
 				inv.Step.Journal.Record(execution.Entry{Number: n + 1, Phase: execution.Done, Reply: conversation.Assistant("a", "so")})
 			}
 			yield(event.Event{Payload: event.TurnResult{Reason: event.InputRequired, Result: execution.Result{
-				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}", Needs: execution.NeedApproval}},
+				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}",
+					Needs: execution.NeedApproval}},
 			}}}, nil)
 		}
 	}

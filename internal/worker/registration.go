@@ -13,76 +13,75 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// registrationKeeper registers the instance, keeps the registered state up to date, and sets the readiness of
-// the worker. It registers once the registry is reachable, sets READY in one transaction (contract C-34), and
-// removes the registration before a drain (F18). The instance works without the registry, but orchestrators find
-// it only there.
-//
-// READY is registered once the memory service has answered. A step before that could call models without
-// journaling their answers. If the memory service becomes unreachable later, the registration stays: running
-// steps retry their writes, other workers are in the same situation, and turns would have no instance left.
+// registrationKeeper registers the instance, keeps the registered state up to date, and sets the readiness of the
+// worker. It registers once the registry is reachable, and changes the state to READY in one transaction (contract
+// C-34). It removes the registration before a drain (F18). Without the registry the instance still works, but
+// orchestrators cannot find it.  It registers READY only after the memory service has answered once, because an
+// earlier step could call models without journaling their answers. If the memory service becomes unreachable
+// later, the registration stays. Running steps retry their writes, all workers are affected alike, and without
+// registrations no turn would find an instance.
 type registrationKeeper struct {
-	log       *zap.Logger
-	registrar registry.Registrar
-	instance  *lifecycle.Instance
-	board     *probe.Board
-	record    registry.Instance
+	log             *zap.Logger
+	registrar       registry.Registrar
+	instance        *lifecycle.Instance
+	board           *probe.Board
+	initialInstance registry.Instance
 
-	memoryReady chan struct{} // closed once the memory service has answered
-	remembered  func()        // closes remembers
+	memoryReady    chan struct{} // closed once the memory service has answered
+	setMemoryReady func()        // closes memoryReady
 
 	mu           sync.Mutex
-	registration registry.Registration // (nil before registration and after leave)
-	hasLeft      bool
+	registration registry.Registration // (nil before the registration and after deregister)
+	deregistered bool
 }
 
 func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *registrationKeeper {
-	remembers := make(chan struct{})
+	memoryReady := make(chan struct{})
 	return &registrationKeeper{
-		log: log, registrar: r, instance: i, board: b, record: record,
-		memoryReady: remembers, remembered: sync.OnceFunc(func() { close(remembers) }),
+		log: log, registrar: r, instance: i, board: b, initialInstance: record,
+		memoryReady: memoryReady, setMemoryReady: sync.OnceFunc(func() { close(memoryReady) }),
 	}
 }
 
-// run keeps the registration up to date until ctx ends. It calls ready once READY is registered. It fails if the
-// registry rejects the instance.
+// run registers the instance and keeps the registration up to date until ctx ends. It calls ready once READY is
+// registered. It returns an error if the registry rejects the instance.
 func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
 	showing, hide := context.WithCancel(ctx)
 	go func() { defer close(watching); ShowReadiness(showing, e.instance, e.board) }()
 	defer func() { hide(); <-watching }()
 
-	record := e.record
+	record := e.initialInstance
 	record.State = e.registeredState(e.instance.Status().State)
 	registration, err := e.registrar.Register(ctx, record)
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return nil // ended before the registry answered
+		return nil // ctx ended before the registry answered
 	case err != nil:
-		e.log.Error("not registered; the instance is not found", zap.Error(err))
-		e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
+		e.log.Error("not registered; orchestrators cannot find the instance", zap.Error(err))
+		e.board.Set(conditionRegistry, errors.New("the registration was rejected; the log says why"))
 		return err
-	case !e.keepIfStaying(registration):
-		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended with the start; the lease would outlive it
+	case !e.setRegistration(registration):
+		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended; without Close the lease would live on
 		return nil
 	}
 	e.board.Set(conditionRegistry, nil)
 	keeping := make(chan struct{})
-	go func() { defer close(keeping); e.followLease(ctx, registration) }()
+	go func() { defer close(keeping); e.watchLease(ctx, registration) }()
 	defer func() { <-keeping }()
-	e.followState(ctx, registration, record.State, ready)
+	e.registerStates(ctx, registration, record.State, ready)
 	return nil
 }
 
-// followLease passes the state of the lease to the instance. EXPIRED makes the worker unready until it is
+// watchLease passes each status of the lease to the instance. EXPIRED makes the worker unready until it is
 // registered again (F11); UNKNOWN does not (F9).
-func (e *registrationKeeper) followLease(ctx context.Context, registration registry.Registration) {
+func (e *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
 	for {
 		lease, changed := registration.Lease()
 		e.instance.SetLease(lease)
 		if lease == lifecycle.LeaseExpired {
-			e.board.Set(conditionRegistry, errors.New("the registration is lost and made anew"))
-			e.log.Warn("the lease is gone; no new steps until it is registered anew")
+			e.board.Set(conditionRegistry, errors.New("the registration was lost and is being renewed"))
+			e.log.Warn("the lease has expired; no new steps until the instance is registered again")
 		} else {
 			e.board.Set(conditionRegistry, nil)
 		}
@@ -94,14 +93,14 @@ func (e *registrationKeeper) followLease(ctx context.Context, registration regis
 	}
 }
 
-// followState registers each change of state.
-func (e *registrationKeeper) followState(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
+// registerStates registers each change of the instance's state until the instance shuts down or ctx ends.
+func (e *registrationKeeper) registerStates(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := retry.NewBackoff()
-	remembers := e.memoryReady
+	memoryReady := e.memoryReady
 	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
-			return // leave removes the registration
+			return // deregister removes the registration
 		}
 		if want := e.registeredState(status.State); want != registered {
 			_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
@@ -123,8 +122,8 @@ func (e *registrationKeeper) followState(ctx context.Context, registration regis
 		}
 		select {
 		case <-changed:
-		case <-remembers:
-			remembers = nil
+		case <-memoryReady:
+			memoryReady = nil
 		case <-ctx.Done():
 			return
 		}
@@ -149,7 +148,7 @@ func ShowReadiness(ctx context.Context, instance *lifecycle.Instance, board *pro
 	}
 }
 
-// awaitTerminated returns once the instance has ended, or ctx.
+// awaitTerminated returns once the instance has terminated or ctx has ended.
 func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 	for {
 		status, changed := e.instance.Watch()
@@ -164,22 +163,22 @@ func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 	}
 }
 
-// keepIfStaying stores a new registration. It returns false if the instance has left meanwhile.
-func (e *registrationKeeper) keepIfStaying(r registry.Registration) bool {
+// setRegistration stores a new registration. It returns false if the instance was deregistered in the meantime.
+func (e *registrationKeeper) setRegistration(r registry.Registration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hasLeft {
+	if e.deregistered {
 		return false
 	}
 	e.registration = r
 	return true
 }
 
-// deregister removes the registration for good.
+// deregister removes the registration for good. No later registration is accepted.
 func (e *registrationKeeper) deregister(ctx context.Context) error {
 	e.mu.Lock()
 	registration := e.registration
-	e.registration, e.hasLeft = nil, true
+	e.registration, e.deregistered = nil, true
 	e.mu.Unlock()
 	if registration == nil {
 		return nil
@@ -187,8 +186,8 @@ func (e *registrationKeeper) deregister(ctx context.Context) error {
 	return registration.Close(ctx)
 }
 
-// registeredState returns the state for routing. BUSY is registered as READY: it takes steps as well, and
-// changes too often for the registry.
+// registeredState returns the state to register for a lifecycle state. BUSY is registered as READY, because a busy
+// instance accepts steps too, and the state would change too often for the registry.
 func (e *registrationKeeper) registeredState(s lifecycle.State) lifecycle.State {
 	if s != lifecycle.Busy && s != lifecycle.Ready {
 		return s

@@ -22,16 +22,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// letterTool is a tool with arguments that counts its calls.
-type letterTool struct{ calls atomic.Int32 }
+// mailTool builds a tool that sends letters and counts its calls.
+type mailTool struct{ calls atomic.Int32 }
 
-type letter struct {
+type mailArguments struct {
 	To string `json:"to"`
 }
 
-func (l *letterTool) tool(t *testing.T, name string) tool.Tool {
+func (l *mailTool) tool(t *testing.T, name string) tool.Tool {
 	t.Helper()
-	made, err := tool.Func(name, "Sends.", func(_ context.Context, in letter) (string, error) {
+	made, err := tool.Func(name, "Sends.", func(_ context.Context, in mailArguments) (string, error) {
 		l.calls.Add(1)
 		return "sent to " + in.To, nil
 	})
@@ -39,19 +39,19 @@ func (l *letterTool) tool(t *testing.T, name string) tool.Tool {
 	return tool.With(execution.AtMostOnce, made)
 }
 
-func send(to string) scripted.Reply {
+func sendCall(to string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
 }
 
-// letterAgent is the recorded agent: it sends a letter and says so.
-func letterAgent(t *testing.T, sent *letterTool, replies ...scripted.Reply) agent.Config {
+// mailAgent returns the configuration of the recorded agent, which sends a letter and says so.
+func mailAgent(t *testing.T, sent *mailTool, replies ...scripted.Reply) agent.Config {
 	t.Helper()
 	return agent.Config{
 		Name: "a", Instructions: "Send letters.", Model: scripted.New(replies...), Tools: []tool.Tool{sent.tool(t, "send")},
 	}
 }
 
-// runRecorded runs a recorded step of the agent, and returns the request of its replay.
+// runRecorded runs a step of the agent with recording and returns the request to replay it.
 func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
 	t.Helper()
 	r := s.start(t, c)
@@ -62,8 +62,7 @@ func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplaySt
 	return &troupev1.ReplayStepRequest{Step: req, Result: result}
 }
 
-// replayStep runs the step again in another worker, and checks that no model or tool was called and nothing was
-// stored.
+// replayStep replays the step in another worker. It checks that the replay calls no model and stores nothing.
 func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
 	t.Helper()
 	found, messages := s.storedSession(t, "s1")
@@ -76,16 +75,16 @@ func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.Repla
 	require.Equal(t, found, after)
 	require.Equal(t, messages, then)
 	if silent {
-		require.Empty(t, model.Requests(), "no model is asked")
+		require.Empty(t, model.Requests(), "no model is called")
 	}
 	return resp.GetReplay()
 }
 
 func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
-	s, sent := surround(t), new(letterTool)
-	req := s.runRecorded(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
-	again := new(letterTool)
-	done := s.replayStep(t, letterAgent(t, again), req)
+	s, sent := newWorkerEnv(t), new(mailTool)
+	req := s.runRecorded(t, mailAgent(t, sent, sendCall("bob"), scripted.Say("Done.")))
+	again := new(mailTool)
+	done := s.replayStep(t, mailAgent(t, again), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.Empty(t, done.GetChangedPrompts())
 	require.EqualValues(t, 2, done.GetModelCalls())
@@ -96,12 +95,12 @@ func TestReplayStep_FindsNoDifferenceForTheSameAgent(t *testing.T) {
 
 // A recording is complete and contains no secret.
 func TestExecuteStep_RecordsItsInput(t *testing.T) {
-	s, sent := surround(t), new(letterTool)
-	r := s.start(t, letterAgent(t, sent, send("bob"), scripted.Say("Done.")))
+	s, sent := newWorkerEnv(t), new(mailTool)
+	r := s.start(t, mailAgent(t, sent, sendCall("bob"), scripted.Say("Done.")))
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
-	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
 	readStep(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
@@ -110,9 +109,9 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	for _, e := range entries {
 		numbers = append(numbers, e.Number)
 	}
-	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "given, reply, intent and end of the tool, and the last reply")
+	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "the input, the first reply, the start and the end of the tool call, and the last reply")
 	require.NotContains(t, string(entries[0].StepInput), "hunter2")
-	require.NotContains(t, string(entries[0].StepInput), "what the turn has anyway")
+	require.NotContains(t, string(entries[0].StepInput), "the recording only references what the turn already stores")
 	require.NotContains(t, string(entries[0].StepInput), "hello")
 	var given troupev1.ExecuteStepRequest
 	require.NoError(t, proto.Unmarshal(entries[0].StepInput, &given))
@@ -127,8 +126,8 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 }
 
 func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
-	s, sent := surround(t), new(letterTool)
-	r := s.start(t, letterAgent(t, sent, scripted.Say("Done.")))
+	s, sent := newWorkerEnv(t), new(mailTool)
+	r := s.start(t, mailAgent(t, sent, scripted.Say("Done.")))
 	readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
 	require.NoError(t, err)
@@ -136,14 +135,14 @@ func TestExecuteStep_RecordsOnlyOnRequest(t *testing.T) {
 }
 
 func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
-	s := surround(t)
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
+	s := newWorkerEnv(t)
+	req := s.runRecorded(t, mailAgent(t, new(mailTool), sendCall("bob"), scripted.Say("Done.")))
 	for name, test := range map[string]struct {
-		change func(t *testing.T, c *agent.Config, sent *letterTool)
+		change func(t *testing.T, c *agent.Config, sent *mailTool)
 		want   *troupev1.Difference
 	}{
 		"other arguments": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 					call.Arguments = `{"to":"eve"}`
 					return nil
@@ -153,15 +152,15 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS, Number: 2, Subject: "send", Recorded: `{"to":"bob"}`, Now: `{"to":"eve"}`,
 			},
 		},
-		"a tool that is gone": {
-			change: func(t *testing.T, c *agent.Config, sent *letterTool) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
+		"a removed tool": {
+			change: func(t *testing.T, c *agent.Config, sent *mailTool) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
 			want: &troupev1.Difference{
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, Number: 2, Subject: "send",
 				Recorded: "success: sent to bob", Now: `not_found: There is no tool "send"; there are post.`,
 			},
 		},
-		"a tool that a handler keeps from running": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+		"a tool that a handler stops": {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 					call.Refuse("Not today.")
 					return nil
@@ -172,7 +171,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"another tool": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					for i := range reply.ToolCalls {
 						reply.ToolCalls[i].Name = "other"
@@ -184,8 +183,8 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL, Number: 2, Recorded: `send {"to":"bob"}`, Now: `other {"to":"bob"}`,
 			},
 		},
-		"a call more": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+		"an extra call": {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					if len(reply.ToolCalls) == 0 {
 						reply.ToolCalls = []conversation.ToolCall{{Name: "send", Arguments: `{"to":"eve"}`}}
@@ -198,7 +197,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			},
 		},
 		"other text": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 					reply.Text += " Bye."
 					return nil
@@ -207,13 +206,13 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 			want: &troupev1.Difference{Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT, Recorded: "Done.", Now: "Done. Bye."},
 		},
 		"a question": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) { c.AsksUser = true },
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) { c.AsksUser = true },
 			want: &troupev1.Difference{
 				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT, Subject: "a question to the user", Recorded: "false", Now: "true",
 			},
 		},
 		"a failure": {
-			change: func(_ *testing.T, c *agent.Config, _ *letterTool) {
+			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error {
 					return failure.New(failure.PolicySecurity, "test", "not that")
 				}))
@@ -224,8 +223,8 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			again := new(letterTool)
-			c := letterAgent(t, again)
+			again := new(mailTool)
+			c := mailAgent(t, again)
 			test.change(t, &c, again)
 			done := s.replayStep(t, c, req)
 			require.True(t, proto.Equal(test.want, done.GetDifference()), "%v", done)
@@ -234,10 +233,10 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 	}
 }
 
-func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
-	s := surround(t)
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), scripted.Say("Done.")))
-	c := letterAgent(t, new(letterTool))
+func TestReplayStep_ReportsExtraModelCalls(t *testing.T) {
+	s := newWorkerEnv(t)
+	req := s.runRecorded(t, mailAgent(t, new(mailTool), sendCall("bob"), scripted.Say("Done.")))
+	c := mailAgent(t, new(mailTool))
 	c.Instructions = "Send letters, and be brief."
 	done := s.replayStep(t, c, req)
 	require.Nil(t, done.GetDifference())
@@ -245,11 +244,11 @@ func TestReplayStep_ReportsNewModelCalls(t *testing.T) {
 	require.Equal(t, []string{"instructions"}, done.GetChangedPrompts()[1].GetParts())
 }
 
-// An agent used as a tool is replayed too, call by call.
+// A replay also replays the calls of an agent that is used as a tool, one by one.
 func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
-	outer := func(t *testing.T, sent *letterTool, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
+	outer := func(t *testing.T, sent *mailTool, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
 		t.Helper()
-		c := letterAgent(t, sent, below...)
+		c := mailAgent(t, sent, below...)
 		c.Name, c.Handlers = "clerk", handlers
 		clerk, err := agent.New(c)
 		require.NoError(t, err)
@@ -257,48 +256,48 @@ func TestReplayStep_ReplaysAgentsUsedAsTools(t *testing.T) {
 		require.NoError(t, err)
 		return agent.Config{Name: "a", Model: scripted.New(replies...), Tools: []tool.Tool{asTool}}
 	}
-	s := surround(t)
+	s := newWorkerEnv(t)
 	ask := scripted.Call(conversation.ToolCall{ID: "c1", Name: "clerk", Arguments: `{"request":"Write to Bob."}`})
-	req := s.runRecorded(t, outer(t, new(letterTool), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{send("bob"), scripted.Say("Sent.")}))
+	req := s.runRecorded(t, outer(t, new(mailTool), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{sendCall("bob"), scripted.Say("Sent.")}))
 
-	done := s.replayStep(t, outer(t, new(letterTool), nil, nil), req)
+	done := s.replayStep(t, outer(t, new(mailTool), nil, nil), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.EqualValues(t, 4, done.GetModelCalls())
 	require.EqualValues(t, 2, done.GetToolCalls())
 }
 
-// A tool that was not in the recording would be called for real now.
+// A replay does not call a tool that was missing at the time of the recording, because the call would be real.
 func TestReplayStep_DoesNotCallANewTool(t *testing.T) {
-	s := surround(t)
-	c := letterAgent(t, new(letterTool), send("bob"), scripted.Say("There is no such tool."))
+	s := newWorkerEnv(t)
+	c := mailAgent(t, new(mailTool), sendCall("bob"), scripted.Say("There is no such tool."))
 	c.Tools = nil
 	req := s.runRecorded(t, c)
-	sent := new(letterTool)
-	d := s.replayStep(t, letterAgent(t, sent), req).GetDifference()
+	sent := new(mailTool)
+	d := s.replayStep(t, mailAgent(t, sent), req).GetDifference()
 	require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, d.GetKind())
 	require.Contains(t, d.GetNow(), "would be called")
 	require.Zero(t, sent.calls.Load())
 }
 
-// A failed step is replayed up to its failure.
+// A failed step is replayed up to the point of its failure.
 func TestReplayStep_ReplaysAFailedStep(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))
-	req := s.runRecorded(t, letterAgent(t, new(letterTool), send("bob"), broken))
+	req := s.runRecorded(t, mailAgent(t, new(mailTool), sendCall("bob"), broken))
 	require.NotNil(t, req.GetResult().GetFailure())
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed,
 		Failure: grpcfailure.FromProto(req.GetResult().GetFailure()),
 	})
 	require.NoError(t, err)
-	done := s.replayStep(t, letterAgent(t, new(letterTool)), req)
+	done := s.replayStep(t, mailAgent(t, new(mailTool)), req)
 	require.Nil(t, done.GetDifference(), "%v", done)
 	require.EqualValues(t, 1, done.GetModelCalls())
 	require.EqualValues(t, 1, done.GetToolCalls())
 }
 
 func TestReplayStep_StoresNoArtifact(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	saving := func(content string) agent.Config {
 		c := agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done."))}
 		c.Handlers = []hook.Handler{hook.AfterAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
@@ -315,8 +314,8 @@ func TestReplayStep_StoresNoArtifact(t *testing.T) {
 }
 
 func TestReplayStep_WithoutARecordingIsNotFound(t *testing.T) {
-	s := surround(t)
-	r := s.start(t, letterAgent(t, new(letterTool), scripted.Say("Done.")))
+	s := newWorkerEnv(t)
+	r := s.start(t, mailAgent(t, new(mailTool), scripted.Say("Done.")))
 	req := s.beginTurn(t, "a", "s1")
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	_, err := r.steps.ReplayStep(t.Context(), &troupev1.ReplayStepRequest{Step: req, Result: result})

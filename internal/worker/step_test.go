@@ -31,7 +31,7 @@ func (r *runningWorker) execute(ctx context.Context, t *testing.T, req *troupev1
 	return stream
 }
 
-// readStep reads a step to its end: one result, and it is the last item.
+// readStep reads the stream of a step to its end. The result must be its last item and occur only once.
 func readStep(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) (events []*troupev1.Event, result *troupev1.StepResult) {
 	t.Helper()
 	for {
@@ -49,7 +49,7 @@ func readStep(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteSt
 	}
 }
 
-// awaitHeaders waits for the headers of the stream.
+// awaitHeaders waits until the stream has received its headers.
 func awaitHeaders(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
 	t.Helper()
 	header, err := stream.Header()
@@ -67,7 +67,7 @@ const (
 
 // Req: LC-27
 func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good ", "day."}, Wait: wait})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
@@ -91,42 +91,44 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	require.Equal(t, session.Ready, stored.State, "its commit closed the turn")
 	require.Equal(t, "Good day.", messages[1].Text)
 	require.Equal(t, "a", messages[1].Author)
-	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 }
 
-// registeredState returns the state in the registry.
+// registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
 func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
-	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
-	return s.Known[r.key()].State
+	s.Until(func() bool {
+		return s.Known[r.registryKey()].State != lifecycle.Initializing && s.Known[r.registryKey()].State != ""
+	})
+	return s.Known[r.registryKey()].State
 }
 
 // Req: LC-26
-func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+func TestExecuteStep_RejectsBeforeItSendsHeaders(t *testing.T) {
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
 	req := s.beginTurn(t, "a", "s1")
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_INITIALIZING, r.status(t).GetState())
-	err := wasRejected(t, r.execute(t.Context(), t, req))
+	err := rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "initializing")
 	require.ErrorContains(t, err, "ready")
-	resource.open <- nil
+	resource.startResult <- nil
 	receive(t, r.ready)
 
 	other := s.beginTurn(t, "b", "s2")
-	err = wasRejected(t, r.execute(t.Context(), t, other))
+	err = rejectionError(t, r.execute(t.Context(), t, other))
 	require.Equal(t, failure.AgentState, failure.ModeOf(err))
 	require.ErrorContains(t, err, `this worker hosts "a", not "b"`)
 	req.Epoch = 0
-	err = wasRejected(t, r.execute(t.Context(), t, req))
+	err = rejectionError(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "epoch")
 	req.Epoch = 1
 
 	_, err = r.Pause(t.Context(), &troupev1.PauseRequest{})
 	require.NoError(t, err)
-	require.Equal(t, failure.InstancePaused, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, req))))
+	require.Equal(t, failure.InstancePaused, failure.ModeOf(rejectionError(t, r.execute(t.Context(), t, req))))
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.Zero(t, metrics.GetTotalRequests())
@@ -136,7 +138,7 @@ func TestExecuteStep_RejectsWithoutAHeader(t *testing.T) {
 
 // Req: LC-29a
 func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	const callers, capacity = 12, 3
 	wait := make(chan struct{})
 	var script []scripted.Reply
@@ -145,8 +147,8 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	}
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(script...), Capacity: capacity})
 	errs := make([]error, callers)
-	var refused, all sync.WaitGroup
-	refused.Add(callers - capacity)
+	var rejected, all sync.WaitGroup
+	rejected.Add(callers - capacity)
 	for i := range callers {
 		req := s.beginTurn(t, "a", "s"+string(rune('a'+i)))
 		all.Go(func() {
@@ -155,11 +157,11 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 				_, err = stream.Recv()
 			}
 			if errs[i] = grpcfailure.FromStatus("test", err); !errors.Is(err, io.EOF) {
-				refused.Done()
+				rejected.Done()
 			}
 		})
 	}
-	refused.Wait()
+	rejected.Wait()
 	close(wait)
 	all.Wait()
 	in := 0
@@ -174,7 +176,7 @@ func TestExecuteStep_AdmitsAtMostCapacity(t *testing.T) {
 	require.Equal(t, capacity, in)
 }
 
-// panickingModel is a model that panics.
+// panickingModel is a model that panics when it is called.
 type panickingModel struct{}
 
 func (panickingModel) Name() string { return "broken/model" }
@@ -184,18 +186,18 @@ func (panickingModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta
 }
 
 // Req: LC-29
-func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_PanicFailsOnlyTheStep(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: panickingModel{}})
 	for _, id := range []string{"s1", "s2"} {
 		_, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", id)))
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, result.GetFailure().GetMode())
-		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is for the log")
+		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is only logged")
 		_, messages := s.storedSession(t, id)
 		require.Len(t, messages, 1, "nothing is committed")
 	}
 	require.Contains(t, r.logs.FilterMessage("step failed").All()[0].ContextMap()["error"], "index out of range")
-	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, metrics.GetFailedRequests())
@@ -203,7 +205,7 @@ func TestExecuteStep_APanicFailsTheStepOnly(t *testing.T) {
 }
 
 func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})})
 	ctx, cancel := context.WithCancel(t.Context())
 	stream := r.execute(ctx, t, s.beginTurn(t, "a", "s1"))
@@ -211,15 +213,15 @@ func TestExecuteStep_CancelledCallCommitsNothing(t *testing.T) {
 	cancel()
 	_, err := stream.Recv()
 	require.Equal(t, failure.UserCancelled, failure.ModeOf(grpcfailure.FromStatus("test", err)))
-	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
+	awaitCondition(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
 	stored, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 1)
-	require.Equal(t, "t1", stored.OpenTurn, "who gave the step decides about the turn")
+	require.Equal(t, "t1", stored.OpenTurn, "the orchestrator decides what happens to the turn")
 }
 
-// A worker whose turn was taken over must not write to it.
+// A worker whose turn was taken over cannot write to the turn.
 func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})
 	req := s.beginTurn(t, "a", "s1")
 	req.Epoch += 7
@@ -229,11 +231,10 @@ func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// On SIGTERM a worker is taken out of the registry first, then its steps may end.
-//
+// On SIGTERM a worker first removes its registration, and then lets its running steps end.
 // Req: LC-23
 func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	wait := make(chan struct{})
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"in time"}, Wait: wait})})
 	require.Equal(t, lifecycle.Ready, s.registeredState(r))
@@ -245,7 +246,7 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN, r.status(t).GetState())
 	require.EqualValues(t, 1, r.status(t).GetInFlight(), "the step still runs")
-	require.Equal(t, failure.InstanceDraining, failure.ModeOf(wasRejected(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))))
+	require.Equal(t, failure.InstanceDraining, failure.ModeOf(rejectionError(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s2")))))
 
 	close(wait)
 	_, result := readStep(t, stream)
@@ -255,19 +256,19 @@ func TestWorker_DeregistersBeforeItDrains(t *testing.T) {
 	require.Equal(t, "in time", messages[1].Text)
 }
 
-// A step that does not end within the drain is cancelled, and its caller gets the reason.
-func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
-	s := surround(t)
+// A step that does not end within the drain time is cancelled, and its caller gets the reason.
+func TestWorker_CancelsStepsThatOutliveTheDrain(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
 	awaitHeaders(t, stream)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
-	s.Until(func() bool { return s.Known[r.key()].State == "" })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == "" })
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
-	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine deregistration may have been cut off, too
+	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine the deregistration may have timed out, too
 	_, result := readStep(t, stream)
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING, result.GetFailure().GetMode())
 	require.NoError(t, receive(t, stopped))

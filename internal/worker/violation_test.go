@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// violationsOf returns the violations among events.
+// violationsOf returns the ownership violations among the events.
 func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
 	for _, e := range events {
 		if v := e.GetOwnershipViolation(); v != nil {
@@ -28,11 +28,10 @@ func violationsOf(events []*troupev1.Event) (found []*troupev1.OwnershipViolatio
 	return found
 }
 
-// A violation by agent code is published, even if the code ignores the error.
-//
+// A violation by agent code is published even if the code ignores the error.
 // Req: SO-6
 func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done.")), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { _ = t.State().Set("facts", 1); return "", nil }),
 	}})
@@ -42,11 +41,10 @@ func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
 }
 
-// A step whose commit writes foreign state fails, publishes the violation, and changes nothing.
-//
+// A step whose commit writes state of another owner fails, publishes the violation, and changes nothing.
 // Req: SO-12
-func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
-	s := surround(t)
+func TestExecuteStep_PublishesAViolationInTheCommit(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Message{Text: "Done.", State: map[string]json.RawMessage{"trace_id": json.RawMessage(`"mine"`)}}}, nil)
@@ -65,7 +63,7 @@ func TestExecuteStep_PublishesAViolationOfTheCommit(t *testing.T) {
 
 // OwnsState returns the owner that the agent declared for a key (SO-5).
 func TestOwnsState_ReturnsTheDeclaredOwner(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Owns: map[string]ownership.Owner{"ledger": ownership.Memory, "history": ownership.Agent}})
 	for key, want := range map[string]*troupev1.OwnsStateResponse{
 		"ledger":  {Owner: troupev1.Owner_OWNER_MEMORY, Declared: true},

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// collectStream collects a stream to its end.
+// collectStream reads a stream to its end and returns its messages.
 func collectStream(t *testing.T, r *runningWorker, after uint64) (first *troupev1.InstanceStatus, all []*troupev1.Transition, err error) {
 	t.Helper()
 	stream, err := r.WatchState(t.Context(), &troupev1.WatchStateRequest{AfterVersion: after})
@@ -42,10 +42,10 @@ func collectStream(t *testing.T, r *runningWorker, after uint64) (first *troupev
 
 // Req: LC-6, LC-14
 func TestWatchState_ReportsEveryTransition(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	await(t, "it starts", func() bool {
+	awaitCondition(t, "it starts", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
 	})
 	type watched struct {
@@ -58,7 +58,7 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 		first, all, err := collectStream(t, r, 0)
 		done <- watched{first, all, err}
 	}()
-	resource.open <- nil
+	resource.startResult <- nil
 	receive(t, r.ready)
 	_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "a look"})
 	require.NoError(t, err)
@@ -80,11 +80,11 @@ func TestWatchState_ReportsEveryTransition(t *testing.T) {
 	require.Equal(t, []string{"INITIALIZING", "READY", "PAUSED", "READY", "SHUTTING_DOWN", "TERMINATED"}, states)
 	require.Equal(t, got.all[0].GetTraceId(), got.all[1].GetTraceId(), "one start")
 	require.Equal(t, "a look", got.all[2].GetReason())
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }
 
-func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
-	s := surround(t)
+func TestWatchState_RejectsAFutureVersion(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	_, _, err := collectStream(t, r, 100)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
@@ -92,7 +92,7 @@ func TestWatchState_OfAFutureVersionIsAnError(t *testing.T) {
 }
 
 func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
 	for key, want := range map[string]*troupev1.OwnsStateResponse{
 		"_scratch": {Owner: troupev1.Owner_OWNER_AGENT, Owns: true, Declared: true},
@@ -109,20 +109,19 @@ func TestOwnsState_ReturnsTheOwnerOfAKey(t *testing.T) {
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 }
 
-// One service starts an instance, shuts it down, and reports the keys that the agent owns, each under the
-// context of the caller.
-//
+// LifecycleService starts an instance, shuts it down, and reports the keys that the agent owns. Each call runs in
+// the context of its caller.
 // Req: OC-22
 func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := r.Startup(short, &troupev1.StartupRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.SystemTimeout), "%v", err)
-	resource.open <- nil
+	resource.startResult <- nil
 	begun, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, begun.GetStatus().GetState())
@@ -136,5 +135,5 @@ func TestLifecycle_ServesStartupShutdownAndOwnership(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, ended.GetStatus().GetState())
 	receive(t, resource.closed)
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }

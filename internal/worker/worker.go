@@ -1,5 +1,6 @@
-// Package worker is a process that hosts one agent: its ports, its registration in etcd, and the lifecycle of
-// its instance. Packages stepserver and steprun run its steps. Authors use package pkg/worker.
+// Package worker implements the process that hosts one agent: its ports, its registration in etcd, and the
+// lifecycle of its instance. Packages stepserver and steprun run its steps. Authors of agents use package
+// pkg/worker.
 package worker
 
 import (
@@ -39,23 +40,23 @@ type Worker struct {
 	instance           *lifecycle.Instance
 	board              *probe.Board
 	grpc               *rpc.Server
-	grpcLis            net.Listener
-	httpLis            net.Listener
+	grpcListener       net.Listener
+	httpListener       net.Listener
 	closers            process.Closers
 	registrar          registry.Registrar
 	registrationKeeper *registrationKeeper
 	memory             probe.Dependency
 }
 
-// The conditions of a worker's readiness.
+// These are the conditions of a worker's readiness.
 const (
 	ConditionLifecycle = "lifecycle"
 	conditionRegistry  = "registry"
 	conditionMemory    = "memory"
 )
 
-// New opens the ports of a worker but makes no connection: invalid settings and ports in use are errors. Run
-// must follow; it closes what New opened.
+// New opens the ports of a worker but connects to nothing. It returns an error for invalid settings and for ports
+// in use. The caller must then call Run, which closes what New opened, or Close.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
@@ -69,31 +70,31 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		StartupTimeout: a.StartTimeout(),
 		RetryOnFailure: a.StartRetries() > 0,
 		MaxRetries:     a.StartRetries(),
-		Drain:          cfg.Drain,
-		Start:          w.start,
+		DrainTimeout:   cfg.Drain,
+		Start:          w.startAgent,
 		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },
-		Stop:           w.stop,
-		Log: func(step string, err error) {
+		Stop:           w.stopAgent,
+		LogError: func(step string, err error) {
 			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
 		},
 	})
-	if err := w.open(); err != nil {
+	if err := w.openConnections(); err != nil {
 		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
 	}
-	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
+	capabilities, err := registry.MergeCapabilities(a.Capabilities(), cfg.Capabilities)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--capabilities: together with the capabilities of agent %s: %w", a.Name(), err), w.Close())
 	}
 	w.registrationKeeper = newRegistrationKeeper(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
-		Tools: registeredTools(a), Config: a.Config().Protocol(),
+		Tools: registeredTools(a), ConfigProtocol: a.Config().Protocol(),
 	})
-	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.remembered() }
+	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.setMemoryReady() }
 	return w, nil
 }
 
-// registeredTools returns the tools of an agent as its registration lists them.
+// registeredTools returns the agent's tools as they are registered.
 func registeredTools(a *agent.Agent) (all []registry.Tool) {
 	for _, t := range a.Toolbox() {
 		all = append(all, registry.Tool(t))
@@ -101,29 +102,29 @@ func registeredTools(a *agent.Agent) (all []registry.Tool) {
 	return all
 }
 
-func (w *Worker) open() (err error) {
+func (w *Worker) openConnections() (err error) {
 	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.advertised); err != nil {
+	if w.grpcListener, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.checkAdvertised); err != nil {
 		return err
 	}
-	w.closers.Add(w.grpcLis)
-	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
+	w.closers.Add(w.grpcListener)
+	if w.httpListener, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	w.closers.Add(w.httpLis)
-	memory, err := rpc.DialWith(self.Client(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	w.closers.Add(w.httpListener)
+	memory, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	w.closers.Add(memory)
 	w.memory = probe.Dependency{
-		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
+		Condition: conditionMemory, Address: w.cfg.Memory, Check: rpc.CheckServing(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
 	}
 	tier := memoryrpc.New(memory)
-	w.agent.Config().SetStore(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
+	w.agent.Config().SetStore(&configStore{configs: tier, agentConfig: w.agent.Config(), agent: w.agent.Name()})
 	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
 	if err != nil {
 		return err
@@ -133,14 +134,14 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.provisionItself(), TTL: w.cfg.registrationTTL})
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.etcdProvisioner(), TTL: w.cfg.registrationTTL})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
-		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
+		Reflection: w.cfg.Reflection, Internal: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
 		return err
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleserver.Server{
-		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), Drain: w.cfg.Drain, State: w.agent.State(),
+		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), DefaultDrain: w.cfg.Drain, State: w.agent.State(),
 	})
 	steps, err := stepserver.New(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
 	if err != nil {
@@ -150,9 +151,9 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// provisionItself provisions the etcd user of an agent that was not provisioned. This needs the development CA,
-// whose owner can issue any identity.
-func (w *Worker) provisionItself() func(context.Context) error {
+// etcdProvisioner returns a function that provisions the agent's user in etcd, or nil without the development CA.
+// The owner of that CA can issue any identity, including root.
+func (w *Worker) etcdProvisioner() func(context.Context) error {
 	if w.cfg.Identity.DevCA == "" {
 		return nil
 	}
@@ -161,7 +162,7 @@ func (w *Worker) provisionItself() func(context.Context) error {
 	}
 }
 
-// Close closes what New opened, for a Worker that does not Run. It may be called more than once.
+// Close closes what New opened. It is for a Worker whose Run is never called, and may be called more than once.
 func (w *Worker) Close() error { return w.closers.Close() }
 
 // address returns the address at which the orchestrator reaches this worker.
@@ -169,70 +170,73 @@ func (w *Worker) address() string {
 	if w.cfg.AdvertiseAddr != "" {
 		return w.cfg.AdvertiseAddr
 	}
-	return w.grpcLis.Addr().String()
+	return w.grpcListener.Addr().String()
 }
 
-// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls ready once the
-// instance is READY and registered. A failed start and a rejected registration are errors (LC-16).
+// Run serves until ctx ends, or until a Shutdown over RPC has terminated the instance. It calls ready once the
+// instance is READY and registered. It returns an error if the start fails or the registration is rejected
+// (LC-16).
 func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
-	w.grpc.Follow(w.board)
+	w.grpc.FollowBoard(w.board)
 	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
-		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
+		zap.Stringer("grpc", w.grpcListener.Addr()), zap.Stringer("http", w.httpListener.Addr()), zap.String("version", process.Version()))
 	return process.Run(ctx, w.telemetry.Log, ready,
-		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
-		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
+		probe.ServerPart(w.httpListener, w.board.Handler(w.telemetry.MetricsHandler)),
+		w.grpc.ProcessPart(w.grpcListener, time.Second), // the instance drains its steps before this port closes
 		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
 		w.instancePart(),
 	)
 }
 
-// instancePart is the lifecycle of the instance: register, start, serve, drain.
+// instancePart returns the part that runs the instance: it registers, starts and finally drains it.
 func (w *Worker) instancePart() process.Part {
-	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
-		ctx = lifecycleserver.WithTrace(ctx)
+	return process.Part{Name: "instance", Grace: w.cfg.Drain + shutdownGrace, Run: func(ctx context.Context, ready func()) error {
+		ctx = lifecycleserver.WithTransitionTrace(ctx)
 		keeperCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		refused := make(chan error, 1)
+		rejected := make(chan error, 1)
 		go func() {
 			err := w.registrationKeeper.run(keeperCtx, ready)
-			if err != nil { // no orchestrator would ever find it
-				w.shutDownInstance(ctx, "the registration was refused")
+			if err != nil { // no orchestrator could find the instance
+				w.shutDownInstance(ctx, "the registration was rejected")
 			}
-			refused <- err
+			rejected <- err
 		}()
 		err := w.runInstance(ctx)
 		stop()
-		return cmp.Or(<-refused, err)
+		return cmp.Or(<-rejected, err)
 	}}
 }
 
-// runInstance runs the instance until ctx ends or a Shutdown over RPC arrives. It returns why the start failed.
+// runInstance starts the instance and runs it until ctx ends or a Shutdown over RPC arrives. It returns the error
+// of a failed start.
 func (w *Worker) runInstance(ctx context.Context) error {
 	err := w.instance.Startup(ctx)
-	w.auditOwnAct("startup", err)
+	w.auditLifecycle("startup", err)
 	if err != nil {
-		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // removes the registration
+		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // this removes the registration
 		if ctx.Err() == nil {
 			return err
 		}
-		return nil // stopped during the start
+		return nil // the stop came during the start
 	}
 	w.registrationKeeper.awaitTerminated(ctx)
 	w.shutDownInstance(ctx, "the process was asked to stop")
 	return nil
 }
 
-// shutDownInstance shuts the instance down and returns once it has ended. Errors are logged.
+// shutDownInstance shuts the instance down and returns once it has terminated. Errors are recorded in the log.
 func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
-	ended := w.instance.Status().State == lifecycle.Terminated // shut down by a caller, which the audit log has
+	ended := w.instance.Status().State == lifecycle.Terminated // a caller shut it down, which the audit log already records
 	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 	if !ended {
-		w.auditOwnAct("shutdown", err)
+		w.auditLifecycle("shutdown", err)
 	}
 }
 
-// auditOwnAct records in the audit log what the worker did with its instance on its own, without a caller (S19).
-func (w *Worker) auditOwnAct(action string, err error) {
+// auditLifecycle records in the audit log a start or shutdown that the worker made on its own, without a caller
+// (S19).
+func (w *Worker) auditLifecycle(action string, err error) {
 	result := "ok"
 	if err != nil {
 		result = cmp.Or(string(failure.ModeOf(err)), "failed")
@@ -240,5 +244,5 @@ func (w *Worker) auditOwnAct(action string, err error) {
 	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
 }
 
-// stopTime bounds a shutdown beyond its drain: two hooks and the forced end.
-const stopTime = 15 * time.Second
+// shutdownGrace bounds a shutdown beyond its drain time: two hooks and the forced end.
+const shutdownGrace = 15 * time.Second

@@ -31,11 +31,11 @@ import (
 
 // Req: LC-7, LC-8, LC-16
 func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
-	in := s.Known[r.key()]
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
+	in := s.Known[r.registryKey()]
 	require.Equal(t, r.grpc, in.Address)
 	require.Equal(t, 3, in.Capacity)
 	require.Equal(t, "Does things.", in.Description)
@@ -43,9 +43,9 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	require.Equal(t, []registry.Tool{{Name: "gate", Capabilities: []string{"wait"}}}, in.Tools)
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: initializing")
 
-	resource.open <- nil
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
-	require.Equal(t, in.Incarnation, s.Known[r.key()].Incarnation, "the same registration")
+	resource.startResult <- nil
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
+	require.Equal(t, in.Incarnation, s.Known[r.registryKey()].Incarnation, "the same registration")
 	receive(t, r.ready)
 	r.awaitReadiness(t, http.StatusOK, "ok")
 	resp, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
@@ -55,28 +55,28 @@ func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	receive(t, resource.closed)
 }
 
-func TestWorker_APauseIsRegistered(t *testing.T) {
-	s := surround(t)
+func TestWorker_RegistersAPause(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	for range 2 { // the second is a no-op
+	for range 2 { // the second pause changes nothing
 		_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "maintenance"})
 		require.NoError(t, err)
 	}
 	require.Equal(t, "maintenance", r.status(t).GetReason())
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Paused })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Paused })
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "lifecycle: paused")
 	for range 2 {
 		_, err := r.Resume(t.Context(), &troupev1.ResumeRequest{})
 		require.NoError(t, err)
 	}
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 }
 
 // Req: LC-23
-func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
-	s := surround(t)
+func TestWorker_ShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
+	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 	before, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, before.GetStateTransitions())
@@ -88,72 +88,70 @@ func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
 	require.Empty(t, resp.GetErrors())
 	s.Until(func() bool { return len(s.Known) == 0 })
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 }
 
-// A failed start ends the process with the reason, and leaves no registration.
-//
+// A failed start ends the process with the reason and leaves no registration.
 // Req: LC-10
 func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	require.Empty(t, s.List())
-	first, second := newGate("first"), newGate("second")
-	first.open <- nil
+	first, second := newGatedTool("first"), newGatedTool("second")
+	first.startResult <- nil
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
-	second.open <- errors.New("no index there")
-	err := r.end(t)
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
+	second.startResult <- errors.New("no index there")
+	err := r.awaitEnd(t)
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.ErrorContains(t, err, "tool second of agent a did not start: no index there")
 	receive(t, first.closed)
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	select {
 	case <-r.ready:
-		require.Fail(t, "it was ready")
+		require.Fail(t, "it must not become ready")
 	default:
 	}
 }
 
-// A worker whose instance id is registered already ends with an error, because no orchestrator would find it.
+// A worker fails if its instance id is already registered, because no orchestrator would find it.
 // Req: LC-16
 func TestWorker_RejectedRegistrationIsAnError(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.registrationTTL = 2 * time.Second
 	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
-	s.Until(func() bool { return s.Known[first.key()].State == lifecycle.Ready })
-	resource := newGate("gate")
-	resource.open <- nil
+	s.Until(func() bool { return s.Known[first.registryKey()].State == lifecycle.Ready })
+	resource := newGatedTool("gate")
+	resource.startResult <- nil
 	second := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	err := second.end(t) // once it cannot be the one that crashed before it
+	err := second.awaitEnd(t) // when the other can no longer be a crashed predecessor
 	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "registered already")
 	receive(t, resource.closed)
 	select {
 	case <-second.ready:
-		require.Fail(t, "it was ready")
+		require.Fail(t, "it must not become ready")
 	default:
 	}
-	require.Equal(t, first.grpc, s.Known[first.key()].Address)
+	require.Equal(t, first.grpc, s.Known[first.registryKey()].Address)
 	require.NoError(t, first.stop())
 }
 
-// stuckTool is a tool whose Close fails.
-type stuckTool struct{ *gatedTool }
+// unclosableTool is a tool whose Close fails.
+type unclosableTool struct{ *gatedTool }
 
-func (stuckTool) Start(context.Context) error { return nil }
+func (unclosableTool) Start(context.Context) error { return nil }
 
-func (stuckTool) Close() error { return errors.New("the index is locked") }
+func (unclosableTool) Close() error { return errors.New("the index is locked") }
 
-// The errors of a shutdown over RPC are logged with their phase.
-//
+// The errors of a shutdown over RPC are logged with the phase in which they occurred.
 // Req: LC-17
 func TestWorker_LogsShutdownErrors(t *testing.T) {
-	s := surround(t)
-	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuckTool{newGate("stuck")}}})
+	s := newWorkerEnv(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{unclosableTool{newGatedTool("stuck")}}})
 	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
 	require.NoError(t, err)
 	require.Len(t, resp.GetErrors(), 1)
-	require.NoError(t, r.end(t))
+	require.NoError(t, r.awaitEnd(t))
 	logged := r.logs.FilterMessage("a step of the lifecycle failed").All()
 	require.Len(t, logged, 1)
 	require.Equal(t, "stop", logged[0].ContextMap()["step"])
@@ -161,24 +159,24 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 }
 
 // Req: LC-12
-func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
-	s := surround(t)
-	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
-	require.ErrorContains(t, r.end(t), "gate")
+func TestWorker_HangingStartEndsAtItsTimeout(t *testing.T) {
+	s := newWorkerEnv(t)
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGatedTool("gate")}, StartTimeout: 50 * time.Millisecond})
+	require.ErrorContains(t, r.awaitEnd(t), "gate")
 	s.Until(func() bool { return len(s.Known) == 0 })
 }
 
 func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	code, _ := r.probe(t, "/livez")
 	require.Equal(t, http.StatusOK, code)
 	r.awaitReadiness(t, http.StatusServiceUnavailable, "registry: not yet")
-	await(t, "the log names the address", func() bool {
+	awaitCondition(t, "the log names the address", func() bool {
 		for _, line := range r.logs.FilterMessage("not registered yet; still trying").All() {
 			why, _ := line.ContextMap()["error"].(string)
 			return strings.Contains(why, s.etcd.Endpoints()[0])
@@ -188,16 +186,16 @@ func TestWorker_IsAliveButNotReadyWithoutEtcd(t *testing.T) {
 
 	s.etcd.Start()
 	receive(t, r.ready)
-	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 	r.awaitReadiness(t, http.StatusOK, "ok")
 }
 
 // A stop does not wait for an unreachable etcd.
 func TestWorker_StopsWithoutEtcd(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	s.etcd.Stop()
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	require.NoError(t, r.stop())
@@ -220,7 +218,7 @@ func TestNew_NamesThePortInUse(t *testing.T) {
 	}
 }
 
-func TestClose_ClosesAWorkerThatNeverRan(t *testing.T) {
+func TestClose_ReleasesThePortsOfAWorkerThatNeverRan(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	address := loopback.Address(t)
@@ -255,7 +253,8 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// A port on all addresses has no address that other machines could use.
+// A worker that listens on all interfaces must be given an address to advertise, because the listener has none
+// that other machines could dial.
 func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
@@ -273,28 +272,27 @@ func TestNew_RequiresAnAdvertisedAddressOnAllInterfaces(t *testing.T) {
 	}
 }
 
-// A worker that never reached the memory service could not store what its models say. So no step is routed to
-// it, and it reports why. Once it has reached the service it stays READY during an outage, because otherwise all
-// workers would leave at once.
-//
+// A worker that never reached the memory service is not registered as READY, and reports why. It could not store
+// the replies of its models, so it must get no steps. Once it has reached the service, it stays READY during an
+// outage, because otherwise all workers would become unavailable at once.
 // Req: C-34
 func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
 	absent := loopback.Address(t)
-	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
+	for _, wrong := range []string{other.grpc, absent} { // the server runs, but does not serve the memory service
 		s.memoryAddr = wrong
 		r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New()})
-		await(t, "the instance itself is ready", func() bool {
+		awaitCondition(t, "the instance itself is ready", func() bool {
 			return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 		})
-		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+		s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
-		await(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
+		awaitCondition(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
 		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
 		select {
 		case <-r.ready:
-			require.Fail(t, "it was ready")
+			require.Fail(t, "it must not become ready")
 		default:
 		}
 		if wrong != absent {
@@ -303,24 +301,24 @@ func TestWorker_RegistersReadyOnceTheMemoryServiceAnswers(t *testing.T) {
 		}
 		_, p := s.startMemory(t, zap.NewNop(), absent)
 		receive(t, r.ready)
-		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+		s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 		r.awaitReadiness(t, http.StatusOK, "ok")
 		require.NoError(t, p.stop())
 		r.awaitReadiness(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
-		require.Equal(t, lifecycle.Ready, s.Known[r.key()].State)
+		require.Equal(t, lifecycle.Ready, s.Known[r.registryKey()].State)
 	}
 }
 
-// A worker registers the name that --advertise gives.
+// A worker registers the address that --advertise-addr gives.
 func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
-	s := surround(t)
+	s := newWorkerEnv(t)
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)
 	w, err := worker.New(telemetry.Discard(), worker.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, AdvertiseAddr: "a.example:7402", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr,
 	}, a)
 	require.NoError(t, err)
-	p := background(t, w.Run)
+	p := startProcess(t, w.Run)
 	receive(t, p.ready)
 	s.Until(func() bool { return len(s.Known) == 1 })
 	for key, in := range s.Known {
@@ -330,25 +328,25 @@ func TestWorker_AdvertisesTheConfiguredAddress(t *testing.T) {
 	require.NoError(t, p.stop())
 }
 
-// wasRejected reports whether the call was rejected before the step began: no headers came.
-func wasRejected(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
+// rejectionError returns the error of a call that was rejected before its step began. It requires that the call
+// got no headers.
+func rejectionError(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
 	t.Helper()
 	header, _ := stream.Header()
-	require.Nil(t, header, "a header says that the step is admitted")
+	require.Nil(t, header, "headers would mean that the step was admitted")
 	_, err := stream.Recv()
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker owns no conversation: its agent starts without one, and its shutdown writes none.
-//
+// A worker stores no conversation. Its agent starts without one, and its shutdown writes none.
 // Req: LC-15, LC-21
-func TestWorker_KeepsNoConversation(t *testing.T) {
-	s := surround(t)
-	resource := newGate("gate")
-	resource.open <- nil
+func TestWorker_StoresNoConversation(t *testing.T) {
+	s := newWorkerEnv(t)
+	resource := newGatedTool("gate")
+	resource.startResult <- nil
 	s.memoryAddr = loopback.Address(t) // no server listens there
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	await(t, "the instance itself is ready", func() bool {
+	awaitCondition(t, "the instance itself is ready", func() bool {
 		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
 	})
 	require.NoError(t, r.stop())

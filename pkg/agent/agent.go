@@ -148,7 +148,7 @@ func (a *Agent) State() *ownership.AgentState { return a.state }
 // CredentialBroker returns the broker that asks for the credentials that tools lack, in a session of this process.
 // Its requests can be answered until the process ends, even if the session is closed and opened again.
 func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
-	return a.broker.For(session)
+	return a.broker.ForSession(session)
 }
 
 // Config returns the agent's configuration (the SHARED tier), which its worker loads and stores.

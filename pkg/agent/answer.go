@@ -128,12 +128,12 @@ func (t *turn) loopInput(system string) loop.Input {
 	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
-		System: system, Turn: t.control, Choices: s.Routes, Only: t.planner.Allow(s.Tools),
-		Key: journal.Key, KeepReply: in.Branch != "", SideCalls: aside, Stop: t.inv.Stop,
+		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.Allow(s.Tools),
+		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
 		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {
-		input.Journal, input.Recorded = journal.ForLoop(), s.Recorded
+		input.Journal, input.RecordForReplay = journal.ForLoop(), s.Recorded
 	}
 	return input
 }
@@ -179,7 +179,7 @@ func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	if isOwn {
 		t.tally = result.Tally{}
 	}
-	t.control.Conversation.MarkRead(done.Result.Untrusted)
+	t.control.Conversation.AddSource(done.Result.Untrusted)
 	t.tally.AddResult(done.Result)
 	if done.Reason == event.Failed || done.Reason == event.Interrupted {
 		return

@@ -174,7 +174,7 @@ func (t *turn) wait(ctx context.Context) error {
 	r := &t.output.result
 	r.InputRequired, r.Pending, r.Text, r.ToolsCalled = true, t.answer.pending, t.answer.text, t.tally.Tools
 	m := conversation.Assistant(t.agent.Name(), t.answer.text)
-	t.control.Conversation.MarkMessagesRead()
+	t.control.Conversation.AddMessageSources()
 	m.Untrusted = t.control.Turn().Untrusted()
 	t.output.messages = []conversation.Message{m}
 	return nil
@@ -183,7 +183,7 @@ func (t *turn) wait(ctx context.Context) error {
 // say adds the agent's text to the messages to store, and to the agent's own copy of the conversation unless it is
 // there already (CO-28).
 func (t *turn) say(text string) error {
-	t.control.Conversation.MarkMessagesRead() // results that no model has read count as observed
+	t.control.Conversation.AddMessageSources() // results that no model has read count as observed
 	m := conversation.Assistant(t.agent.Name(), text)
 	m.Untrusted = t.control.Turn().Untrusted()
 	if !briefing.HasReply(t.control.Turn().Messages(), text) {
@@ -205,7 +205,7 @@ func (t *turn) say(text string) error {
 
 // outcome returns the last event: the result of the turn, or the error with which it failed.
 func (t *turn) outcome(err error) event.TurnResult {
-	t.control.Conversation.MarkMessagesRead()
+	t.control.Conversation.AddMessageSources()
 	r := t.output.result
 	r.Untrusted = t.control.Turn().Untrusted()
 	r.Step, r.Agent = t.inv.Step.Number, t.agent.Name()

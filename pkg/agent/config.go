@@ -141,7 +141,7 @@ func (c Config) check() []string {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	expect(registry.IsAgent(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
+	expect(registry.IsAgentName(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
 	expect(c.Name != "user", "Name: an agent cannot be called user; what the user says has that author")
 	expect(c.Model != nil || c.Run != nil || c.Models != nil && c.ModelName != "", "Model is missing")
 	expect(c.Run == nil || c.Model == nil && c.ModelName == "", "Run: an agent with a function has no model of its own; leave one out")
@@ -164,7 +164,7 @@ func (c Config) check() []string {
 	expect(c.Config == "" || c.Config.IsValid(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
 	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
 	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)
-	_, err := registry.Capabilities(c.Capabilities)
+	_, err := registry.MergeCapabilities(c.Capabilities)
 	expect(err == nil, "Capabilities: %v", err)
 	return wrong
 }
@@ -191,7 +191,7 @@ func (c Config) checkToolCapabilities(tools *tool.Set) string {
 		if _, ok := tools.Find(name); !ok {
 			return fmt.Sprintf("there is no tool %q; there are %s", name, strings.Join(tools.Names(), ", "))
 		}
-		if _, err := registry.Capabilities(c.ToolCapabilities[name]); err != nil {
+		if _, err := registry.MergeCapabilities(c.ToolCapabilities[name]); err != nil {
 			return fmt.Sprintf("%s: %v", name, err)
 		}
 	}

@@ -132,14 +132,14 @@ func TestAgent_StoresItsAnswerUnderItsOutputKey(t *testing.T) {
 }
 
 func TestAgent_CutsAnAnswerThatExceedsTheLimitOfAKey(t *testing.T) {
-	long := strings.Repeat("<ä>", memory.MaxStateValue/4)
+	long := strings.Repeat("<ä>", memory.MaxStateValueBytes/4)
 	s, _ := openWithInstructions(t, agent.Config{OutputKey: "last"}, long)
 	turn := s.Say("hello")
 	require.Equal(t, long, turn.Text)
 	stored, ok := turn.State["last"].(string)
 	require.True(t, ok)
 	require.True(t, strings.HasPrefix(long, stored))
-	require.Greater(t, len(stored), memory.MaxStateValue/8)
+	require.Greater(t, len(stored), memory.MaxStateValueBytes/8)
 	require.Equal(t, agent.ReasonTextCut, turn.Warnings[0].Reason)
 	require.Equal(t, long, s.History()[1].Text)
 }

@@ -74,7 +74,7 @@ func (l *turnLog) writeEvent(t *turn, e event.Event) {
 	default:
 		return
 	}
-	l.warn(l.log.Line(line))
+	l.warn(l.log.WriteLine(line))
 }
 
 // writeTurn writes the turn to the session log, once (CO-53, CO-54).
@@ -84,7 +84,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 	}
 	l.written = true
 	done := t.outcome(err)
-	l.warn(l.log.Turn(sessionlog.Turn{
+	l.warn(l.log.WriteTurn(sessionlog.Turn{
 		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),
 		Result: done.Result.Text, Reason: string(done.Reason), Err: err, Messages: t.control.Turn().Messages(),

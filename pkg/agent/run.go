@@ -124,9 +124,9 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
-	t.control.Conversation.MarkMessagesRead() // the step is given them, also if no model reads them all
+	t.control.Conversation.AddMessageSources() // the step is given them, also if no model reads them all
 	for _, r := range inv.Step.Prior {
-		t.control.Conversation.MarkRead(r.Untrusted)
+		t.control.Conversation.AddSource(r.Untrusted)
 	}
 	return t, inv.executionContext(ctx)
 }

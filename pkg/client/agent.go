@@ -94,8 +94,8 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 	if inv.Step.Agent == r.target {
 		return failure.Newf(failure.AgentLogic, "client.Agent", "agent %s would ask itself; ask another one", r.target)
 	}
-	if _, over := inv.Step.Journal.(stepjournal.Sealed); over {
-		return stepjournal.UnrecordedError("client.Agent", "what agent "+r.target+" did in a turn of its own")
+	if _, over := inv.Step.Journal.(stepjournal.SealedJournal); over {
+		return stepjournal.NewUnrecordedError("client.Agent", "what agent "+r.target+" did in a turn of its own")
 	}
 	// The request depends on earlier replies, so they must be durable before it is sent.
 	if inv.Step.Journal != nil {
@@ -119,7 +119,7 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 		req.Budget = wire.LimitsToProto(limits)
 	}
 	if inv.Step.TraceID != "" {
-		ctx = turnctx.Outgoing(turnctx.WithParentTrace(ctx, inv.Step.TraceID))
+		ctx = turnctx.WithOutgoingCredential(turnctx.WithParentTrace(ctx, inv.Step.TraceID))
 	}
 	done, err := r.runRequest(ctx, c, inv, req)
 	for n := 2; err == nil && isFailed(done) && n <= maxTurns(inv); n++ {
@@ -136,7 +136,7 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
-		r.spent.Note(e)
+		r.spent.AddEvent(e)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
 			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
 			return nil, nil
@@ -178,7 +178,8 @@ func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.In
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	// An error is ignored, because the remote turn ends by its own timeout at the latest.
-	_, _ = c.CancelTrace(turnctx.Outgoing(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
+	_, _ = c.CancelTrace(turnctx.WithOutgoingCredential(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace,
+		Reason: "the agent that asked " + r.target + " was stopped"})
 }
 
 // Bounds of the timeout of a turn.
@@ -320,7 +321,8 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	case *troupev1.Event_TextDelta:
 		return event.TextDelta{Text: p.TextDelta.GetText()}
 	case *troupev1.Event_TextRetracted:
-		return event.Warning{Reason: ReasonRestarted, Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
+		return event.Warning{Reason: ReasonRestarted,
+			Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
 	case *troupev1.Event_ModelCall:
 		m := p.ModelCall
 		return event.ModelCall{

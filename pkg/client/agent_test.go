@@ -96,7 +96,7 @@ func serveMesh(t testing.TB, m *mesh) *client.Client {
 	troupev1.RegisterOrchestratorServiceServer(server, m)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
-	go func() { served <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { served <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
 		cancel()

@@ -24,7 +24,7 @@ func newCertificateFiles(t *testing.T) identity.Files {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	f, err := ca.ServerFiles(t.TempDir(), "mesh")
+	f, err := ca.WriteServerFiles(t.TempDir(), "mesh")
 	require.NoError(t, err)
 	return f
 }

@@ -157,7 +157,7 @@ func (u streamOpenError) Unwrap() error { return u.error }
 // isCertificateRejected reports whether the TLS handshake failed because one side rejected the certificate of the
 // other.
 func isCertificateRejected(err error) bool {
-	kind, reason := grpcfailure.ClassifyDial(err)
+	kind, reason := grpcfailure.ClassifyDialError(err)
 	return (kind == grpcfailure.DialUntrusted || kind == grpcfailure.DialRejected) && strings.Contains(reason, "tls: ")
 }
 

@@ -148,7 +148,7 @@ func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(
 	troupev1.RegisterOrchestratorServiceServer(server, o)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(o.listener, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(o.listener, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
 		cancel()

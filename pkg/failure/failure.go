@@ -77,7 +77,7 @@ func FromError(err error) *Error {
 	case errors.Is(err, context.Canceled):
 		return New(UserCancelled, "call", "the call was cancelled").Because(err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return New(SystemTimeout, "call", "the deadline passed; what was asked for may have happened").Because(err)
+		return New(SystemTimeout, "call", "the deadline passed; the call may have taken effect").Because(err)
 	}
 	return New(Unknown, "call", "internal error; the server's log has the cause").Because(err)
 }

@@ -64,8 +64,8 @@ func New(s Start) *Control {
 	if t.config == nil {
 		t.config = ownership.NewConfig(s.Info.Agent, "")
 	}
-	t.state, t.config = t.state.WithRejectionHandler(t.events.RejectWrite), t.config.WithRejectionHandler(t.events.RejectWrite)
-	t.memory.onViolation(t.events.RejectWrite)
+	t.state, t.config = t.state.WithRejectionHandler(t.events.AddViolation), t.config.WithRejectionHandler(t.events.AddViolation)
+	t.memory.onViolation(t.events.AddViolation)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}
@@ -78,7 +78,7 @@ func (c *Control) Turn() *Turn { return c.turn }
 
 // EmitLast emits the last message of the conversation.
 func (c *Control) EmitLast() error {
-	return c.Events.Emit(event.Appended{Message: c.Conversation.Last()})
+	return c.Events.Emit(event.Appended{Message: c.Conversation.LastMessage()})
 }
 
 // SetAsk sets the function behind Turn.Ask.

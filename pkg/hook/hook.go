@@ -173,7 +173,7 @@ func (n handlerName) failed(err error) error {
 // that the handler emitted.
 func (t *Turn) contained(call func() error) (err error) {
 	defer func() {
-		if t.events.Delivering() {
+		if t.events.IsDelivering() {
 			return
 		}
 		if p := recover(); p != nil {

@@ -85,20 +85,20 @@ func (t *Turn) Trace() ownership.TraceView { return t.trace }
 func (t *Turn) Entries() []event.Event { return t.events.Entries() }
 
 // Pending returns the tool calls of the current round, also those that ran (CO-17).
-func (t *Turn) Pending() []conversation.ToolCall { return t.conversation.Round() }
+func (t *Turn) Pending() []conversation.ToolCall { return t.conversation.OpenCalls() }
 
 // PendingTool returns the call that is about to run, in BeforeEachTool, and nil elsewhere.
-func (t *Turn) PendingTool() *conversation.ToolCall { return t.conversation.Pending() }
+func (t *Turn) PendingTool() *conversation.ToolCall { return t.conversation.PendingCall() }
 
 // ToolsCalled returns the tools that ran so far in the turn, in order.
-func (t *Turn) ToolsCalled() []string { return t.progress.Tools() }
+func (t *Turn) ToolsCalled() []string { return t.progress.ToolsRun() }
 
 // Usage returns the usage of models so far in the turn.
 func (t *Turn) Usage() execution.Usage { return t.progress.Usage() }
 
 // Untrusted returns the first source of text that the model has read and that neither the user nor the author of
 // the agent wrote, such as "tool http_fetch" (empty if there is none, S14).
-func (t *Turn) Untrusted() string { return t.conversation.Untrusted() }
+func (t *Turn) Untrusted() string { return t.conversation.UntrustedSource() }
 
 // ContextPercent returns how full the model's context was in its last call (0 before the first) (CO-21).
 func (t *Turn) ContextPercent() float64 {
@@ -131,7 +131,7 @@ func (t *Turn) Think(topic event.Topic, text string) {
 
 // Stop asks the turn to stop, for a reason that the user may read. The turn stops before the next model call or
 // tool. Each tool of the round that did not run gets a result that says so (CO-63).
-func (t *Turn) Stop(reason string) { t.progress.Stop(reason) }
+func (t *Turn) Stop(reason string) { t.progress.RequestStop(reason) }
 
 // End ends the turn at once: neither the agent nor AfterAgent runs after this handler (AD-8, AD-11). The answer is
 // the text so far.

@@ -47,7 +47,7 @@ func TestGuarded_StopsCallingAFailingProvider(t *testing.T) {
 		time.Sleep(6*time.Second + 1)
 		require.Equal(t, llm.Unavailable, llm.KindOf(ask(t.Context(), t, m).err), "the trial")
 		require.Equal(t, llm.Circuit, llm.KindOf(ask(t.Context(), t, m).err))
-		time.Sleep(breaker.OpenFor + 1)
+		time.Sleep(breaker.OpenDuration + 1)
 		require.Equal(t, "back", ask(t.Context(), t, m).text)
 		require.Equal(t, "still", ask(t.Context(), t, m).text)
 	})
@@ -69,7 +69,7 @@ func TestGuarded_IsPassedOverInAChain(t *testing.T) {
 			require.Equal(t, said{text: "here", by: "test/b"}, ask(t.Context(), t, m))
 		}
 		require.Equal(t, 3*time.Second, time.Since(start), "two of them did not wait")
-		time.Sleep(breaker.OpenFor + 1)
+		time.Sleep(breaker.OpenDuration + 1)
 		require.Equal(t, said{text: "back", by: "test/a"}, ask(t.Context(), t, m))
 	})
 }
@@ -88,7 +88,7 @@ func TestGuarded_TheFirstWordDecides(t *testing.T) {
 		for range 3 {
 			require.Error(t, ask(t.Context(), t, m).err)
 		}
-		time.Sleep(breaker.OpenFor + 1)
+		time.Sleep(breaker.OpenDuration + 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, ask(ctx, t, m).err, context.DeadlineExceeded)

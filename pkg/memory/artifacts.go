@@ -7,53 +7,52 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to those of a
-// user.
+// Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to the artifacts
+// of a user.
 const (
-	MaxArtifactBytes    = 64 << 20
-	MaxArtifactName     = 256       // bytes
-	MaxArtifacts        = 1000      // versions in a session or of a user, and contents that are staged
-	MaxSessionArtifacts = 256 << 20 // bytes of all these
-	// ArtifactChunk is the size of the pieces in which content is written and read, in bytes. Only the last piece
+	MaxArtifactBytes        = 64 << 20
+	MaxArtifactNameBytes    = 256       // bytes
+	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
+	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents
+	// ArtifactChunk is the size in bytes of the pieces in which content is written and read. Only the last piece
 	// may be shorter.
 	ArtifactChunk = 512 << 10
 )
 
-// Artifacts stores the files that turns make, in versions. Content is addressed by its digest. A session stores
+// Artifacts stores the files that turns create, in versions. Content is identified by its digest. A session stores
 // equal content once, and a caller need not send content that is already stored.
 //
 // An artifact whose name begins with user: belongs to the user instead of the session (AD-23). All sessions of the
-// user in the tenant see it and add versions to it. It stays when they are cleared or deleted. A caller stages its
-// content in the session like any other, and PutArtifact moves it to the user.
+// user in the tenant can read it and add versions to it. It remains when a session is cleared or deleted. A caller
+// stages its content in the session like any other content, and PutArtifact moves it to the user.
 type Artifacts interface {
-	// StageArtifact begins to store a content and returns how many of its bytes are already stored, which is all
-	// of them if it is complete. Staged content without an artifact is deleted after a day. Until then its full
-	// size counts against the limits. Modes, checked in this order: user_invalid_input for an empty content with a
-	// wrong digest; not_found, fenced, turn_not_open; resource_quota, except for a complete content.
+	// StageArtifact begins to store content and returns how many of its bytes are already stored. Content that no
+	// artifact uses is deleted after a day. Until then its full size counts toward the limits. Modes, checked in
+	// this order: user_invalid_input for empty content with a wrong digest; not_found, fenced, turn_not_open;
+	// resource_quota, unless the content is complete.
 	StageArtifact(ctx context.Context, h Lease, c Content) (int64, error)
-	// AppendArtifact stores the next piece of a content, at the offset where the stored bytes end. A piece that is
-	// already stored is skipped. Modes: as for StageArtifact; user_invalid_input when the piece is neither
+	// AppendArtifact stores the next piece of content at offset, which must be the number of stored bytes. A piece
+	// that is already stored is skipped. Modes: as for StageArtifact; user_invalid_input when the piece is neither
 	// ArtifactChunk long nor the rest; base_mismatch with the fact offset, from which to continue (0 when nothing
-	// is staged); user_invalid_input when the complete content does not have the digest, and then its bytes are
-	// deleted.
+	// is staged); user_invalid_input when the complete content does not match the digest. In the last case the
+	// stored bytes are deleted.
 	AppendArtifact(ctx context.Context, h Lease, c Content, offset int64, piece []byte) error
-	// PutArtifact makes a staged content the next version of the artifact. It makes no new version if the
-	// latest one has the same content. Modes: user_invalid_input by CheckArtifactName and as in
-	// StageArtifact; not_found, fenced, turn_not_open; user_invalid_input for a user: artifact in a
-	// session without a user; base_mismatch with the fact offset when bytes are missing and no artifact
-	// of the user has the content; resource_quota.
+	// PutArtifact makes staged content the next version of the artifact. It creates no version if the latest one
+	// has the same content. Modes: user_invalid_input by CheckArtifactName and as in StageArtifact; not_found,
+	// fenced, turn_not_open; user_invalid_input for a user: artifact in a session without a user; base_mismatch
+	// with the fact offset when bytes are missing and no artifact of the user has the content; resource_quota.
 	PutArtifact(ctx context.Context, h Lease, a Artifact) (Artifact, error)
 	// GetArtifact returns a version of an artifact (0 means the latest). Modes: not_found.
 	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
-	// ReadArtifact returns the bytes of a content from the offset on, at most ArtifactChunk and none at the end.
+	// ReadArtifact returns bytes of the content from the offset on: at most ArtifactChunk, and none at the end.
 	// Modes: not_found, also when no artifact has the content.
 	ReadArtifact(ctx context.Context, ref session.Ref, c Content, offset int64) ([]byte, error)
 	// ListArtifacts returns all versions of the artifacts of a session and of its user, by name and
 	// version. Modes: not_found.
 	ListArtifacts(ctx context.Context, ref session.Ref) ([]Artifact, error)
-	// DeleteArtifact removes a version (0 means all). Deleting a missing version succeeds. A version number is not
-	// reused until the session is cleared. Content without a version is deleted. Modes: not_found, fenced,
-	// turn_not_open; user_invalid_input for a user: artifact in a session without a user.
+	// DeleteArtifact removes a version of an artifact (0 means all versions). Deleting a missing version succeeds.
+	// A version number is not reused until the session is cleared. Content that no version uses is deleted. Modes:
+	// not_found, fenced, turn_not_open; user_invalid_input for a user: artifact in a session without a user.
 	DeleteArtifact(ctx context.Context, h Lease, name string, version int) error
 }
 
@@ -63,7 +62,7 @@ type Content struct {
 	Size   int64  // 0 to MaxArtifactBytes
 }
 
-// Artifact is one version of a file that a turn made.
+// Artifact is one version of a file that a turn created.
 type Artifact struct {
 	Content
 	Name      string // see CheckArtifactName

@@ -12,8 +12,8 @@ import (
 
 const maxMediaType = 128 // bytes
 
-// CheckAttachments rejects files that cannot be attached to a message. Errors use the name in field for them.
-// Modes: user_invalid_input with the fact fields.
+// CheckAttachments rejects files that cannot be attached to a message. Its errors name a file as an element of
+// field. Modes: user_invalid_input with the fact fields.
 func CheckAttachments(op, field string, files []conversation.Attachment) error {
 	wrong := func(i int, why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).
@@ -34,8 +34,9 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 			return wrong(i, "a file belongs to its session, so its name must not begin with user:; leave that out")
 		case seen[f.Name]:
 			return wrong(i, "another file of the message has this name; give each its own")
-		case len(f.MediaType) > maxMediaType || strings.ContainsFunc(f.MediaType, notPrintableASCII):
-			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it detected from the content", maxMediaType))
+		case len(f.MediaType) > maxMediaType || strings.ContainsFunc(f.MediaType, isNotPrintableASCII):
+			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it detected from the content",
+				maxMediaType))
 		case len(f.Data) == 0:
 			return wrong(i, "the file is empty; leave it out")
 		case len(f.Data) > conversation.MaxAttachmentBytes:
@@ -52,7 +53,7 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 	return nil
 }
 
-func notPrintableASCII(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }
+func isNotPrintableASCII(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }
 
 // ContentOf returns the digest and size of the bytes.
 func ContentOf(data []byte) Content {

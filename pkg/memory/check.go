@@ -9,14 +9,14 @@ import (
 // Check rejects a request whose fields do not fit together. Modes: user_invalid_input.
 func (b Begin) Check(op string) error {
 	switch {
-	case b.From.Continues == "" && len(b.From.Answers) > 0:
+	case b.Predecessor.Continues == "" && len(b.Predecessor.Answers) > 0:
 		return failure.New(failure.UserInvalidInput, op, "answers: there are answers without a turn; name the waiting turn in continues_turn_id").
 			With("fields", "answers")
-	case b.From.Continues != "" && len(b.UserMessages()) > 0:
+	case b.Predecessor.Continues != "" && len(b.UserMessages()) > 0:
 		return failure.New(failure.UserInvalidInput, op, "message: a turn that continues with answers has no message; leave out one of the two").
 			With("fields", "message")
 	}
-	if err := checkFrom(op, b); err != nil {
+	if err := checkPredecessor(op, b); err != nil {
 		return err
 	}
 	return CheckAttachments(op, "message.parts", b.NewFiles())
@@ -41,7 +41,8 @@ func checkPending(op string, c Commit) error {
 		return failure.Newf(failure.UserInvalidInput, op, "outcome: a step with calls that wait ends its turn with %s; set it, or leave the calls out",
 			session.InputOutcome(c.Result)).With("fields", "outcome")
 	case len(pending) > execution.MaxPending:
-		return failure.Newf(failure.UserInvalidInput, op, "result.pending: %d calls are too many; at most %d of a turn may wait", len(pending), execution.MaxPending).
+		return failure.Newf(failure.UserInvalidInput, op, "result.pending: %d calls are too many; at most %d of a turn may wait", len(pending),
+			execution.MaxPending).
 			With("fields", "result.pending")
 	default:
 		return nil

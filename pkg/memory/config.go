@@ -17,18 +17,18 @@ const (
 	MaxConfigBytes = 256 << 10 // keys and values together
 )
 
-// Configuration is the configuration of an agent, in the SHARED tier (SO-11, C-25).
+// Configuration holds the configuration values of an agent, in the SHARED tier (SO-11, C-25).
 type Configuration struct {
 	Version  int64 // grows with each change, also after a restore of older data (0 means never written)
 	Values   map[string]json.RawMessage
-	Protocol ownership.Protocol // of the last writer
+	Protocol ownership.Protocol // protocol of the last writer
 }
 
 // ConfigChange changes the configuration of an agent. The memory service checks that the caller owns it.
 type ConfigChange struct {
 	Agent    string
-	Base     int64                      // version that the changes were made to
-	Protocol ownership.Protocol         // that the agent declared
+	Base     int64                      // version on which the changes are based
+	Protocol ownership.Protocol         // protocol that the agent declared
 	Delta    map[string]json.RawMessage // an empty value removes the key
 }
 
@@ -36,13 +36,13 @@ type ConfigChange struct {
 type Configs interface {
 	// GetConfig returns the configuration of an agent. It is empty if it was never written.
 	GetConfig(ctx context.Context, agent string) (Configuration, error)
-	// PutConfig makes all changes or none, and returns the new configuration. A key that already has the new value
-	// is skipped, whatever the base version, so the call may be repeated.
+	// PutConfig applies all changes or none, and returns the new configuration. A key that already has the new
+	// value is skipped, whatever the base version is, so the call may be repeated.
 	//
 	// Changes to an older version are rejected, unless the last writer and this one both use the protocol merge.
 	// With merge, a change is rejected only if its key changed after the base version. A missing key counts as
 	// changed if any key was removed since. Modes: user_invalid_input; revision_mismatch with the facts
-	// if_revision, revision and, if one key decides, key; resource_quota.
+	// if_revision and revision, and with the fact key if one key conflicts; resource_quota.
 	PutConfig(ctx context.Context, c ConfigChange) (Configuration, error)
 }
 
@@ -60,10 +60,10 @@ func (c ConfigChange) Check(op string) error {
 	for _, key := range slices.Sorted(maps.Keys(c.Delta)) {
 		value := c.Delta[key]
 		switch {
-		case !utf8.ValidString(key) || key == "" || len(key) > MaxStateKey:
-			return wrong("configuration: a key is 1 to %d bytes of UTF-8, and %q is not", MaxStateKey, key)
-		case len(value) > MaxStateValue:
-			return wrong("configuration %q: a value of %d bytes is too long; at most %d are", key, len(value), MaxStateValue)
+		case !utf8.ValidString(key) || key == "" || len(key) > MaxStateKeyBytes:
+			return wrong("configuration: a key is 1 to %d bytes of UTF-8, and %q is not", MaxStateKeyBytes, key)
+		case len(value) > MaxStateValueBytes:
+			return wrong("configuration %q: a value of %d bytes is too long; at most %d are", key, len(value), MaxStateValueBytes)
 		case len(value) > 0 && (!json.Valid(value) || !utf8.Valid(value)):
 			return wrong("configuration %q: the value is not JSON in UTF-8", key)
 		}

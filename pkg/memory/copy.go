@@ -12,8 +12,8 @@ import (
 
 // Copy is the data that a new session copies from an older one.
 type Copy struct {
-	// History has the messages before the turn's own, oldest first. The first may be a summary. The store numbers
-	// them from 1 and keeps their times. They belong to no turn, so their turn number is 0.
+	// History has the messages before the turn's own message, oldest first. The first may be a summary. The store
+	// numbers them from 1 and keeps their times. They belong to no turn, so their turn number is 0.
 	History []conversation.Message
 	// StepMessages are the messages of the inherited steps. They belong to the new turn and follow its own
 	// message.
@@ -22,9 +22,8 @@ type Copy struct {
 	State map[string]json.RawMessage
 }
 
-// Summary splits the history into the summary with which it begins (nil if it has none) and the messages
-// after it.
-func (c *Copy) Summary() (summary *conversation.Message, messages []conversation.Message) {
+// SplitSummary returns the summary with which the history begins (nil if it has none), and the messages after it.
+func (c *Copy) SplitSummary() (summary *conversation.Message, messages []conversation.Message) {
 	if c == nil {
 		return nil, nil
 	}
@@ -34,27 +33,28 @@ func (c *Copy) Summary() (summary *conversation.Message, messages []conversation
 	return nil, c.History
 }
 
-// checkFrom rejects a predecessor that conflicts with other fields of the request. Modes: user_invalid_input.
-func checkFrom(op string, b Begin) error {
+// checkPredecessor rejects a predecessor that conflicts with other fields of the request. Modes:
+// user_invalid_input.
+func checkPredecessor(op string, b Begin) error {
 	invalid := func(field, message string) error {
 		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
 	}
 	switch {
-	case b.From.Resumes != "" && (len(b.UserMessages()) > 0 || b.From.Continues != "" || b.From.Copy != nil):
+	case b.Predecessor.Resumes != "" && (len(b.UserMessages()) > 0 || b.Predecessor.Continues != "" || b.Predecessor.Copy != nil):
 		return invalid("resumes_turn_id", "a turn that resumes another one has no message, continues no waiting turn, and copies nothing; leave the others out")
-	case b.From.Copy != nil && (len(b.UserMessages()) == 0 || b.From.Continues != ""):
+	case b.Predecessor.Copy != nil && (len(b.UserMessages()) == 0 || b.Predecessor.Continues != ""):
 		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
-	case len(b.From.Inherited) > 0 && b.From.Resumes == "" && b.From.Copy == nil:
-		return invalid("inherited", "there are steps without a turn; name the failed turn in resumes_turn_id, or copy a session")
+	case len(b.Predecessor.Inherited) > 0 && b.Predecessor.Resumes == "" && b.Predecessor.Copy == nil:
+		return invalid("inherited", "inherited steps need an earlier turn; name the failed turn in resumes_turn_id, or copy a session")
 	}
 	last := 0
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		if r.Step <= last {
 			return invalid("inherited", "the steps must be in the order of their numbers, each once")
 		}
 		last = r.Step
 	}
-	return b.From.Copy.check(op)
+	return b.Predecessor.Copy.check(op)
 }
 
 // check rejects an invalid or too large copy. It accepts nil. Modes: user_invalid_input.
@@ -85,15 +85,16 @@ func (c *Copy) check(op string) error {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
-		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields", "copy")
+		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields",
+			"copy")
 	}
 	return nil
 }
 
-// InheritedSteps returns the inherited steps with Inherited set.
+// InheritedSteps returns the results of the inherited steps, each with its Inherited field set.
 func (b Begin) InheritedSteps() []execution.Result {
 	var all []execution.Result
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		r.Inherited = true
 		all = append(all, r)
 	}

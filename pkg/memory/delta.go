@@ -29,8 +29,8 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 	wrong := func(key, format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, op, format, args...).With("key", key)
 	}
-	if len(delta) > MaxDelta {
-		return failure.Newf(failure.UserInvalidInput, op, "state: %d keys are too many; change at most %d in one call", len(delta), MaxDelta)
+	if len(delta) > MaxDeltaKeys {
+		return failure.Newf(failure.UserInvalidInput, op, "state: %d keys are too many; change at most %d in one call", len(delta), MaxDeltaKeys)
 	}
 	for _, key := range slices.Sorted(maps.Keys(delta)) {
 		value := delta[key]
@@ -42,10 +42,10 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 		switch {
 		case !utf8.ValidString(key):
 			return wrong(key, "state: the key %q is not valid UTF-8", key)
-		case key == "" || len(key) > MaxStateKey:
-			return wrong(key, "state: a key has 1 to %d bytes, and %q has %d", MaxStateKey, key, len(key))
-		case len(value) > MaxStateValue:
-			return wrong(key, "state %q: a value of %d bytes is too long; store at most %d, and more as an artifact", key, len(value), MaxStateValue)
+		case key == "" || len(key) > MaxStateKeyBytes:
+			return wrong(key, "state: a key has 1 to %d bytes, and %q has %d", MaxStateKeyBytes, key, len(key))
+		case len(value) > MaxStateValueBytes:
+			return wrong(key, "state %q: a value of %d bytes is too long; store at most %d, and more as an artifact", key, len(value), MaxStateValueBytes)
 		case len(value) > 0 && (!json.Valid(value) || !utf8.Valid(value)):
 			return wrong(key, "state %q: the value is not JSON in UTF-8", key)
 		}

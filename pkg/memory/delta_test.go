@@ -28,18 +28,18 @@ func TestCheckDelta_RejectsInvalidKeysAndValues(t *testing.T) {
 		value string
 		mode  failure.Mode
 	}{
-		"_scratch":                         {"1", failure.StateViolation},
-		"temp:x":                           {"1", failure.StateViolation},
-		"trace_id":                         {"1", failure.StateViolation},
-		"routing":                          {"", failure.StateViolation},
-		"config":                           {"1", failure.StateViolation},
-		"":                                 {"1", failure.UserInvalidInput},
-		strings.Repeat("k", MaxStateKey+1): {"1", failure.UserInvalidInput},
-		"a":                                {"{", failure.UserInvalidInput},
-		"app:b":                            {"one", failure.UserInvalidInput},
-		"user:c":                           {long(MaxStateValue + 1), failure.UserInvalidInput},
-		"d":                                {"\"\xff\"", failure.UserInvalidInput},
-		"\xff":                             {"1", failure.UserInvalidInput},
+		"_scratch":                              {"1", failure.StateViolation},
+		"temp:x":                                {"1", failure.StateViolation},
+		"trace_id":                              {"1", failure.StateViolation},
+		"routing":                               {"", failure.StateViolation},
+		"config":                                {"1", failure.StateViolation},
+		"":                                      {"1", failure.UserInvalidInput},
+		strings.Repeat("k", MaxStateKeyBytes+1): {"1", failure.UserInvalidInput},
+		"a":                                     {"{", failure.UserInvalidInput},
+		"app:b":                                 {"one", failure.UserInvalidInput},
+		"user:c":                                {long(MaxStateValueBytes + 1), failure.UserInvalidInput},
+		"d":                                     {"\"\xff\"", failure.UserInvalidInput},
+		"\xff":                                  {"1", failure.UserInvalidInput},
 	} {
 		err := CheckDelta("op", newDelta("fine", "1", key, row.value))
 		require.True(t, failure.Is(err, row.mode), "%q: %v", key, err)
@@ -50,12 +50,12 @@ func TestCheckDelta_RejectsInvalidKeysAndValues(t *testing.T) {
 	require.NoError(t, CheckDelta("op", nil))
 	require.NoError(t, CheckDelta("op", newDelta(
 		"a", "null", "app:b", `{"c":[1,2.5,"x"]}`, "user:d", "", "facts", "[]", "history", "{}",
-		strings.Repeat("k", MaxStateKey), long(MaxStateValue))))
+		strings.Repeat("k", MaxStateKeyBytes), long(MaxStateValueBytes))))
 }
 
 func TestCheckDelta_RejectsTooManyKeys(t *testing.T) {
 	d := map[string]json.RawMessage{}
-	for i := range MaxDelta {
+	for i := range MaxDeltaKeys {
 		d[fmt.Sprint(i)] = json.RawMessage("1")
 	}
 	require.NoError(t, CheckDelta("op", d))
@@ -64,7 +64,7 @@ func TestCheckDelta_RejectsTooManyKeys(t *testing.T) {
 }
 
 // Req: AD-19
-func TestDeltaScope_ReturnsScopeOfAllKeys(t *testing.T) {
+func TestDeltaScope_ReturnsTheCommonScope(t *testing.T) {
 	for want, d := range map[Scope]map[string]json.RawMessage{
 		ScopeSession: newDelta("a", "1", "application", "2", "user", "3", "apps:x", "4"),
 		ScopeUser:    newDelta("user:a", "1", "user:", "2"),
@@ -80,7 +80,7 @@ func TestDeltaScope_ReturnsScopeOfAllKeys(t *testing.T) {
 	}
 }
 
-func TestQuery_ScoresTheShareOfItsWords(t *testing.T) {
+func TestQuery_ScoreIsTheShareOfWordsFound(t *testing.T) {
 	q := NewQuery("Blue, SEA-side: blue 7!")
 	require.Equal(t, Query{"blue": true, "sea": true, "side": true, "7": true}, q)
 	for text, want := range map[string]float64{

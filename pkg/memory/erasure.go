@@ -12,20 +12,20 @@ const (
 	KindTurns         = "turns"
 	KindStateKeys     = "state_keys"
 	KindArtifacts     = "artifacts"      // versions
-	KindArtifactBytes = "artifact_bytes" // of their content
-	KindWaiting       = "waiting_calls"  // turns whose calls wait
+	KindArtifactBytes = "artifact_bytes" // bytes of these versions
+	KindWaiting       = "waiting_calls"  // turns with waiting calls
 	KindUserState     = "state_keys_of_user"
 	KindUserArtifacts = "artifacts_of_user"
 	KindUserBytes     = "artifact_bytes_of_user"
 )
 
 // Erasure reports what was removed of a session or user, and what remains (S24). It is stored with the tombstone,
-// so that every later call returns the same report.
+// so every later call returns the same report.
 type Erasure struct {
-	Session, User string           // one of them is set
+	Session, User string           // exactly one of them is set
 	Removed       map[string]int64 // counts by kind, without zeros
-	Remains       []Remainder
-	By            string    // first caller
+	Remainders    []Remainder
+	RequestedBy   string    // caller that began the erasure
 	Began, Ended  time.Time // (zero means unknown)
 }
 
@@ -49,13 +49,13 @@ func (e *Erasure) Add(removed map[string]int64) {
 	e.Removed = all
 }
 
-// ErasedUser says how far the erasure of a user has come.
-type ErasedUser struct {
-	Sessions []string // sessions that the user still has, at most MaxPage: delete them and call again
-	Erasure  Erasure  // of what the sessions shared, once none is left
+// UserErasure is the progress of the erasure of a user.
+type UserErasure struct {
+	Sessions []string // remaining sessions, at most MaxPage; the caller deletes them and calls again
+	Erasure  Erasure  // report on the shared data, set once no session is left
 }
 
-// SessionRemainder returns what remains of a deleted session in every store.
+// SessionRemainder returns the data that every store keeps of a deleted session.
 func SessionRemainder(deleted time.Time) Remainder {
 	return Remainder{
 		What:  "the id of the session, the last epoch and these counts",
@@ -64,7 +64,7 @@ func SessionRemainder(deleted time.Time) Remainder {
 	}
 }
 
-// UserRemainder returns what remains of an erased user in every store.
+// UserRemainder returns the data that every store keeps of an erased user.
 func UserRemainder(erased time.Time) Remainder {
 	return Remainder{
 		What:  "the ids of the user and of the sessions",

@@ -16,8 +16,8 @@ func CheckArtifactName(op, name string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))
 	}
 	switch {
-	case name == "" || len(name) > MaxArtifactName || !utf8.ValidString(name):
-		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxArtifactName))
+	case name == "" || len(name) > MaxArtifactNameBytes || !utf8.ValidString(name):
+		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxArtifactNameBytes))
 	case strings.ContainsAny(name, `/\`):
 		return wrong(`a name has no / and no \; put a dot or a hyphen there`)
 	case name == "user:":

@@ -11,7 +11,7 @@ import (
 )
 
 func TestCheckArtifactName_ErrorSuggestsValidName(t *testing.T) {
-	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", "user:a", strings.Repeat("n", memory.MaxArtifactName)} {
+	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", "user:a", strings.Repeat("n", memory.MaxArtifactNameBytes)} {
 		require.NoError(t, memory.CheckArtifactName("test", name))
 	}
 	for name, says := range map[string]string{
@@ -22,7 +22,7 @@ func TestCheckArtifactName_ErrorSuggestsValidName(t *testing.T) {
 		"/":        "no /",
 		"user:":    "no name",
 		"user:a/b": "no /",
-		strings.Repeat("n", memory.MaxArtifactName+1): "1 to 256 bytes",
+		strings.Repeat("n", memory.MaxArtifactNameBytes+1): "1 to 256 bytes",
 	} {
 		err := memory.CheckArtifactName("test", name)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)

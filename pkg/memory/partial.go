@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// PartialMessage returns what the model had said in a step when its turn failed, according to the journal of the
-// step (LP-17). The message joins the texts of the model replies with blank lines and is cut at MaxMessageBytes.
-// Its author is the author of the last reply. It returns false if there is no text.
+// PartialMessage returns what the model had written in a step before its turn failed, according to the journal of
+// the step (LP-17). The message joins the texts of the model replies with blank lines and is cut at
+// MaxMessageBytes. Its author is the author of the last reply. It returns false if there is no text.
 func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	var texts []string
 	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
@@ -24,9 +24,9 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 	return said, len(texts) > 0
 }
 
-// JournalSource returns the gravest source of untrusted words that a step had read, according to its journal
-// (empty means none, S14).
-func JournalSource(journal []execution.Entry) string {
+// JournalUntrustedSource returns the gravest source of untrusted words that a step had read, according to its
+// journal (empty means none, S14).
+func JournalUntrustedSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {
 		source = conversation.GravestSource(source, e.Reply.Untrusted)

@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// CheckPiece applies the rules of AppendArtifact to a piece, given how many bytes of the content are stored. It
-// reports whether the piece is the next one to store. It returns false without an error for a piece that is
-// already stored. Modes: user_invalid_input, base_mismatch.
+// CheckPiece checks a piece by the rules of AppendArtifact. stored is the number of bytes of the content that are
+// already stored. It returns true if the piece is the next one to store, and false without an error if the piece
+// is already stored. Modes: user_invalid_input, base_mismatch.
 func (c Content) CheckPiece(op string, stored, offset int64, piece []byte) (bool, error) {
 	switch {
 	case len(piece) == 0 || int64(len(piece)) != min(ArtifactChunk, c.Size-offset):

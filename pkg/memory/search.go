@@ -5,13 +5,13 @@ import (
 	"unicode"
 )
 
-// Query is the set of words that a search looks for, in lower case.
+// Query is the set of words to search for, in lower case.
 type Query map[string]bool
 
-// NewQuery returns the words of a text. A word is a run of letters and digits.
+// NewQuery returns a query for the words of a text. A word is a run of letters and digits.
 func NewQuery(text string) Query {
 	q := Query{}
-	for word := range words(text) {
+	for word := range splitWords(text) {
 		q[word] = true
 	}
 	return q
@@ -23,7 +23,7 @@ func (q Query) Score(text string) float64 {
 		return 0
 	}
 	held := map[string]bool{}
-	for word := range words(text) {
+	for word := range splitWords(text) {
 		if q[word] {
 			held[word] = true
 		}
@@ -31,6 +31,6 @@ func (q Query) Score(text string) float64 {
 	return float64(len(held)) / float64(len(q))
 }
 
-func words(text string) func(yield func(string) bool) {
+func splitWords(text string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }

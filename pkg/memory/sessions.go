@@ -13,22 +13,22 @@ const (
 	MaxMetadata      = 64  // labels
 	MaxMetadataBytes = 16 << 10
 	MaxSummaryBytes  = 64 << 10
-	MaxSearched      = 100      // sessions that one search looks into
-	MaxSearchedBytes = 32 << 20 // of their messages, as conversation.Size counts
+	MaxSearched      = 100      // sessions that one search reads
+	MaxSearchedBytes = 32 << 20 // bytes of messages that one search reads, as conversation.Size counts
 	MaxHits          = 100
-	DefaultKeep      = 50 // messages that a compaction leaves (LP-26)
+	DefaultKeep      = 50 // messages that a compaction keeps (LP-26)
 )
 
 // Sessions reads, changes, compacts and erases sessions.
 type Sessions interface {
 	// GetSession returns a session with its pending calls. Modes: not_found.
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
-	// ListSessions returns a page of sessions, newest first, and the token of the next page (empty means that this
-	// is the last).
+	// ListSessions returns a page of sessions, newest first, and the token of the next page (empty means that
+	// there are no more).
 	ListSessions(ctx context.Context, l SessionFilter) ([]session.Session, string, error)
-	// LoadHistory returns messages above the given sequence, oldest first: at most limit messages and
-	// MaxWindowBytes. An empty page means that there are no more. One message of RoleSummary stands in for the
-	// messages that a compaction removed. It has the sequence of the last of them. Modes: not_found.
+	// LoadHistory returns messages with a sequence greater than the given one, oldest first: at most limit
+	// messages and MaxWindowBytes. An empty page means that there are no more. One message of RoleSummary replaces
+	// the messages that a compaction removed. It has the sequence of the last removed message. Modes: not_found.
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 	// UpdateSession pauses, resumes or closes a session, or changes its metadata, and returns it. A verb
 	// that changes nothing succeeds. The revision grows by one when a label changes. A rejected update
@@ -38,27 +38,26 @@ type Sessions interface {
 	// the verb is Pause or Close; resource_quota above MaxMetadata or MaxMetadataBytes; not_found, also
 	// when User names another user than the session has.
 	UpdateSession(ctx context.Context, u SessionUpdate) (session.Session, error)
-	// CompactSession replaces the oldest messages by a summary. A tool call stays together with its
-	// result, and the messages of a turn with waiting calls stay. Modes: session_busy while a turn is
-	// open, not_found.
+	// CompactSession replaces the oldest messages with a summary. It keeps a tool call together with its result,
+	// and keeps the messages of a turn with waiting calls. Modes: session_busy while a turn is open, not_found.
 	CompactSession(ctx context.Context, c Compact) (conversation.Compaction, error)
-	// ClearSession removes the messages, the summary, the state and the artifacts of a session, which
-	// stays usable (LP-11). Its sequence and epochs are not reset. The revision of its state grows by one
-	// unless it is 0. Its turns, labels and state request ids are kept, so that repeated requests get the
-	// same answers. Modes: session_busy while a turn is open, not_found.
+	// ClearSession removes the messages, the summary, the state and the artifacts of a session (LP-11). The
+	// session stays usable, and its sequence and epochs are not reset. The revision of its state grows by one
+	// unless it is 0. Its turns, labels and state request ids are kept, so that repeated requests get the same
+	// answers. Modes: session_busy while a turn is open, not_found.
 	ClearSession(ctx context.Context, ref session.Ref) error
-	// DeleteSession removes a session except a tombstone. The tombstone fences the open turn and rejects
-	// late writers for Retention. Deleting again succeeds and changes nothing. Modes: not_found when the
-	// session never existed.
+	// DeleteSession removes a session and leaves a tombstone. The tombstone fences the open turn and rejects late
+	// writers for Retention. Deleting again succeeds and changes nothing. Modes: not_found when the session never
+	// existed.
 	DeleteSession(ctx context.Context, ref session.Ref) (Erasure, error)
-	// EraseUser removes the state and artifacts under user: once the user has no sessions. As long as the answer
-	// names sessions, delete them and call again. New sessions of the user are rejected as deleted from the first
-	// call until a call names none. Late writes of a deleted session cannot change what the user stores
-	// afterwards. Repeating an erasure succeeds.
-	EraseUser(ctx context.Context, tenant, user string) (ErasedUser, error)
-	// SearchMemory finds messages of a user that contain words of the query (see Query). It orders hits by score,
-	// then by the newest session, then by the latest message, and returns at most MaxWindowBytes. It reads the
-	// newest MaxSearched sessions, each from its latest message, and stops after MaxSearchedBytes. It does not
+	// EraseUser removes the state and artifacts under user: once the user has no sessions. While the result names
+	// sessions, the caller must delete them and call again. From the first call until a call names no session, new
+	// sessions of the user are rejected as deleted. Late writes of a deleted session cannot change what the user
+	// stores afterwards. Repeating an erasure succeeds.
+	EraseUser(ctx context.Context, tenant, user string) (UserErasure, error)
+	// SearchMemory finds messages of a user that contain words of the query (see Query). Hits are ordered by
+	// score, then by the newest session, then by the latest message. It returns at most MaxWindowBytes. It reads
+	// the newest MaxSearched sessions, each from its latest message, and ends after MaxSearchedBytes. It does not
 	// search summaries.
 	SearchMemory(ctx context.Context, s Search) ([]Hit, error)
 }
@@ -68,7 +67,7 @@ type SessionFilter struct {
 	Tenant string
 	User   string // (empty means all users)
 	Limit  int    // 1 to MaxPage
-	After  string // where the page before ended (empty means the first page)
+	After  string // token of this page, returned with the previous page (empty means the first page)
 }
 
 // SessionUpdate is a request to change a session.
@@ -76,17 +75,17 @@ type SessionUpdate struct {
 	Ref        session.Ref
 	Verb       session.Verb
 	Metadata   map[string]string // labels to set; an empty value removes a label
-	IfRevision int64             // that the session must have (0 means any)
+	IfRevision int64             // revision that the session must have (0 means any)
 	Create     bool              // create an unknown session, in the state Created
-	User       string            // of the new session; only with Create
+	User       string            // user of the new session; only with Create
 }
 
-// Compact is a request to shorten a session.
+// Compact is a request to replace the oldest messages of a session with a summary.
 type Compact struct {
 	Ref      session.Ref
 	Strategy conversation.Strategy
-	Keep     int    // how many of the latest messages stay (0 means DefaultKeep)
-	Summary  string // of the removed messages, at most MaxSummaryBytes (empty means that the store makes one by rule)
+	Keep     int    // number of latest messages to keep (0 means DefaultKeep)
+	Summary  string // summary of the removed messages, at most MaxSummaryBytes (empty means that the store generates one)
 }
 
 // Search asks for messages.

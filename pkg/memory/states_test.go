@@ -15,31 +15,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Troupe adopted the session states of an earlier agent framework, whose later versions have seven states and
-// neither start nor pause. Each of the seven corresponds to one of our states (C-1). It is reached in the same way
-// and accepts turns under the same conditions. A session in error accepts the next turn here too (LP-10b). No
-// session must be started first or resumed after a pause.
+// Troupe adopted the session states of an agent framework whose later versions have seven states, without start
+// and pause. Each of the seven states corresponds to a state of Troupe (C-1). It is reached in the same way and
+// accepts turns under the same conditions. In Troupe, too, a session in error accepts the next turn (LP-10b). A
+// session needs no start before its first turn and no resume after a pause.
 // Req: LP-40, C-1
-func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
+func TestStates_CoverStatesOfTheOriginalFramework(t *testing.T) {
 	for _, row := range []struct {
 		theirs  string
 		ours    session.State
-		accepts bool // it accepts a turn
+		accepts bool // whether a session in this state accepts a turn
 		reach   func(s *testSession)
 	}{
 		{"created", session.Created, true, func(s *testSession) { s.update(memory.SessionUpdate{Create: true}) }},
-		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCompleted) }},
-		{"idle", session.Ready, true, func(s *testSession) { s.turn(session.OutcomeCancelled) }},
-		{"busy", session.Busy, false, func(s *testSession) { s.turn(session.OutcomeOpen) }},
-		{"waiting-input", session.InputRequired, true, func(s *testSession) { s.turn(session.OutcomeInputRequired) }},
-		{"waiting-auth", session.AuthRequired, true, func(s *testSession) { s.turn(session.OutcomeAuthRequired) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.runTurn(session.OutcomeCompleted) }},
+		{"idle", session.Ready, true, func(s *testSession) { s.runTurn(session.OutcomeCancelled) }},
+		{"busy", session.Busy, false, func(s *testSession) { s.runTurn(session.OutcomeOpen) }},
+		{"waiting-input", session.InputRequired, true, func(s *testSession) { s.runTurn(session.OutcomeInputRequired) }},
+		{"waiting-auth", session.AuthRequired, true, func(s *testSession) { s.runTurn(session.OutcomeAuthRequired) }},
 		{"shutdown", session.Closed, false, func(s *testSession) {
-			s.turn(session.OutcomeCompleted)
+			s.runTurn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Close})
 		}},
-		{"error", session.Failed, true, func(s *testSession) { s.turn(session.OutcomeFailed) }},
+		{"error", session.Failed, true, func(s *testSession) { s.runTurn(session.OutcomeFailed) }},
 		{"", session.Paused, true, func(s *testSession) {
-			s.turn(session.OutcomeCompleted)
+			s.runTurn(session.OutcomeCompleted)
 			s.update(memory.SessionUpdate{Verb: session.Pause})
 		}},
 	} {
@@ -59,7 +59,7 @@ func TestStates_MatchStatesOfLaterVersions(t *testing.T) {
 	}
 }
 
-// testSession is a session of a store that is under test.
+// testSession is one session in the store under test.
 type testSession struct {
 	t     *testing.T
 	store memory.Store
@@ -89,8 +89,8 @@ func (s *testSession) begin() (memory.BeginResult, error) {
 	})
 }
 
-// turn runs a turn with this outcome.
-func (s *testSession) turn(outcome session.Outcome) {
+// runTurn runs a turn that ends with this outcome.
+func (s *testSession) runTurn(outcome session.Outcome) {
 	s.t.Helper()
 	begun, err := s.begin()
 	require.NoError(s.t, err)

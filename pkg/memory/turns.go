@@ -13,40 +13,41 @@ import (
 
 // Turns begins, leases, commits and fails the turns of sessions.
 type Turns interface {
-	// BeginTurn opens a turn. It appends the user's message, mints the epoch, and returns the window of
-	// the history. Files of the message become artifacts of the session in the same write, as with
-	// PutArtifact, and the stored message names their versions (AD-25). A turn without a message
-	// continues the session where the turn before it ended (LP-8).
+	// BeginTurn opens a turn. It appends the user's message, assigns an epoch, and returns the window of the
+	// history. Files of the message become artifacts of the session in the same write, as with PutArtifact, and
+	// the stored message names their versions (AD-25). A turn without a message continues the session where the
+	// previous turn ended (LP-8).
 	//
-	// Which turn is found decides what happens:
-	//   - A known turn is returned as it is (StatusOpen, StatusClosed), and nothing is written.
+	// What happens depends on the turn that is found:
+	//   - A known turn is returned unchanged (StatusOpen, StatusClosed), and nothing is written.
 	//   - A known turn that is open and whose lease has expired is taken over (StatusBegun), with a higher
 	//     epoch and the next attempt.
-	//   - The holder's own call again, recognized by its trace id, gets the same answer as before. Its
+	//   - A repeated call of the holder, recognized by its trace id, gets the same answer as before. The
 	//     first answer may have been lost.
-	//   - Another open turn whose lease expired longer ago than TakeoverGrace is failed first, as with
-	//     FailTurn. Its partial message is kept if there is room for both that and the new message.
+	//   - If another turn is open and its lease expired longer ago than TakeoverGrace, that turn is failed
+	//     first, as with FailTurn. Its partial message is kept if there is room for it and the new message.
 	//
-	// With LookupOnly, nothing is ever written. With LostEpoch, the holder takes over its own turn at
-	// once, if the turn still has that epoch. If it has a higher one, the turn was taken over already,
-	// and the call is the holder's repeated call.
+	// With LookupOnly, nothing is ever written. With LostEpoch, the holder takes over its own turn at once if the
+	// turn still has that epoch. If the turn has a higher epoch, it was already taken over, and the call is
+	// treated as a repetition.
 	//
-	// A turn with Continues takes the place of one that ended with waiting calls. It gets that turn's
-	// window, its steps except the last, the journal of the last, and the next attempt. The Answers are
-	// stored with it. Any other new turn drops the waiting calls for good.
+	// A turn with Continues replaces a turn that ended with waiting calls. It gets that turn's window, its steps
+	// except the last, the journal of the last step, and the next attempt. The Answers are stored with it. Any
+	// other new turn drops the waiting calls for good.
 	//
-	// A turn with Resumes takes the place of the session's last turn, which failed. It gets that turn's
-	// window, the journals of the steps that are not Inherited, and the next attempt. Tools recognize
-	// their calls by its Origin (OC-27). With Copy it is the first turn of its session, which begins
-	// with the copied data, all or nothing. In both cases the Inherited steps count as committed.
+	// A turn with Resumes replaces the session's last turn, which failed. It gets that turn's window, the journals
+	// of the steps that are not Inherited, and the next attempt. Tools recognize repeated calls by the turn's
+	// Origin (OC-27). A turn with Copy is the first turn of its session. The session begins with the copied data,
+	// all or nothing. With Resumes and with Copy, the Inherited steps count as committed.
 	//
-	// The window is what conversation.Window returns for the summary and the messages after it, as the
-	// session held them when the turn began. It is the same after a takeover.
+	// The window is what conversation.Window returns for the summary and the messages after it, at the time when
+	// the turn began. It is the same after a takeover.
 	//
-	// A session remembers the gravest source of untrusted words that came into it: with turns, commits
-	// and copies, and in journals of steps that failed. It does so even if no message carries the
-	// source. The window is marked (conversation.MarkUntrusted) with what the session remembered when the turn
-	// began, or when the turn began whose place it takes. Only ClearSession removes the memory (S14).
+	// A session remembers the gravest source of untrusted words that it received: from turns, commits and copies,
+	// and from journals of steps that failed. It does so even if no message has the source. The window is marked
+	// with the source that the session remembered when the turn began (see conversation.MarkUntrusted). For a turn
+	// that replaces another, it is the source when the replaced turn began. Only ClearSession removes the source
+	// (S14).
 	//
 	// Modes:
 	//   - not_found: LookupOnly is set and the turn is unknown, or the session has another user
@@ -54,63 +55,63 @@ type Turns interface {
 	//   - session_busy: another turn is open, and its lease has not expired or is in its TakeoverGrace;
 	//     turn_id and trace_id are facts
 	//   - session_closed
-	//   - turn_not_open: the continued turn does not wait (any more), or the resumed turn did not fail,
-	//     is not the last, or is forgotten
+	//   - turn_not_open: the continued turn has no waiting calls (any more), or the resumed turn did not
+	//     fail, is not the last, or is no longer stored
 	//   - session_full
 	//   - resource_quota: the session would have too many artifacts
 	//   - user_invalid_input: see CheckBegin
 	BeginTurn(ctx context.Context, b Begin) (BeginResult, error)
-	// RenewTurn extends the lease of a turn to ttl from now. Modes: fenced, turn_not_open, not_found.
+	// RenewTurn sets the lease of a turn to end ttl from now. Modes: fenced, turn_not_open, not_found.
 	RenewTurn(ctx context.Context, h Lease, ttl time.Duration) error
-	// ReleaseTurn ends the lease of a turn, and the turn stays open. The next BeginTurn takes it over, or fails it
+	// ReleaseTurn ends the lease of a turn and leaves the turn open. The next BeginTurn takes it over, or fails it
 	// so that another turn can begin. Modes: fenced, turn_not_open, not_found.
 	ReleaseTurn(ctx context.Context, h Lease) error
-	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
-	// result, all or nothing. An outcome closes the turn in the same write. It returns the sequence of
-	// the session's last message. The same commit again succeeds and changes nothing.
+	// CommitStep stores the messages, the state changes and the result of one step, all or nothing. An outcome
+	// closes the turn in the same write. CommitStep returns the sequence of the session's last message. Repeating
+	// the same commit succeeds and changes nothing.
 	//
 	// The journal of the step is deleted except for the entries that its Rounds name, unless the store keeps
-	// journals (see Recording). If the result
-	// has waiting calls, the journal is kept as long as the turn, for the turn that continues with their
-	// answers. Only the last step may wait. In a turn that continues, the step that waited is committed
+	// journals (see Recording). If the result has
+	// waiting calls, the journal is kept as long as the turn, for the turn that continues with their answers. Only
+	// the last step of a turn may have waiting calls. A turn that continues must commit the step with these calls
 	// first.
 	//
-	// The Rounds of the step join the history of its agent, which LoadRounds returns. The entries of the journal
-	// that they name stay as long as the session.
+	// The Rounds of the step join the history of its agent, which LoadRounds returns. The journal entries that they
+	// name are kept as long as the session.
 	//
 	// Modes, checked in this order: state_violation and user_invalid_input by Commit.Check; not_found; fenced;
 	// turn_not_open when the turn is closed or the step was committed with other content; base_mismatch with
-	// last_sequence as a fact; user_invalid_input for rounds that name an entry which is not stored; session_full;
+	// last_sequence as a fact; user_invalid_input for rounds that name an unknown entry; session_full;
 	// user_invalid_input for user: keys in a session without a user; resource_quota when a scope would hold too much
 	// state. Concurrent commits to app: or user: may each pass this check and exceed the limit together. Changes
 	// that make a scope smaller always pass.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
-	// FailTurn closes a turn without an answer and returns it. If the session has room, what the running
-	// step had said becomes one message that is marked partial (LP-17): PartialMessage of its journal.
-	// The running step is the one after the last committed step. A closed turn stays as it is and is
-	// returned. The journals of a failed turn are kept for the turn that resumes it; the journals of a
-	// cancelled turn are not. Modes: fenced, not_found.
+	// FailTurn closes a turn without an answer and returns it. If the session has room, FailTurn stores the
+	// unfinished reply of the running step as one message that is marked partial (LP-17, see PartialMessage). The
+	// running step is the one after the last committed step. A closed turn is returned unchanged. The journals of
+	// a failed turn are kept for the turn that resumes it. The journals of a cancelled turn are deleted. Modes:
+	// fenced, not_found.
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
 }
 
-// Journal stores what happened inside steps: of a running one, so that a successor of the worker does not repeat it, and
-// of committed ones, so that the agent remembers its tool calls.
+// Journal stores the actions of steps and their results. A successor of the worker does not repeat those of a running
+// step, and an agent remembers those of its committed steps.
 type Journal interface {
-	// Record stores entries of a step of an open turn, all or none. Entries that are stored already are
-	// skipped. Number 0, the step's input, is replaced, because each attempt gets a new one. A step has
-	// at most MaxJournalBytes.
+	// Record stores entries of a step of an open turn, all or none. Entries that are already stored are skipped.
+	// Entry 0, the step's input, is replaced, because each attempt gets a new input. A step has at most
+	// MaxJournalBytes.
 	//
-	// Modes: nondeterminism when an entry differs from the stored one; fenced; turn_not_open when the
-	// turn is closed or the step committed; resource_quota; not_found.
+	// Modes: nondeterminism when an entry differs from the stored one; fenced; turn_not_open when the turn is
+	// closed or the step committed; resource_quota; not_found.
 	Record(ctx context.Context, h Lease, step int, entries []execution.Entry) error
-	// LoadJournal returns the entries of a step with numbers above after, ordered by number, intents
-	// before results. A page has at most MaxWindowBytes, but at least the entries of one number. An empty
-	// page means that there are no more. Modes: fenced, turn_not_open, not_found.
+	// LoadJournal returns the entries of a step with numbers greater than after, ordered by number, intents before
+	// results. A page has at most MaxWindowBytes, but at least the entries of one number. An empty page means that
+	// there are no more. Modes: fenced, turn_not_open, not_found.
 	LoadJournal(ctx context.Context, h Lease, step, after int) ([]execution.Entry, error)
 	// Recording returns the journal of a finished step, so that the step can be run again for comparison. The page
-	// begins with the number from; number 0 is the input of the step. It is empty if the store keeps no journals.
-	// It is also empty for a step whose calls were answered, because its journal belongs to the step that
-	// continued it. Modes: not_found when the session or the turn does not exist.
+	// begins with the entry numbered from; entry 0 is the input of the step. The page is empty if the store keeps
+	// no journals. It is also empty for a step whose calls were answered, because its journal belongs to the step
+	// that continued it. Modes: not_found when the session or the turn does not exist.
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
 	// LoadRounds returns the history of an agent in a session: the rounds of the steps that committed some, by turn
 	// and step. It leaves out steps whose Rounds.After is below from, and returns the latest steps that have at most
@@ -120,42 +121,42 @@ type Journal interface {
 
 // Limits of journals.
 const (
-	MaxCommitJournal = 1 << 20  // bytes of entries that a commit may bring
+	MaxCommitJournal = 1 << 20  // bytes of journal entries in one commit
 	MaxJournalBytes  = 16 << 20 // bytes in the journal of one step
 )
 
 // Begin is a request to begin a turn, or to find or take over an existing one.
 type Begin struct {
 	Ref     session.Ref
-	User    string // whose session it is (empty means no user); the first turn decides, unless UpdateSession has
+	User    string // user of the session (empty means none); set by the first turn, unless UpdateSession set it
 	TurnID  string
 	TraceID string
 
 	Fingerprint string               // digest of the request, so that a turn id stands for one request
-	Message     conversation.Message // what the user says (the zero Message means nothing)
+	Message     conversation.Message // message of the user (the zero Message means none)
 
 	LeaseTTL      time.Duration // MinLeaseTTL to MaxLeaseTTL, by the clock of the store
-	TakeoverGrace time.Duration // how long after its lease another open turn is left for a takeover, at most MaxLeaseTTL (0 means not at all)
-	LookupOnly    bool          // find the turn; neither open it nor take it over
+	TakeoverGrace time.Duration // how long another open turn can be taken over after its lease, at most MaxLeaseTTL (0 means not at all)
+	LookupOnly    bool          // only find the turn, without opening it or taking it over
 	LostEpoch     int64         // epoch of an attempt that the holder has abandoned (0 means none)
 
 	Window       int // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
-	WindowTokens int // limits the window too, at about 4 bytes a token (0 means no such limit)
+	WindowTokens int // further limit of the window, at about 4 bytes per token (0 means none)
 
-	From From // what the turn continues (zero means nothing)
+	Predecessor Predecessor // what the turn continues (the zero value means nothing)
 }
 
-// From says what a new turn continues: a turn with waiting calls, a failed turn, or a copy of another session. At
-// most one of Continues, Resumes and Copy is set.
-type From struct {
-	Continues string             // id of a turn with waiting calls, whose place this turn takes without a message
-	Answers   []execution.Answer // to these calls, settled; only with Continues
-	Resumes   string             // id of the session's last turn, which failed, and whose place this turn takes without a message
-	Inherited []execution.Result // steps that an earlier turn has finished, by number; only with Resumes or Copy
-	Copy      *Copy              // what a session begins with that this turn creates
+// Predecessor says what a new turn continues: a turn with waiting calls, a failed turn, or a copy of another
+// session. At most one of Continues, Resumes and Copy is set.
+type Predecessor struct {
+	Continues string             // id of a turn with waiting calls, which this turn replaces without a message
+	Answers   []execution.Answer // final answers to these calls; only with Continues
+	Resumes   string             // id of the session's last turn, which failed and which this turn replaces without a message
+	Inherited []execution.Result // results of steps that an earlier turn finished, by number; only with Resumes or Copy
+	Copy      *Copy              // data for the new session that this turn creates
 }
 
-// UserMessages returns the user's message with which the turn begins (empty if the turn has none).
+// UserMessages returns the user's message with which the turn begins. It is empty if the turn has no message.
 func (b Begin) UserMessages() []conversation.Message {
 	if b.Message.Role == "" {
 		return nil
@@ -178,34 +179,35 @@ func (b Begin) NewFiles() []conversation.Attachment {
 // means none).
 func (b Begin) UntrustedSource() string {
 	source := ""
-	if b.From.Copy != nil {
-		source = conversation.GravestSource(conversation.UntrustedSource(b.From.Copy.History), conversation.UntrustedSource(b.From.Copy.StepMessages))
+	if b.Predecessor.Copy != nil {
+		source = conversation.GravestSource(conversation.UntrustedSource(b.Predecessor.Copy.History),
+			conversation.UntrustedSource(b.Predecessor.Copy.StepMessages))
 	}
 	source = conversation.GravestSource(source, b.Message.UntrustedSource())
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		source = conversation.GravestSource(source, r.Untrusted)
 	}
 	return source
 }
 
-// BeginStatus says what BeginTurn found or did.
+// BeginStatus says whether BeginTurn gave the caller the turn, or in which state it found the turn.
 type BeginStatus string
 
-// The statuses of a turn that BeginTurn returns.
+// Statuses that BeginTurn returns.
 const (
 	StatusBegun  BeginStatus = "begun"  // the caller holds the turn, which is new or was taken over
 	StatusOpen   BeginStatus = "open"   // another caller holds its lease
-	StatusClosed BeginStatus = "closed" // it was closed before
+	StatusClosed BeginStatus = "closed" // the turn was closed before
 )
 
-// BeginResult is the answer to a Begin request.
+// BeginResult is the result of BeginTurn: the turn and, if the caller holds it, the window of the history.
 type BeginResult struct {
 	Status        BeginStatus
 	Turn          session.Turn
 	History       []conversation.Message // window, oldest first, up to the turn's own message if it has one; only with StatusBegun
 	LeaseLeft     time.Duration          // remaining lease of an open turn
-	KeepsJournals bool                   // the store keeps journals after their commits, for Recording; only with StatusBegun
-	Agents        []string               // that have rounds in the session, in any order; only with StatusBegun
+	KeepsJournals bool                   // whether the store keeps journals after the commit, for Recording; only with StatusBegun
+	Agents        []string               // agents that have rounds in the session, in any order; only with StatusBegun
 }
 
 // Commit is a request to store the result of one step.
@@ -215,9 +217,9 @@ type Commit struct {
 	Epoch    int64
 	Base     int64 // sequence of the last message of the session that the writer knows
 	Messages []conversation.Message
-	State    map[string]json.RawMessage // changes of any scope, as in StateUpdate; app: and user: change after the commit, exactly once
-	Result   execution.Result           // its step number is the key of the commit
-	Outcome  session.Outcome            // closes the turn: completed, input_required or auth_required (open leaves it open)
+	State    map[string]json.RawMessage // changes of any scope, as in StateUpdate; app: and user: changes are applied after the commit, exactly once
+	Result   execution.Result           // its step number identifies the commit
+	Outcome  session.Outcome            // outcome that closes the turn: completed, input_required or auth_required (open keeps it open)
 	Journal  []execution.Entry          // entries that are not stored yet, at most MaxCommitJournal; only if the store keeps journals
 	Rounds   []RoundMessage             // whole rounds for the history of the agent, at most MaxWindow messages and MaxWindowBytes
 }

@@ -1,5 +1,5 @@
-// Command memory keeps the conversations of the mesh. It alone writes sessions and turns, into Redis; each
-// write is atomic and fenced. `troupe serve memory` is the same program.
+// Command memory runs the memory service, which keeps the conversations of the mesh. It is the only writer of
+// sessions and turns in Redis. Each write is atomic and fenced. `troupe serve memory` runs the same program.
 package main
 
 import (

@@ -22,10 +22,10 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// The parts of a mesh accept calls only from the roles that may call them, and nothing in plain text
-// (guarantees 4.2). Clients need no identity.
+// The services of a mesh accept calls only from the allowed roles, and never in plain text (guarantees 4.2).
+// Clients need no certificate.
 func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
-	m := run(t, config(t))
+	m := runMesh(t, testConfig(t))
 	listed, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
 	require.NoError(t, err)
 	require.Len(t, listed.GetInstances(), 1)
@@ -73,7 +73,7 @@ func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 		if c.address == worker {
 			at, agent = identity.Worker, "research"
 		}
-		conn, err := rpc.DialWith(self.Client(at, agent), c.address, telemetry.Discard())
+		conn, err := rpc.DialWith(self.ClientCredentials(at, agent), c.address, telemetry.Discard())
 		require.NoError(t, err)
 		err = grpcfailure.FromStatus("test", c.call(conn))
 		require.NoError(t, conn.Close())
@@ -88,13 +88,14 @@ func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 	}
 }
 
-// A service that other machines reach has its own certificate, or an explicit flag that it needs none.
-func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
+// A service on an address that other machines can reach needs its own certificate, or a flag that explicitly
+// allows plain text.
+func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 	const everywhere, here, redis = "0.0.0.0:0", "127.0.0.1:0", "redis://127.0.0.1:1/0"
 	etcd := []string{"127.0.0.1:1"}
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	web, err := ca.Files(identity.Memory, "")
+	web, err := ca.WriteFiles(identity.Memory, "")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		role  identity.Role
@@ -120,9 +121,9 @@ func TestServices_NeedACertificateBeyondLoopback(t *testing.T) {
 		}, "--tls-cert"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := ca.Files(c.role, c.agent)
+			files, err := ca.WriteFiles(c.role, c.agent)
 			require.NoError(t, err)
-			other, err := ca.Files(identity.Worker, "other")
+			other, err := ca.WriteFiles(identity.Worker, "other")
 			require.NoError(t, err)
 			edge := identity.Edge{Cert: web.Cert, Key: web.Key}
 			_, err = c.make(everywhere, identity.Config{}, identity.Edge{})

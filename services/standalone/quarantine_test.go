@@ -17,24 +17,25 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// A mesh with a quarantined agent can start again, even if its worker must load a configuration: otherwise the
-// agent could not be released. The memory service rejects the agent, even if its data are lost with each run.
+// A mesh with a quarantined agent can start again, even if that agent's worker must load a configuration.
+// Otherwise the agent could not be released. The memory service rejects the agent even if it loses its data at
+// each restart.
 func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
-	serveParrot(t)
+	serveEchoModel(t)
 	t.Setenv("PATH", "") // without redis-server
 	f := &watchedFolder{t: t, dir: t.TempDir()}
 	f.write("greeter.yaml", agentYAML("greeter", "  config: {protocol: merge}\n"))
 	f.write("prompts/greeter.md", "Say hello.")
 	cfg := standalone.Config{DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Agents: os.DirFS(f.dir), Drain: 10 * time.Second}
-	f.mesh = run(t, cfg)
+	f.mesh = runMesh(t, cfg)
 	_, err := f.QuarantineAgent(t.Context(), &troupev1.QuarantineAgentRequest{Agent: "greeter", Reason: "a drill"})
 	require.NoError(t, err)
 	f.stop()
 
-	f.mesh = run(t, cfg)
+	f.mesh = runMesh(t, cfg)
 	self, err := identity.Open(identity.Config{DevCA: f.DevCA}, identity.Worker, "greeter", zap.NewNop())
 	require.NoError(t, err)
-	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), f.Memory, telemetry.Discard())
+	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), f.Memory, telemetry.Discard())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	await(t, "the memory service bars the agent", func() bool {
@@ -46,5 +47,5 @@ func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
 		return err == nil
 	})
 	await(t, "it takes steps", func() bool { return f.readyInstances(t, "greeter") == 1 })
-	require.Equal(t, "Say hello.", f.answerOf("greeter"))
+	require.Equal(t, "Say hello.", f.askAgent("greeter"))
 }

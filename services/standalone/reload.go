@@ -14,23 +14,23 @@ import (
 	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
-// declarations are the documents of a folder, and the agents and workflows that they declare.
+// declarations holds the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
 	dir             string // on disk (empty if it is not watched)
-	files           *folderSnapshot
+	snapshot        *folderSnapshot
 	agents          map[string]manifest.Document
 	manifests       map[string]bool // names of the manifest files
 	workflowNames   []string        // names of the workflows
 	workflowsDigest string          // digest of all workflows
-	isComplete      bool            // every manifest could be read
+	isComplete      bool            // all manifests could be read
 }
 
-// loadDeclarations reads the manifests. A file with errors is left out, and its errors are returned together
-// with the documents of the other files. An error that is not located in a file leaves nothing.
+// loadDeclarations reads the manifests of the folder. It skips a file with errors and returns these errors
+// together with the other documents. After an error outside of any file, it returns no documents.
 func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
-	d := declarations{dir: c.cfg.Watch, files: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
+	d := declarations{dir: c.cfg.Watch, snapshot: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
 	if !located {
 		return d, err
 	}
@@ -51,7 +51,7 @@ func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, err
 	return d, err
 }
 
-// manifestErrors splits the error of a folder. It reports whether all of it is located in files.
+// manifestErrors splits the error of a folder by file. It also reports whether all errors belong to a file.
 func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	each := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -69,15 +69,15 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 	return all, true
 }
 
-// reload applies what the folder declares now. Errors are reported and change nothing; everything else
-// takes effect.
+// reload applies the current content of the folder. Agents with errors keep running unchanged, and the errors are
+// logged. All other changes take effect.
 func (c *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
 	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
-	c.report("", err)
+	c.logOnce("", err)
 	if len(d.agents) == 0 { // an empty folder is more likely a mistake than intended
 		if err == nil {
-			c.report("", errors.New("the folder declares no agent any more; nothing was changed"))
+			c.logOnce("", errors.New("the folder declares no agent any more; nothing was changed"))
 		}
 		return
 	}
@@ -93,36 +93,37 @@ func (c *workerGroup) reload(ctx, life context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			c.report(m.agent, err)
+			c.logOnce(m.agent, err)
 			continue
 		case before != nil:
 			c.drainInBackground(life, before, "its files have changed")
 		}
-		c.report(m.agent, nil)
+		c.logOnce(m.agent, nil)
 		c.members[m.agent] = m
-		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took", time.Since(began)))
+		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took",
+			time.Since(began)))
 	}
 	for name, m := range c.members {
 		if _, there := d.agents[name]; !there && d.isComplete {
 			delete(c.members, name)
-			delete(c.reported, name)
+			delete(c.lastErrors, name)
 			c.drainInBackground(life, m, "it is no longer declared")
 			c.log.Info("the agent is no longer declared; its instance is drained", zap.String("agent", name))
 		}
 	}
 }
 
-// makeSuccessors makes workers for new agents and for agents whose declaration has changed.
+// makeSuccessors creates workers for new agents and for agents whose declaration has changed.
 func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
-		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.source(name, m.source.fileNames())) {
-			c.report(name, nil)
+		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.newAgentSource(name, m.source.fileNames())) {
+			c.logOnce(name, nil)
 			continue
 		}
 		m, err := c.makeWorker(ctx, name, d)
 		if err != nil {
-			c.report(name, err)
+			c.logOnce(name, err)
 			continue
 		}
 		all = append(all, m)
@@ -130,14 +131,15 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 	return all
 }
 
-// report logs an error of an agent, or of the folder, once. A nil error says that the problem is solved.
-func (c *workerGroup) report(agent string, err error) {
+// logOnce logs an error of an agent, or of the folder, unless the same error was logged last. A nil error means
+// that the problem is solved.
+func (c *workerGroup) logOnce(agent string, err error) {
 	why := ""
 	if err != nil {
 		why = strings.TrimPrefix(err.Error(), "--agents: ")
 	}
-	before := c.reported[agent]
-	c.reported[agent] = why
+	before := c.lastErrors[agent]
+	c.lastErrors[agent] = why
 	if why == before {
 		return
 	}

@@ -22,9 +22,9 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// serveParrot serves an HTTP model that answers with the system prompt. It delays requests whose prompt
-// contains "slow" until release is closed.
-func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
+// serveEchoModel serves an HTTP model that answers with its system prompt. Requests whose prompt contains "slow"
+// are delayed until release is closed.
+func serveEchoModel(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	held, free := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,8 @@ func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) 
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		text, _ := json.Marshal(prompt)
-		fmt.Fprintf(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":%s},"finish_reason":null}]}`+"\n\n", text)
+		fmt.Fprintf(w,
+			`data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":%s},"finish_reason":null}]}`+"\n\n", text)
 		fmt.Fprint(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 	}))
 	t.Cleanup(server.Close)
@@ -55,7 +56,7 @@ func serveParrot(t *testing.T) (asked <-chan struct{}, release chan<- struct{}) 
 	return held, free
 }
 
-// watchedFolder is a folder of agents that the mesh of a test watches.
+// watchedFolder is a mesh that watches a folder with agents.
 type watchedFolder struct {
 	*mesh
 	t    *testing.T
@@ -63,7 +64,7 @@ type watchedFolder struct {
 	logs *observer.ObservedLogs
 }
 
-// agentYAML returns the declaration of an agent whose prompt is in prompts/NAME.md.
+// agentYAML returns the declaration of an agent whose system prompt is in prompts/NAME.md.
 func agentYAML(name, more string) string {
 	return "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: " + name + "}\nspec:\n  model: openai/parrot\n  instructions: {file: prompts/" + name + ".md}\n" + more
 }
@@ -84,7 +85,7 @@ func watchFolderAt(t *testing.T, dir string, files map[string]string) *watchedFo
 		DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		Agents: os.DirFS(f.dir), Watch: f.dir, Drain: 10 * time.Second,
 	}
-	f.mesh, f.logs = runWith(t, telemetry.For(zap.New(core)), cfg), logs
+	f.mesh, f.logs = runMeshWith(t, telemetry.FromLogger(zap.New(core)), cfg), logs
 	return f
 }
 
@@ -93,12 +94,12 @@ func (f *watchedFolder) write(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
 	require.NoError(f.t, os.MkdirAll(filepath.Dir(path), 0o700))
-	aside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	require.NoError(f.t, os.WriteFile(aside, []byte(text), 0o600))
-	require.NoError(f.t, os.Rename(aside, path))
+	tempFile := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	require.NoError(f.t, os.WriteFile(tempFile, []byte(text), 0o600))
+	require.NoError(f.t, os.Rename(tempFile, path))
 }
 
-// edit changes a file, and returns when all new turns of the agent go to the new instance.
+// edit changes a file and waits until all new turns of the agent go to the new instance.
 func (f *watchedFolder) edit(agent, name, text string) {
 	f.t.Helper()
 	before := f.instances(agent)
@@ -121,25 +122,25 @@ func (f *watchedFolder) instances(agent string) (ids []string) {
 	return ids
 }
 
-func (f *watchedFolder) answerOf(agent string) string {
+func (f *watchedFolder) askAgent(agent string) string {
 	f.t.Helper()
 	_, result := f.ask(f.t, &troupev1.OrchestrateRequest{Target: agent}, "How do people greet?")
 	require.Equal(f.t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome(), "%v", result)
 	return result.GetText()
 }
 
-// awaitLog waits for a line that contains the text.
+// awaitLog waits until the log contains the text.
 func (f *watchedFolder) awaitLog(text string) {
 	f.t.Helper()
-	await(f.t, text, func() bool { return f.logged(text) > 0 })
+	await(f.t, text, func() bool { return f.hasLogged(text) > 0 })
 }
 
-func (f *watchedFolder) logged(text string) int {
+func (f *watchedFolder) hasLogged(text string) int {
 	return f.logs.Filter(func(e observer.LoggedEntry) bool { return strings.Contains(e.Message, text) }).Len()
 }
 
 func TestWatch_ChangedFileAffectsOnlyNewTurns(t *testing.T) {
-	asked, release := serveParrot(t)
+	asked, release := serveEchoModel(t)
 	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", "") + "---\n" + agentYAML("b", ""), "prompts/a.md": "one, slow", "prompts/b.md": "I am b."})
 	other := f.instances("b")
 	ended := make(chan string, 1)
@@ -156,27 +157,27 @@ func TestWatch_ChangedFileAffectsOnlyNewTurns(t *testing.T) {
 	}()
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "the model was not asked")
 	}
 
 	f.edit("a", "prompts/a.md", "two")
-	require.Equal(t, "two", f.answerOf("a"))
+	require.Equal(t, "two", f.askAgent("a"))
 	close(release)
 	require.Equal(t, "one, slow", <-ended)
 
 	f.edit("a", "a.yaml", agentYAML("a", "  version: \"3\"\n")+"---\n"+agentYAML("b", ""))
-	require.Equal(t, "two", f.answerOf("a"))
+	require.Equal(t, "two", f.askAgent("a"))
 	f.write("notes.txt", "no agent reads this")
 	f.edit("a", "prompts/a.md", "three")
-	require.Equal(t, "three", f.answerOf("a"))
+	require.Equal(t, "three", f.askAgent("a"))
 	require.Equal(t, other, f.instances("b"), "b is as it was")
-	require.Zero(t, f.logged("many registrations vanished"), "no instance was lost")
+	require.Zero(t, f.hasLogged("many registrations vanished"), "no instance was lost")
 }
 
-// Files that a tool reads at its start are part of the agent if they are in the folder.
+// Files that a tool reads at startup are part of the agent if they are in the folder.
 func TestWatch_ChangedToolFilesTakeEffect(t *testing.T) {
-	serveParrot(t)
+	serveEchoModel(t)
 	dir := t.TempDir()
 	docs := filepath.Join(dir, "docs")
 	f := watchFolderAt(t, dir, map[string]string{
@@ -185,16 +186,16 @@ func TestWatch_ChangedToolFilesTakeEffect(t *testing.T) {
 		"docs/hello.md": "People in Norway greet with hei.\n",
 	})
 	other := f.instances("a")
-	require.Contains(t, f.answerOf("b"), "with hei.")
+	require.Contains(t, f.askAgent("b"), "with hei.")
 	f.edit("b", "docs/hello.md", "People in France greet with bonjour.\n")
-	require.Contains(t, f.answerOf("b"), "with bonjour.")
+	require.Contains(t, f.askAgent("b"), "with bonjour.")
 	f.edit("b", "docs/more.md", "People in Kenya greet with jambo.\n")
-	require.Contains(t, f.answerOf("b"), "with jambo.")
+	require.Contains(t, f.askAgent("b"), "with jambo.")
 	require.Equal(t, other, f.instances("a"))
 }
 
 func TestWatch_ReportsErrorsAndChangesNothing(t *testing.T) {
-	serveParrot(t)
+	serveEchoModel(t)
 	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "b.yaml": agentYAML("b", ""), "prompts/a.md": "one", "prompts/b.md": "I am b."})
 	before := f.instances("a")
 	f.write("a.yaml", strings.Replace(agentYAML("a", ""), "model", "modle", 1))
@@ -204,23 +205,23 @@ func TestWatch_ReportsErrorsAndChangesNothing(t *testing.T) {
 	f.write("a.yaml", "spec: [")
 	f.awaitLog(`not reloaded: a.yaml:1: this is not YAML`)
 	f.edit("b", "prompts/b.md", "I am another b.")
-	require.Equal(t, "I am another b.", f.answerOf("b"))
-	require.Equal(t, "one", f.answerOf("a"))
+	require.Equal(t, "I am another b.", f.askAgent("b"))
+	require.Equal(t, "one", f.askAgent("a"))
 	require.Equal(t, before, f.instances("a"))
 
 	f.write("prompts/a.md", "two") // the file that names it is still invalid
 	f.write("a.yaml", agentYAML("a", ""))
 	f.awaitLog("the declaration is valid again")
-	await(t, "the file that is right again takes effect", func() bool { return f.answerOf("a") == "two" })
+	await(t, "the file that is right again takes effect", func() bool { return f.askAgent("a") == "two" })
 }
 
 func TestWatch_AddsAndRemovesAgentsWithTheirFiles(t *testing.T) {
-	serveParrot(t)
+	serveEchoModel(t)
 	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "prompts/a.md": "one"})
 	f.write("prompts/b.md", "I am b.")
 	f.write("b.yaml", agentYAML("b", ""))
 	await(t, "b is there", func() bool { return f.readyInstances(t, "b") == 1 })
-	require.Equal(t, "I am b.", f.answerOf("b"))
+	require.Equal(t, "I am b.", f.askAgent("b"))
 
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "b.yaml")))
 	await(t, "b is gone", func() bool {
@@ -232,11 +233,11 @@ func TestWatch_AddsAndRemovesAgentsWithTheirFiles(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "a.yaml")))
 	f.awaitLog("not reloaded: ") // the last agent stays
-	require.Equal(t, "one", f.answerOf("a"))
+	require.Equal(t, "one", f.askAgent("a"))
 }
 
 func TestWatch_NoTurnFailsWhileAgentsAreReplaced(t *testing.T) {
-	serveParrot(t)
+	serveEchoModel(t)
 	f := watchFolder(t, map[string]string{"a.yaml": agentYAML("a", ""), "prompts/a.md": "version 0"})
 	over := make(chan struct{})
 	var load sync.WaitGroup
@@ -272,7 +273,7 @@ func TestWatch_NoTurnFailsWhileAgentsAreReplaced(t *testing.T) {
 	}
 	for i := range 8 {
 		f.edit("a", "prompts/a.md", fmt.Sprintf("version %d", i+1))
-		require.Equal(t, fmt.Sprintf("version %d", i+1), f.answerOf("a"))
+		require.Equal(t, fmt.Sprintf("version %d", i+1), f.askAgent("a"))
 	}
 	close(over)
 	load.Wait()

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// folderSnapshot reads each file of a folder once, so that all agents are made of the same content.
-// It is safe for concurrent use.
+// folderSnapshot reads each file of a folder only once, so that all agents are created from the same content. Safe
+// for concurrent use.
 type folderSnapshot struct {
 	folder  fs.FS
 	invalid map[string]bool // manifests with errors, which are left out
@@ -52,10 +52,10 @@ func (r *folderSnapshot) ReadFile(name string) ([]byte, error) {
 	return slices.Clone(c.text), c.err
 }
 
-// fileRecorder records which files are read to make one agent.
+// fileRecorder records which files are read while an agent is created.
 type fileRecorder struct {
 	*folderSnapshot
-	names []string // of the recorded files
+	names []string // names of the recorded files
 }
 
 // ReadFile implements fs.ReadFileFS.
@@ -66,34 +66,34 @@ func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
 	return n.folderSnapshot.ReadFile(name)
 }
 
-// agentSource is what an agent is made of. Equal sources make the same agent.
+// agentSource identifies everything that an agent was created from. Equal sources give the same agent.
 type agentSource struct {
 	documentDigest string            // digest of its document
-	files          map[string]string // digests of the other files that were read for it, by name
-	trees          map[string]string // digests of the files and folders that its tools use, by path
+	fileDigests    map[string]string // digests of the other files that were read for it, by name
+	treeDigests    map[string]string // digests of the files and folders that its tools use, by path
 }
 
-// fileNames returns the names of the files that were read.
-func (s agentSource) fileNames() []string { return slices.Collect(maps.Keys(s.files)) }
+// fileNames returns the names of the files that were read for the agent.
+func (s agentSource) fileNames() []string { return slices.Collect(maps.Keys(s.fileDigests)) }
 
-// source returns what an agent was made of, given the names of the files that were read for it.
-func (d declarations) source(agent string, names []string) agentSource {
+// newAgentSource returns the source of an agent, given the names of the files that were read for it.
+func (d declarations) newAgentSource(agent string, names []string) agentSource {
 	doc := d.agents[agent]
 	s := agentSource{doc.Digest(), map[string]string{}, map[string]string{}}
 	for _, name := range names {
 		if !d.manifests[name] {
-			s.files[name] = d.files.digest(name)
+			s.fileDigests[name] = d.snapshot.digest(name)
 		}
 	}
 	if d.dir != "" {
-		for _, path := range doc.Texts("with") { // the settings of tools; most are not paths
-			s.trees[path] = treeDigest(d.dir, path)
+		for _, path := range doc.FieldTexts("with") { // the settings of tools; most are not paths
+			s.treeDigests[path] = treeDigest(d.dir, path)
 		}
 	}
 	return s
 }
 
-// digest returns the digest of a file, or of the reason why it cannot be read.
+// digest returns the digest of a file. If the file cannot be read, it returns the digest of the error.
 func (r *folderSnapshot) digest(name string) string {
 	text, err := r.ReadFile(name)
 	if err != nil {
@@ -103,8 +103,8 @@ func (r *folderSnapshot) digest(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// treeDigest returns a digest of the names, sizes and times of the files at a path (empty when the path
-// is outside of the folder).
+// treeDigest returns a digest of the files at a path: their names, sizes and modification times. It is empty if
+// the path is outside of the folder.
 func treeDigest(dir, path string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -119,7 +119,7 @@ func treeDigest(dir, path string) string {
 	hash := sha256.New()
 	_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // it does not exist, or not any more
+			return fs.SkipDir // it does not exist, or was removed
 		}
 		hidden := name != path && strings.HasPrefix(entry.Name(), ".")
 		switch {

@@ -1,7 +1,6 @@
-// Package standalone runs a whole mesh in one process: embedded etcd and store, the three
-// services, and a worker for every declared agent. They talk over real gRPC on loopback,
-// by the same code, with the same fences and under mutual TLS as on a cluster; only the stores
-// are embedded, and certificates come from a CA in the data folder.
+// Package standalone runs a whole mesh in one process: embedded etcd and Redis, the three services, and a worker
+// for every declared agent. The services talk gRPC over loopback, with mutual TLS and the same fencing as in a
+// cluster. Only the stores are embedded, and the certificates come from a CA in the data folder.
 package standalone
 
 import (
@@ -25,7 +24,7 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// Config has the settings of a mesh in one process.
+// Config has the settings of a standalone mesh.
 type Config struct {
 	DataDir  string // folder of etcd and Redis, created if it does not exist
 	GRPCAddr string // address of the orchestrator, the only port for clients
@@ -36,11 +35,11 @@ type Config struct {
 	AgentLog string // folder in which agents log their turns (empty disables that)
 	Drain    time.Duration
 
-	InsecurePlaintext bool // allows a GRPCAddr that other machines reach, where every caller may then do everything
+	InsecurePlaintext bool // allows a GRPCAddr that other machines can reach; every caller may then do everything
 }
 
-// Check rejects a client port that other machines reach: a mesh for development has no certificate
-// for it, and authenticates no caller.
+// Check rejects a client address that other machines can reach, unless InsecurePlaintext is set. A development
+// mesh has no certificate for it and does not authenticate callers.
 func (c Config) Check() error {
 	at, err := net.ResolveTCPAddr("tcp", c.GRPCAddr)
 	if err != nil {
@@ -53,7 +52,7 @@ func (c Config) Check() error {
 		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", c.GRPCAddr)
 }
 
-// Endpoints says how the mesh is reached.
+// Endpoints has the addresses of a running mesh.
 type Endpoints struct {
 	GRPC, HTTP string
 	Agents     []string // as declared when the mesh started
@@ -64,11 +63,11 @@ type Endpoints struct {
 	DevCA      string // folder of the CA that issues certificates for the mesh
 }
 
-// anyPort lets the system choose a loopback port.
+// anyPort makes the operating system choose a free loopback port.
 const anyPort = "127.0.0.1:0"
 
-// Run serves until ctx ends, and calls ready with the endpoints once an agent of every
-// kind takes steps. The parts start in order and stop in reverse.
+// Run runs the mesh until ctx ends. It calls ready with the endpoints once an instance of every agent accepts
+// steps. The parts start in order and stop in reverse order.
 func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(Endpoints)) error {
 	m, err := assemble(ctx, t, cfg)
 	if err != nil {
@@ -85,7 +84,7 @@ type mesh struct {
 	closers   []interface{ Close() error }
 }
 
-// close closes what was opened, in reverse order.
+// close closes everything that was opened, in reverse order.
 func (m *mesh) close() error {
 	var errs []error
 	for _, o := range slices.Backward(m.closers) {
@@ -94,7 +93,7 @@ func (m *mesh) close() error {
 	return errors.Join(errs...)
 }
 
-// addService appends a service whose ports are open to the parts to start.
+// addService adds a service, whose ports are already open, to the parts that Run starts.
 func (m *mesh) addService(name string, grace time.Duration, service interface {
 	Run(ctx context.Context, ready func()) error
 	Close() error
@@ -104,7 +103,7 @@ func (m *mesh) addService(name string, grace time.Duration, service interface {
 	m.parts = append(m.parts, process.Part{Name: name, Grace: grace, Run: service.Run})
 }
 
-// assemble makes all parts. Every port that must be known before the start is open when it returns.
+// assemble creates all parts of the mesh. When it returns, every port that another part must know is open.
 func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m := &mesh{}
 	defer func() {
@@ -126,7 +125,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		Sessions: memory.SessionConfig{KeepJournals: traceRetention}, Identity: own,
 	}
 	if !redis.IsDurable() {
-		settings.Durability, settings.Fleeting = "D0", true // the data end with the process, so a generation has no use
+		settings.Durability, settings.Ephemeral = "D0", true // the data end with the process, so a data generation is useless
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {
@@ -134,11 +133,11 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	}
 	m.endpoints.Memory = mem.GRPCAddr()
 	m.addService("memory", cfg.Drain+stopTime, mem)
-	crew, err := newWorkerGroup(ctx, t, cfg, &m.endpoints)
+	group, err := newWorkerGroup(ctx, t, cfg, &m.endpoints)
 	if err != nil {
 		return nil, err
 	}
-	m.addService("agents", cfg.Drain+stopTime, crew)
+	m.addService("agents", cfg.Drain+stopTime, group)
 	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		HTTPAddr: cfg.HTTPAddr, InstanceID: "standalone", Timeout: turnTimeout, Drain: cfg.Drain, Identity: own,
@@ -156,17 +155,17 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
-	m.addService("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
+	m.addService("orchestrator", cfg.Drain+stopTime, orch) // last, so that its first list of instances has every agent
 	return m, nil
 }
 
 // Agents returns the names of the agents that a folder declares. A folder without agents is an error.
 func Agents(files fs.FS) ([]string, error) { return workers.Names(files) }
 
-// DevCA returns the folder of the CA of a mesh with this data folder.
+// DevCA returns the folder of the development CA, given the data folder of a mesh.
 func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
-// openStores opens the embedded etcd and Redis, with the users and rights of the mesh.
+// openStores opens the embedded etcd and Redis, with the users and permissions of the mesh.
 func (m *mesh) openStores(t *telemetry.Telemetry, cfg Config) (*store.Redis, error) {
 	ca, err := identity.OpenCA(m.endpoints.DevCA)
 	if err != nil {
@@ -191,7 +190,7 @@ func (m *mesh) openStores(t *telemetry.Telemetry, cfg Config) (*store.Redis, err
 	return redis, nil
 }
 
-// Defaults for flags of the services.
+// Values for settings of the services that are flags elsewhere.
 const (
 	turnTimeout    = 2 * time.Minute
 	routeWait      = 5 * time.Second

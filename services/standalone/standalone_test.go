@@ -26,15 +26,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a goroutine when it is imported.
+	// The Gemini SDK starts a goroutine when it is imported, so the leak check ignores it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
-const patience = time.Minute
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
+const testTimeout = time.Minute
 
-// config returns the settings of a mesh with the research assistant over one document.
-func config(t *testing.T) standalone.Config {
+// testConfig returns the settings of a mesh with the research assistant and one document.
+func testConfig(t *testing.T) standalone.Config {
 	t.Helper()
 	docs := t.TempDir()
 	text := "# Ownership\n\nAn agent may write the keys of its own tier and no other.\n"
@@ -45,24 +45,24 @@ func config(t *testing.T) standalone.Config {
 	}
 }
 
-// mesh is a mesh that runs until stop, or until the test ends.
+// mesh is a running mesh with a client. It stops when stop is called or the test ends.
 type mesh struct {
 	standalone.Endpoints
 	*client.Client
 	stop func()
 }
 
-func run(t *testing.T, cfg standalone.Config) *mesh {
+func runMesh(t *testing.T, cfg standalone.Config) *mesh {
 	t.Helper()
-	return runWith(t, telemetry.Discard(), cfg)
+	return runMeshWith(t, telemetry.Discard(), cfg)
 }
 
-func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *mesh {
+func runMeshWith(t *testing.T, tel *telemetry.Telemetry, cfg standalone.Config) *mesh {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
 	go func() {
-		ended <- standalone.Run(ctx, tell, cfg, func(e standalone.Endpoints) { ready <- e })
+		ended <- standalone.Run(ctx, tel, cfg, func(e standalone.Endpoints) { ready <- e })
 	}()
 	m := &mesh{}
 	select {
@@ -87,7 +87,7 @@ func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *me
 	return m
 }
 
-// ask sends a question and returns its result.
+// ask runs a turn with the question and returns its events and its result.
 func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
 	t.Helper()
 	req.Input = &troupev1.OrchestrateRequest_Text{Text: text}
@@ -101,7 +101,7 @@ func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) 
 // await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(testTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -109,7 +109,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timed out waiting", what)
 		}
 	}
 }
@@ -127,8 +127,8 @@ func (m *mesh) readyInstances(t *testing.T, agent string) int {
 }
 
 func TestRun_KeepsItsDataOverARestart(t *testing.T) {
-	cfg := config(t)
-	first := run(t, cfg)
+	cfg := testConfig(t)
+	first := runMesh(t, cfg)
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, first.Agents)
 	events, result := first.ask(t, &troupev1.OrchestrateRequest{SessionId: "kept"}, "What may an agent write?")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome())
@@ -136,7 +136,7 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 	require.EqualValues(t, 4, events[0].GetTurnStarted().GetInstancesReady())
 	first.stop()
 
-	second := run(t, cfg)
+	second := runMesh(t, cfg)
 	again, result := second.ask(t, &troupev1.OrchestrateRequest{SessionId: "kept"}, "And which keys of its own tier?")
 	require.EqualValues(t, 2, again[0].GetTurn())
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome())
@@ -145,13 +145,13 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, old.GetTrace().GetState())
 }
 
-// The example of the README: an agent in its own program joins the mesh, is called by its name, and leaves the
-// mesh when it stops.
+// The example of the README works: an agent in its own program joins the mesh, gets calls by its name, and leaves
+// the mesh when it stops.
 // Req: LC-23
 func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
 	programs, err := gobuild.Programs("", "../../examples/hello-agent")
 	require.NoError(t, err)
-	m := run(t, config(t))
+	m := runMesh(t, testConfig(t))
 	require.Zero(t, m.readyInstances(t, "hello"))
 
 	hello := exec.Command(filepath.Join(programs, "hello-agent"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
@@ -205,7 +205,7 @@ func TestRun_FailsWhenAPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.HTTPAddr = taken.Addr().String()
 	err = standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
 	require.ErrorContains(t, err, "--http-addr: cannot listen on "+taken.Addr().String())
@@ -215,7 +215,7 @@ func TestRun_FailsWhenAPortIsTaken(t *testing.T) {
 }
 
 func TestRun_FailsWhenAnAgentDoesNotStart(t *testing.T) {
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.Docs = filepath.Join(cfg.Docs, "nowhere")
 	err := standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
 	require.ErrorContains(t, err, "search_documents")
@@ -224,12 +224,14 @@ func TestRun_FailsWhenAnAgentDoesNotStart(t *testing.T) {
 
 func TestRun_ReportsInvalidAgents(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
-		"none":   {"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n", "declares no agent"},
-		"typo":   {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n", `a.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"none": {"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n",
+			"declares no agent"},
+		"typo": {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n",
+			`a.yaml:5: unknown field "modle"; did you mean "model"?`},
 		"prefix": {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  model: none/such\n", "builtin/"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config(t)
+			cfg := testConfig(t)
 			cfg.Agents = fstest.MapFS{"a.yaml": {Data: []byte(c.manifest)}}
 			err := standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
 			require.ErrorContains(t, err, c.want)

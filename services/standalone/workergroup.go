@@ -23,8 +23,8 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// workerGroup runs a worker for each declared agent. When the files of an agent change, a new worker starts
-// and the old instance is drained once the new one is ready: a rolling update, as on a cluster.
+// workerGroup runs a worker for each declared agent. When the files of an agent change, it starts a new worker.
+// Once that is ready, it drains the old instance. This is a rolling update, as in a cluster.
 type workerGroup struct {
 	telemetry *telemetry.Telemetry
 	log       *zap.Logger
@@ -33,11 +33,11 @@ type workerGroup struct {
 
 	members         map[string]*member // members that are not being drained, by agent
 	workflowsDigest string             // digest of the workflows that the mesh runs
-	reported        map[string]string  // last reported error by agent; the key "" is the folder
+	lastErrors      map[string]string  // last logged error by agent; the key "" is for the folder
 	folder          *watch.Folder      // nil when no folder is watched
 
 	running sync.WaitGroup
-	failed  chan error // has capacity 1
+	failure chan error // has capacity 1
 }
 
 // member is one worker.
@@ -46,33 +46,33 @@ type member struct {
 	source    agentSource
 	worker    *worker.Worker
 
-	stop     context.CancelFunc
-	ready    chan struct{}
-	done     chan struct{}
-	err      error // valid once done is closed
-	draining atomic.Bool
+	stop       context.CancelFunc
+	ready      chan struct{}
+	done       chan struct{}
+	err        error // valid once done is closed
+	isDraining atomic.Bool
 }
 
-// newWorkerGroup creates a worker for each agent, with open ports.
+// newWorkerGroup creates a worker for each agent. The ports of the workers are open.
 func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mesh *Endpoints) (_ *workerGroup, err error) {
 	c := &workerGroup{
 		telemetry: t, log: t.Log.Named("agents"), cfg: cfg, mesh: mesh,
-		members: map[string]*member{}, reported: map[string]string{}, failed: make(chan error, 1),
+		members: map[string]*member{}, lastErrors: map[string]string{}, failure: make(chan error, 1),
 	}
 	if cfg.Watch != "" { // starts before the files are read, so that no change is missed
 		if c.folder, err = watch.New(cfg.Watch, c.log); err != nil {
 			c.log.Warn("files are not watched; start again to use what you change", zap.Error(err))
 		}
 	}
-	err = c.makeAll(ctx)
+	err = c.makeWorkers(ctx)
 	if err != nil {
 		err = errors.Join(err, c.Close())
 	}
 	return c, err
 }
 
-// makeAll creates the first worker of each agent.
-func (c *workerGroup) makeAll(ctx context.Context) error {
+// makeWorkers creates the first worker of each agent.
+func (c *workerGroup) makeWorkers(ctx context.Context) error {
 	files := newFolderSnapshot(c.cfg.Agents)
 	var err error
 	if c.mesh.Agents, err = workers.Names(files); err != nil {
@@ -93,7 +93,7 @@ func (c *workerGroup) makeAll(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what newWorkerGroup opened, for a group that does not Run. A second call does nothing.
+// Close closes what newWorkerGroup opened, if Run is never called. Further calls do nothing.
 func (c *workerGroup) Close() error {
 	var errs []error
 	for _, m := range c.members {
@@ -107,7 +107,7 @@ func (c *workerGroup) Close() error {
 
 // makeWorker creates the worker of an agent.
 func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
-	files := &fileRecorder{folderSnapshot: d.files}
+	files := &fileRecorder{folderSnapshot: d.snapshot}
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
 	w, err := workers.New(ctx, c.telemetry, workers.Config{Agent: agent, Docs: c.cfg.Docs, AgentLog: c.cfg.AgentLog, Worker: worker.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: c.mesh.Etcd, Memory: c.mesh.Memory, Drain: c.cfg.Drain, InstanceID: m.id,
@@ -116,11 +116,11 @@ func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declaratio
 	if err != nil {
 		return nil, err
 	}
-	m.worker, m.source = w, d.source(agent, files.names)
+	m.worker, m.source = w, d.newAgentSource(agent, files.names)
 	return m, nil
 }
 
-// Run implements service. It ends with ctx, or when a worker fails.
+// Run runs the workers until ctx ends or a worker fails.
 func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer c.running.Wait()
@@ -132,7 +132,7 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 	for _, name := range c.mesh.Agents {
 		switch err := c.startWorkers(ctx, life, c.members[name])[0]; {
 		case failure.Is(err, failure.PolicySecurity):
-			c.logRejected(c.members[name], err)
+			c.logRejection(c.members[name], err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -145,7 +145,7 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-c.failed:
+		case err := <-c.failure:
 			return err
 		case <-changed:
 			c.reload(ctx, life)
@@ -160,9 +160,9 @@ func notifyFailure(c chan<- struct{}) {
 	}
 }
 
-// startWorkers starts members concurrently. It returns when each is registered as READY, or with the errors of
-// those that are not. Members run until life ends; when ctx ends, the wait ends and members that are not ready
-// are stopped.
+// startWorkers starts members concurrently. It returns when each is registered as READY, or with the errors of the
+// members that failed. Members run until life ends. If ctx ends first, startWorkers stops the members that are not
+// ready.
 func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
 	errs := make([]error, len(members))
 	var starting sync.WaitGroup
@@ -191,35 +191,35 @@ func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member
 	return errs
 }
 
-// logRejected logs that a member was rejected, for example because its agent is quarantined
-// (S18). The mesh continues without it; otherwise the agent could not be released.
-func (c *workerGroup) logRejected(m *member, why error) {
+// logRejection logs that a member was rejected, for example because its agent is quarantined (S18). The mesh
+// continues without this member, because otherwise the agent could not be released.
+func (c *workerGroup) logRejection(m *member, why error) {
 	c.log.Error("an instance was rejected and has ended; release its agent and start again", zap.String("instance", m.id), zap.Error(why))
 }
 
-// awaitEnd waits for the end of a member. A member that fails ends the mesh, unless an operator drained
-// it or its agent is quarantined.
+// awaitEnd waits until a member ends. A member that fails ends the mesh, unless an operator drained it or its
+// agent is quarantined.
 func (c *workerGroup) awaitEnd(m *member) {
 	<-m.done
 	m.stop()
 	switch {
 	case m.err == nil:
-	case m.draining.Load():
+	case m.isDraining.Load():
 		c.log.Warn("a drained instance ended with an error", zap.String("instance", m.id), zap.Error(m.err))
 	case failure.Is(m.err, failure.PolicySecurity):
-		c.logRejected(m, m.err)
+		c.logRejection(m, m.err)
 	default:
 		select {
-		case c.failed <- fmt.Errorf("%s: %w", m.agent, m.err):
+		case c.failure <- fmt.Errorf("%s: %w", m.agent, m.err):
 		default: // only the first failure is reported
 		}
 	}
 }
 
-// drainInBackground drains a member without waiting for it. It does the same as `troupe drain`, so that no
-// orchestrator takes the end of the instance for a crash.
+// drainInBackground drains a member without waiting for it. It works like `troupe drain`, so that no orchestrator
+// takes the end of the instance for a crash.
 func (c *workerGroup) drainInBackground(life context.Context, m *member, why string) {
-	m.draining.Store(true)
+	m.isDraining.Store(true)
 	c.running.Go(func() {
 		defer m.stop() // in case the drain did not reach it
 		select {
@@ -247,5 +247,5 @@ func (c *workerGroup) drain(ctx context.Context, m *member, why string) error {
 	return err
 }
 
-// drainTimeout is how long the steps of a replaced instance may run: as long as a turn may.
+// drainTimeout is how long the steps of a replaced instance may continue. It is the timeout of a turn.
 const drainTimeout = turnTimeout + 10*time.Second

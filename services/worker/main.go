@@ -1,4 +1,4 @@
-// Command worker runs one agent that is declared in YAML. `troupe serve worker` is the same program.
+// Command worker runs one agent that is declared in YAML. It is the same program as `troupe serve worker`.
 package main
 
 import (

@@ -84,7 +84,7 @@ func (*compromisedWorker) Name() string { return "test/taken" }
 // Generate implements llm.Model.
 func (w *compromisedWorker) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		shown, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
+		shown, _ := metadata.FromOutgoingContext(turnctx.WithOutgoingCredential(ctx))
 		s := stolenCredential{text: shown.Get(turnctx.CredentialKey)[0]}
 		claims, err := base64.RawURLEncoding.DecodeString(strings.Split(s.text, ".")[1])
 		if err == nil {

@@ -39,7 +39,7 @@ func TestRegistration_ByACompromisedWorkerIsHarmless(t *testing.T) {
 		put(fmt.Sprint("neg", n), fmt.Sprintf(`{"address":"127.0.0.1:1","state":"INSTANCE_STATE_READY","capacity":%d}`, capacity), leased)
 	}
 	// The watch is ordered: when this key has arrived, the others have been read.
-	last := registrytest.Instance("research", "last")
+	last := registrytest.NewInstance("research", "last")
 	value, err := instancewire.MarshalInstance(last)
 	require.NoError(t, err)
 	put("last", value, leased)

@@ -48,7 +48,7 @@ func (r *rogue) replaceWorker(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Worker(agent))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.Creds(m.Credentials.Identity(identity.ID{Role: identity.Worker, Name: agent}).Server()))
+	server := grpc.NewServer(grpc.Creds(m.Credentials.Identity(identity.ID{Role: identity.Worker, Name: agent}).ServerCredentials()))
 	troupev1.RegisterAgentServiceServer(server, r)
 	troupev1.RegisterLifecycleServiceServer(server, r)
 	var serving sync.WaitGroup

@@ -72,12 +72,12 @@ end`,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
-			Find: "\tr, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
+			Find: "\tr, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
 			Replacement: `	if true {
-		go t.db.Run(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(exceeded)...)
+		go t.db.RunScript(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(exceeded)...)
 		return last, nil
 	}
-	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
+	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
 `,
 		}},
 	},
@@ -103,7 +103,7 @@ end`,
 		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
 		Program: bugbuild.Worker,
 		Changes: []bugbuild.Change{{
-			File:        "internal/loop/execute/recall.go",
+			File:        "internal/loop/execute/restore.go",
 			Find:        "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found:\n",
 			Replacement: "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found && false:\n",
 		}},
@@ -140,8 +140,8 @@ end`,
 		Program: bugbuild.Worker,
 		Changes: []bugbuild.Change{{
 			File:        "internal/loop/toolcall/call.go",
-			Find:        "return log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
-			Replacement: "return false && log.HasIntent(c.Entry.Number) && !c.SpansTurns()",
+			Find:        "return log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns()",
+			Replacement: "return false && log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns()",
 		}},
 	},
 }

@@ -4,8 +4,6 @@ package etcdtest
 
 import (
 	"context"
-	"errors"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone/store"
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 const patience = 30 * time.Second
@@ -51,21 +50,16 @@ func Guarded(t testing.TB, devCA string, agents ...string) *Etcd {
 
 func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	t.Helper()
+	e := &Etcd{t: t, dir: t.TempDir(), ca: ca}
 	var err error
-	for range 5 {
-		e := &Etcd{t: t, dir: t.TempDir(), ca: ca}
-		e.server, err = store.NewEtcd(store.EtcdConfig{DataDir: e.dir, Log: zap.NewNop(), CA: ca, Agents: agents})
-		require.NoError(t, err)
-		if err = e.start(); err == nil {
-			t.Cleanup(e.Stop)
-			return e
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) { // another process has taken a port that was free before
-			break
-		}
-	}
-	require.FailNow(t, "etcd does not start", "%v", err)
-	return nil
+	e.server, err = store.NewEtcd(store.EtcdConfig{
+		DataDir: e.dir, Log: zap.NewNop(), CA: ca, Agents: agents,
+		Client: loopback.Address(t), Peer: loopback.Address(t), // they stay its own while it is stopped
+	})
+	require.NoError(t, err)
+	require.NoError(t, e.start(), "etcd does not start")
+	t.Cleanup(e.Stop)
+	return e
 }
 
 // Endpoints returns the addresses of etcd: host:port, or https://host:port if it is guarded. They never
@@ -121,7 +115,7 @@ func (e *Etcd) As(user string) *clientv3.Client {
 	creds := insecure.NewCredentials()
 	if e.ca != nil {
 		var err error
-		creds, err = e.ca.CredentialsFor(user)
+		creds, err = e.ca.ExternalUserCredentials(user)
 		require.NoError(e.t, err)
 	}
 	return e.With(creds)

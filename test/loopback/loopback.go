@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
-// These ports are outside the system's ephemeral range and below the ports of etcdtest, so that no other
+// These ports are outside the range of ephemeral ports and below the ports that troupe dev chooses, so that no other
 // process uses them while a server is down.
 const (
 	firstPort = 10_000
@@ -21,18 +25,49 @@ var (
 	addressesGiven atomic.Uint32
 )
 
-// Address returns a loopback address, host:port, without a listener. No other call in this process returns the
-// same address, so parallel tests never conflict.
+// locks are the files that keep the ports of this process from others. They stay open until the process ends.
+var (
+	mu    sync.Mutex
+	locks []*os.File
+)
+
+// Address returns a loopback address, host:port, without a listener. No other call returns the same address, in this
+// process or in another one that runs at the same time. So a server may stop and start on it while others are tested.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range ports {
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(begin+addressesGiven.Add(1))%ports))
+		port := firstPort + (begin+addressesGiven.Add(1))%ports
+		if !reserve(t, port) {
+			continue
+		}
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			continue // the port is in use
+			continue // a program that is no test uses it
 		}
 		defer lis.Close()
 		return lis.Addr().String()
 	}
 	t.Fatal("loopback: no free port")
 	return ""
+}
+
+// reserve takes a port for this process, and reports false if another process has it.
+func reserve(t testing.TB, port uint32) bool {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "troupe-test-ports")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close()
+		return false
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	locks = append(locks, file)
+	return true
 }

@@ -48,12 +48,12 @@ func etcdTrial(as ownership.Actor, key string, may func(testing.TB, *clientv3.Cl
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			require.False(t, may(t, m.Stores.Etcd.As(ids[as].User()), key), "%s: %s", as, key)
+			require.False(t, may(t, m.Stores.Etcd.As(ids[as].EtcdUser()), key), "%s: %s", as, key)
 			return failure.New(failure.PolicySecurity, "test", "etcd does not let it")
 		},
 		tryUnguarded: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			if !may(t, m.unguardedEtcd.As(ids[as].User()), key) {
+			if !may(t, m.unguardedEtcd.As(ids[as].EtcdUser()), key) {
 				return fmt.Errorf("etcd refuses %s", key)
 			}
 			return nil

@@ -105,10 +105,10 @@ func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 // redisURLs returns the URLs of a Redis that an actor has, or could guess.
 func redisURLs(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
-		return []string{redistest.URL(ids[as].User(), addr)}
+		return []string{redistest.URL(ids[as].EtcdUser(), addr)}
 	}
 	return []string{
-		"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].User(), addr), "redis://memory@" + addr,
+		"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].EtcdUser(), addr), "redis://memory@" + addr,
 		"redis://orchestrator@" + addr,
 	}
 }

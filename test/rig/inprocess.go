@@ -37,7 +37,7 @@ func (g *goroutine) wait() error { defer g.cancel(); return <-g.ended }
 
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
-	tel := telemetry.For(zap.New(m.core)) // for Residue
+	tel := telemetry.FromLogger(zap.New(m.core)) // for Residue
 	if m.cfg.AuditLogs != "" {
 		var err error
 		tel.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: tel.Log, Meter: tel.Metrics.Meter("troupe/audit")})

@@ -138,7 +138,7 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 			require.Equal(t, a2a.TaskStateWorking, got.status.State)
 			id := a2a.TaskID(got.findItem(t, "subtask-created", nil).Data["taskId"].(string))
 			close(may)
-			whole := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {"0"}})
+			whole := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterSequenceParam: {"0"}})
 			for told, err := range s.client.SubscribeToTask(whole, &a2a.SubscribeToTaskRequest{ID: id}) {
 				require.NoError(t, err)
 				child.add(t, told)
@@ -259,7 +259,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	answered.findItem(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
 
 	// A turn that references the continuation of a task is a child of that task.
-	trace := s.getTask(t, got.TaskID).Meta()[bridge.Extension].(map[string]any)["traceId"].(string)
+	trace := s.getTask(t, got.TaskID).Meta()[bridge.ExtensionURI].(map[string]any)["traceId"].(string)
 	require.NotEqual(t, string(got.TaskID), trace)
 	below := messageToTarget(question, "research")
 	below.Message.ReferenceTasks = []a2a.TaskID{a2a.TaskID(trace)}

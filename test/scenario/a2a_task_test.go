@@ -177,7 +177,7 @@ func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 		}
 	}
 	s.gate.AwaitCall(t, key)
-	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {lastSequence(got.sequences)}})
+	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterSequenceParam: {lastSequence(got.sequences)}})
 	resumed := *got
 	resumed.last = false
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {

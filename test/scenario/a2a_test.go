@@ -135,7 +135,7 @@ func (s *taskView) add(t *testing.T, told a2a.Event) (ended bool) {
 		s.states = append(s.states, status.State)
 	}
 	s.status = status
-	meta, ok := told.Meta()[bridge.Extension]
+	meta, ok := told.Meta()[bridge.ExtensionURI]
 	if !ok {
 		return false
 	}

@@ -39,7 +39,7 @@ func invalidInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		"unknown target":  {func(r *troupev1.OrchestrateRequest) { r.Target = "nowhere" }, failure.NotFound, `"nowhere"`},
 		"far too long": {func(r *troupev1.OrchestrateRequest) {
 			r.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Repeat("x", 5<<20)}
-		}, failure.ResourceQuota, "larger than may be"},
+		}, failure.ResourceQuota, "message is too large"},
 		"too short a time": {func(r *troupev1.OrchestrateRequest) { r.Timeout = tooShort }, failure.UserInvalidInput, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func callAnswerRequest(session string, a *troupev1.CallAnswer) *troupev1.Orchest
 
 // keyHolder returns the worker that holds the private key for a call.
 func keyHolder(call *troupev1.PendingCall) rig.Part {
-	return rig.Part(broker.Instance(call.GetAuth().GetAuthId()))
+	return rig.Part(broker.InstanceFromKeyID(call.GetAuth().GetAuthId()))
 }
 
 // requireCredentials checks the calls at the gate: one of the model, then one of the tool for each credential.

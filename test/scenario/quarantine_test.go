@@ -87,7 +87,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	s.Stop(rig.Orchestrator) // which ends its log
 	kinds := map[audit.Kind]map[string]int{}
 	for _, p := range []rig.Part{rig.Orchestrator, rig.Memory, part} {
-		_, err := audit.Verify([]string{m.AuditLog(p)}, "", func(_ string, _ int, r audit.Recorded) {
+		_, err := audit.Verify([]string{m.AuditLog(p)}, "", func(_ string, _ int, r audit.RecordedEntry) {
 			if kinds[r.Kind] == nil {
 				kinds[r.Kind] = map[string]int{}
 			}

@@ -34,7 +34,7 @@ function callerOf(call: ServerCall<unknown>): Caller & { done: () => void } {
 function refused(call: ServerCall<unknown>, err: unknown): ReturnType<typeof toStatus> {
   const f = asFailure(err);
   const say = f.mode === 'UNSPECIFIED' ? log.warn : log.info;
-  say('call refused', { method: call.getPath(), mode: f.mode, error: f });
+  say('call rejected', { method: call.getPath(), mode: f.mode, error: f });
   return toStatus(f);
 }
 

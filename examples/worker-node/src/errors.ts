@@ -91,9 +91,9 @@ export function fromStatus(op: string, err: grpc.ServiceError): Failure {
   }
   switch (err.code) {
     case status.UNAVAILABLE:
-      return failure('SYSTEM_NETWORK', op, 'the service cannot be reached, or went away; what was asked for may have happened', err);
+      return failure('SYSTEM_NETWORK', op, 'the service cannot be reached, or disconnected; the call may have taken effect', err);
     case status.DEADLINE_EXCEEDED:
-      return failure('SYSTEM_TIMEOUT', op, 'there was no answer in time; what was asked for may have happened', err);
+      return failure('SYSTEM_TIMEOUT', op, 'there was no answer in time; the call may have taken effect', err);
     case status.CANCELLED:
       return failure('USER_CANCELLED', op, 'the call was cancelled', err);
     default:

@@ -1,4 +1,4 @@
-// Package audittest lets tests read what was recorded in an audit log.
+// Package audittest lets tests read the entries of an audit log.
 package audittest
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 )
 
-// NewLog returns an audit log in a file, and a function that closes it, verifies its chain and returns its
-// entries without the entries about the log itself. The log is closed when the test ends.
+// NewLog returns an audit log in a temporary file, and a function that returns its entries. The function closes
+// the log and verifies its chain, and it leaves out entries about the log itself. The log is closed when the test
+// ends.
 func NewLog(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -23,8 +24,8 @@ func NewLog(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
 	return log, func() (all []audit.Entry) {
 		t.Helper()
 		require.NoError(t, log.Close())
-		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
-			if e.Kind != audit.Own {
+		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.RecordedEntry) {
+			if e.Kind != audit.LogItself {
 				all = append(all, e.Entry)
 			}
 		})

@@ -1,6 +1,6 @@
-// Package bearer authenticates the clients of the orchestrator by the token of each call. The token is listed
-// in a file of tokens or was issued by an OpenID Connect issuer (guarantees S7). The tenant of a call comes
-// from its token and from nothing else in the call.
+// Package bearer authenticates the clients of the orchestrator by the bearer token of each call. The token is
+// listed in a token file or was issued by an OpenID Connect issuer (guarantees S7). Only the token determines the
+// tenant of a call.
 package bearer
 
 import (
@@ -22,8 +22,8 @@ import (
 )
 
 // Config configures the authentication of clients. The tags are flags of the orchestrator. A client certificate
-// checked by --client-tls-ca opens the connection but names no client: its issuer may be another party than the
-// one that assigns tenants.
+// checked by --client-tls-ca opens the connection but does not identify the client, because another party may
+// issue certificates than the one that assigns tenants.
 type Config struct {
 	Tokens string      `name:"client-tokens" help:"YAML file with the callers and the SHA-256 of their tokens (see troupe new token). It is read again when it changes." env:"TROUPE_CLIENT_TOKENS" type:"path" default:"" placeholder:"FILE"`
 	OIDC   oidc.Config `embed:""`
@@ -31,7 +31,7 @@ type Config struct {
 	Anonymous bool `name:"insecure-anonymous-clients" help:"Let anyone who reaches the port do everything." env:"TROUPE_INSECURE_ANONYMOUS_CLIENTS"`
 }
 
-// isConfigured reports whether there is any way to tell clients apart.
+// isConfigured reports whether clients can authenticate in any way.
 func (c Config) isConfigured() bool { return c.Tokens != "" || c.OIDC.Issuer != "" }
 
 // Check returns an error for the first invalid setting.
@@ -42,7 +42,7 @@ func (c Config) Check() error {
 	return c.OIDC.Check()
 }
 
-// CheckAddress returns an error if serving clients at the address is unsafe. The error names the way out.
+// CheckAddress returns an error if serving clients at the address is unsafe. The error says how to make it safe.
 func (c Config) CheckAddress(flag string, at net.Addr) error {
 	if c.isConfigured() || c.Anonymous || identity.IsLoopback(at) {
 		return nil
@@ -51,18 +51,19 @@ func (c Config) CheckAddress(flag string, at net.Addr) error {
 		"give --client-tokens or --oidc-issuer, serve on 127.0.0.1, or add --insecure-anonymous-clients", flag, at)
 }
 
-// Clients authenticates callers. It is safe for concurrent use.
-type Clients struct {
-	tokens *token.File    // (nil if not configured)
-	issuer *oidc.Verifier // (nil if not configured)
+// Authenticator authenticates the clients that call the orchestrator. It is safe for concurrent use.
+type Authenticator struct {
+	tokens *token.File    // nil if not configured
+	issuer *oidc.Verifier // nil if not configured
 }
 
-// Open returns the Clients of a configuration. An unusable file is an error; an issuer is not contacted yet.
-func Open(cfg Config, log *zap.Logger) (*Clients, error) {
+// Open returns an Authenticator for a configuration. It fails if a file is unusable. It does not contact an issuer
+// yet.
+func Open(cfg Config, log *zap.Logger) (*Authenticator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	c := &Clients{}
+	c := &Authenticator{}
 	var err error
 	if cfg.Tokens != "" {
 		if c.tokens, err = token.Open(cfg.Tokens, log); err != nil {
@@ -77,14 +78,16 @@ func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 	return c, nil
 }
 
-// Measure registers a gauge that tells whether the token file is usable, if there is one.
-func (c *Clients) Measure(meter metric.Meter) error { return c.tokens.Measure(meter) }
+// RegisterMetrics registers a gauge that tells whether the token file is usable, if one is configured.
+func (c *Authenticator) RegisterMetrics(meter metric.Meter) error {
+	return c.tokens.RegisterMetrics(meter)
+}
 
-// Authenticate implements rpc.Authenticate. Without any configuration every caller is Anybody, of the default
-// tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, which
-// is counted by its address. Modes: user_unauthenticated; system_network while the keys of the issuer are
-// unknown.
-func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) {
+// Authenticate implements rpc.Authenticator. Without any configuration every caller is Anybody in the default
+// tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, whose
+// calls are counted by address. Modes: user_unauthenticated; system_network if the keys of the issuer cannot be
+// fetched.
+func (c *Authenticator) Authenticate(ctx context.Context) (identity.Principal, error) {
 	if c.tokens == nil && c.issuer == nil {
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
 	}
@@ -99,29 +102,29 @@ func (c *Clients) Authenticate(ctx context.Context) (identity.Principal, error) 
 	case c.issuer != nil:
 		return c.issuer.Principal(ctx, text)
 	}
-	return identity.Principal{}, unauthenticated("this token is unknown; ask an operator of the mesh for one")
+	return identity.Principal{}, newUnauthenticatedError("this token is unknown; ask an operator of the mesh for one")
 }
 
-// Header is the metadata key of a token, and Scheme is the prefix of its value.
+// Header is the metadata key of a bearer token, and Scheme is the prefix of its value.
 const (
 	Header = "authorization"
 	Scheme = "Bearer "
 )
 
-// tokenFromCall returns the token of a call.
+// tokenFromCall returns the bearer token in the metadata of a call.
 func tokenFromCall(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, Header)
 	switch {
 	case len(values) == 0:
-		return "", unauthenticated("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
+		return "", newUnauthenticatedError("a token is needed; send one as `authorization: Bearer TOKEN`, with troupe by --token-file or TROUPE_TOKEN")
 	case len(values) > 1:
-		return "", unauthenticated("the call has more than one authorization; send one")
+		return "", newUnauthenticatedError("the call has more than one authorization; send one")
 	case len(values[0]) <= len(Scheme) || !strings.EqualFold(values[0][:len(Scheme)], Scheme):
-		return "", unauthenticated("the authorization must be `Bearer TOKEN`")
+		return "", newUnauthenticatedError("the authorization must be `Bearer TOKEN`")
 	}
 	return strings.TrimSpace(values[0][len(Scheme):]), nil
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

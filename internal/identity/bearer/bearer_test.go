@@ -32,40 +32,40 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// port is a client port that records its callers.
-type port struct {
+// fakeServer is an orchestrator at a client port. It records the principals of its callers.
+type fakeServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	troupev1.UnimplementedOrchestratorServiceServer
-	last identity.Principal
-	who  identity.Principal // of the last authenticated call, served or not
-	addr string
-	logs *observer.ObservedLogs
-	conn *grpc.ClientConn
+	lastServed        identity.Principal
+	lastAuthenticated identity.Principal // principal of the last authenticated call, even if it was rejected
+	addr              string
+	logs              *observer.ObservedLogs
+	conn              *grpc.ClientConn
 }
 
-func (p *port) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	p.last = identity.PrincipalOf(ctx)
+func (p *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	p.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-func (p *port) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	p.last = identity.PrincipalOf(stream.Context())
+func (p *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	p.lastServed = identity.PrincipalFromContext(stream.Context())
 	return nil
 }
 
-func (p *port) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	p.last = identity.PrincipalOf(ctx)
+func (p *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	p.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
-func serve(t *testing.T, cfg bearer.Config) *port {
+func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	clients, err := bearer.Open(cfg, zap.New(core))
 	require.NoError(t, err)
-	p := &port{logs: logs}
-	server, err := rpc.NewServer(telemetry.For(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, Barred: func(who identity.Principal, _ string) error {
-		p.who = who
+	p := &fakeServer{logs: logs}
+	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, CheckBarred: func(who identity.Principal, _ string) error {
+		p.lastAuthenticated = who
 		return nil
 	}})
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	p.addr = lis.Addr().String()
 	p.conn, err = rpc.Dial(p.addr, telemetry.Discard())
 	require.NoError(t, err)
@@ -83,14 +83,14 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 	return p
 }
 
-// get makes a call with metadata.
-func (p *port) get(ctx context.Context, said ...string) error {
+// callGetSession calls GetSession with the given metadata.
+func (p *fakeServer) callGetSession(ctx context.Context, said ...string) error {
 	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
 
-// tokens writes a token file with a client and an admin, and returns their tokens.
-func tokens(t *testing.T) (file, ann, root string) {
+// writeTokens writes a token file with a client and an admin, and returns the file and both tokens.
+func writeTokens(t *testing.T) (file, ann, root string) {
 	t.Helper()
 	a, entryA := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
 	r, entryR := token.New(token.Entry{Name: "root", Tenant: "default", Role: identity.Admin})
@@ -101,15 +101,15 @@ func tokens(t *testing.T) (file, ann, root string) {
 	return file, a.Reveal(), r.Reveal()
 }
 
-func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
-	file, ann, root := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
-	require.NoError(t, p.get(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
-	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.last, "other metadata does not count")
-	require.NoError(t, p.get(t.Context(), "authorization", "bearer  "+root))
-	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.last)
+func TestAuthenticator_ReturnsThePrincipalOfTheToken(t *testing.T) {
+	file, ann, root := writeTokens(t)
+	p := startServer(t, bearer.Config{Tokens: file})
+	require.NoError(t, p.callGetSession(t.Context(), "authorization", "Bearer "+ann, "troupe-tenant", "umbrella"))
+	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, p.lastServed, "other metadata does not count")
+	require.NoError(t, p.callGetSession(t.Context(), "authorization", "bearer  "+root))
+	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, p.lastServed)
 
-	// A client may not call methods of operators.
+	// A client may not call methods that are for operators.
 	for text, allowed := range map[string]bool{ann: false, root: true} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+text)
 		_, err := troupev1.NewOrchestratorServiceClient(p.conn).PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: "a"})
@@ -122,9 +122,9 @@ func TestClients_ReturnsThePrincipalOfTheToken(t *testing.T) {
 	}
 }
 
-func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
-	file, ann, _ := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
+func TestAuthenticator_RejectsUnauthenticatedCalls(t *testing.T) {
+	file, ann, _ := writeTokens(t)
+	p := startServer(t, bearer.Config{Tokens: file})
 	for name, c := range map[string]struct {
 		said []string
 		says string
@@ -137,7 +137,7 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 		"unknown":   {[]string{"authorization", "Bearer " + ann + "x"}, "this token is unknown"},
 		"of others": {[]string{"authorization", "Bearer a.b.c"}, "this token is unknown"},
 	} {
-		err := p.get(t.Context(), c.said...)
+		err := p.callGetSession(t.Context(), c.said...)
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, fmt.Sprintf("%+v", err), strings.TrimPrefix(ann, "tr_"), name)
@@ -146,23 +146,23 @@ func TestClients_RejectsUnauthenticatedCalls(t *testing.T) {
 		_, err = stream.Recv()
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)
 	}
-	require.Zero(t, p.last)
+	require.Zero(t, p.lastServed)
 	for _, line := range p.logs.All() {
 		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), strings.TrimPrefix(ann, "tr_"))
 	}
 	health := healthpb.NewHealthClient(p.conn)
 	_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err, "load balancers check the health without a token")
-	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.who, "its calls are counted by its address")
+	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.lastAuthenticated, "its calls are counted by its address")
 	_, err = health.List(t.Context(), &healthpb.HealthListRequest{})
 	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
 }
 
-// Without authentication a call cannot name a tenant either.
-func TestClients_AcceptAnybodyWithoutConfiguration(t *testing.T) {
-	p := serve(t, bearer.Config{})
-	require.NoError(t, p.get(t.Context(), "troupe-tenant", "umbrella"))
-	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.last)
+// Even without authentication, a call cannot choose its tenant.
+func TestAuthenticator_AcceptsAnybodyWithoutConfiguration(t *testing.T) {
+	p := startServer(t, bearer.Config{})
+	require.NoError(t, p.callGetSession(t.Context(), "troupe-tenant", "umbrella"))
+	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.lastServed)
 }
 
 func TestConfig_RejectsAnOpenPort(t *testing.T) {
@@ -180,8 +180,8 @@ func TestConfig_RejectsAnOpenPort(t *testing.T) {
 }
 
 func TestToken_IsSentWithEachCall(t *testing.T) {
-	file, ann, root := tokens(t)
-	p := serve(t, bearer.Config{Tokens: file})
+	file, ann, root := writeTokens(t)
+	p := startServer(t, bearer.Config{Tokens: file})
 	mine := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(mine, []byte(ann+"\n"), 0o600))
 	as, err := bearer.Token{File: mine}.Credentials(p.addr, false)
@@ -189,13 +189,13 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	c := client.New(client.WithCredentials(p.conn, as))
 	_, err = c.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
-	require.Equal(t, "ann", p.last.Name)
+	require.Equal(t, "ann", p.lastServed.Name)
 	require.NoError(t, os.WriteFile(mine, []byte(root), 0o600))
 	stream, err := c.WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
 	require.NoError(t, err)
 	_, err = stream.Recv()
 	require.ErrorContains(t, err, "EOF")
-	require.Equal(t, "root", p.last.Name, "the file is read again")
+	require.Equal(t, "root", p.lastServed.Name, "the file is read again")
 
 	t.Setenv("TROUPE_TOKEN", ann)
 	as, err = bearer.Token{}.Credentials(p.addr, false)
@@ -203,7 +203,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v", as), ann)
 	_, err = client.New(client.WithCredentials(p.conn, as)).Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
-	require.Equal(t, "ann", p.last.Name)
+	require.Equal(t, "ann", p.lastServed.Name)
 }
 
 func TestToken_RequiresTLSBeyondLoopback(t *testing.T) {

@@ -14,17 +14,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Token configures the token that a client sends to an orchestrator. The tags are flags of troupe. No flag
-// holds the token itself, because the process list shows flags to every user of the machine.
+// Token configures the bearer token that a client sends to an orchestrator. The tags are flags of troupe. No flag
+// contains the token itself, because every user of the machine can read flags in the process list.
 type Token struct {
 	File string `name:"token-file" help:"File with the bearer token, read for each call." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
-// TokenVariable is the environment variable that holds a token for users without a token file.
+// TokenVariable is the environment variable for the token of users without a token file.
 const TokenVariable = "TROUPE_TOKEN"
 
-// Credentials returns credentials that send the token with each call, or nil if there is no token. Without TLS
-// the address must be on loopback, so that a token never leaves the machine in plain text.
+// Credentials returns credentials that send the token with each call, or nil if there is no token. Without TLS the
+// address must be on loopback, so that a token is never sent over the network in plain text.
 func (t Token) Credentials(addr string, tls bool) (credentials.PerRPCCredentials, error) {
 	shown := &tokenCredentials{file: t.File, tls: tls}
 	if t.File == "" {
@@ -40,11 +40,11 @@ func (t Token) Credentials(addr string, tls bool) (credentials.PerRPCCredentials
 	if !tls && !IsLoopbackTarget(addr) {
 		return nil, fmt.Errorf("--token-file: others could read the token on its way to %s, which is in plain text; add --tls-ca", addr)
 	}
-	_, err := shown.read() // fails early on a missing file
+	_, err := shown.readToken() // fails early on a missing file
 	return shown, err
 }
 
-// IsLoopbackTarget reports whether plain text that is sent to an address stays on this machine.
+// IsLoopbackTarget reports whether traffic to a gRPC target stays on this machine.
 func IsLoopbackTarget(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -54,16 +54,16 @@ func IsLoopbackTarget(addr string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// tokenCredentials are credentials.PerRPCCredentials.
+// tokenCredentials implements credentials.PerRPCCredentials with a bearer token.
 type tokenCredentials struct {
-	file string // (empty if text holds the token)
+	file string // path of the token file (empty if text is the token)
 	text secret.Value
 	tls  bool
 }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	text, err := s.read()
+	text, err := s.readToken()
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +73,10 @@ func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (s *tokenCredentials) RequireTransportSecurity() bool { return s.tls }
 
-// maxTokenFile limits the size of a token file in bytes. It is far above the size of any token.
+// maxTokenFile is the size limit of a token file in bytes. It is far larger than any token.
 const maxTokenFile = 16 << 10
 
-func (s *tokenCredentials) read() (secret.Value, error) {
+func (s *tokenCredentials) readToken() (secret.Value, error) {
 	if s.file == "" {
 		return s.text, nil
 	}
@@ -98,7 +98,8 @@ func (s *tokenCredentials) read() (secret.Value, error) {
 	return token, nil
 }
 
-// parseToken returns the token in a text. Its error does not quote an invalid token; the error of gRPC would.
+// parseToken returns the token in the content of a file or variable. Unlike gRPC's own error, its error does not
+// quote an invalid token.
 func parseToken(text string) (secret.Value, error) {
 	token := strings.TrimSpace(text)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {

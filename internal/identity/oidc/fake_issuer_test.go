@@ -30,20 +30,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const audience = "troupe"
 
-// fakeIssuer is an issuer that serves discovery and keys over TLS.
+// fakeIssuer is an OpenID Connect issuer that serves discovery and keys over TLS.
 type fakeIssuer struct {
 	t      testing.TB
 	server *httptest.Server
 	ca     string // path of its CA certificate
 
 	mu            sync.Mutex
-	claimedIssuer string // (empty for its URL)
+	claimedIssuer string // issuer that it claims to be (empty for its URL)
 	keys          map[string]crypto.Signer
 	unavailable   bool
 	keyFetches    int // number of requests for the keys
 }
 
-func serve(t testing.TB, keys map[string]crypto.Signer) *fakeIssuer {
+func startIssuer(t testing.TB, keys map[string]crypto.Signer) *fakeIssuer {
 	t.Helper()
 	i := &fakeIssuer{t: t, keys: keys, ca: filepath.Join(t.TempDir(), "ca.crt")}
 	i.server = httptest.NewTLSServer(http.HandlerFunc(i.handle))
@@ -79,23 +79,23 @@ func (i *fakeIssuer) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (i *fakeIssuer) change(change func()) {
+func (i *fakeIssuer) update(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change()
 }
 
-func (i *fakeIssuer) fetches() int {
+func (i *fakeIssuer) keyFetchCount() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.keyFetches
 }
 
-// clock is the time source of a verifier.
+// clock is the adjustable time source of a verifier.
 type clock struct{ at time.Time }
 
-// verifier returns a verifier of the issuer, with its clock and its log.
-func (i *fakeIssuer) verifier(change ...func(*Config)) (*Verifier, *clock, *observer.ObservedLogs) {
+// newVerifier returns a verifier for the issuer, with its clock and its log.
+func (i *fakeIssuer) newVerifier(change ...func(*Config)) (*Verifier, *clock, *observer.ObservedLogs) {
 	i.t.Helper()
 	cfg := Config{Issuer: i.server.URL, Audience: audience, CA: i.ca, Admin: "groups=operators"}
 	for _, f := range change {
@@ -109,8 +109,8 @@ func (i *fakeIssuer) verifier(change ...func(*Config)) (*Verifier, *clock, *obse
 	return v, c, logs
 }
 
-// claims returns the claims of a valid token with changes; a nil removes a claim.
-func (i *fakeIssuer) claims(changes map[string]any) map[string]any {
+// newClaims returns the claims of a valid token, modified by changes. A nil value removes a claim.
+func (i *fakeIssuer) newClaims(changes map[string]any) map[string]any {
 	now := time.Now()
 	all := map[string]any{
 		"iss": i.server.URL, "aud": audience, "sub": "ann", "tenant": "acme",
@@ -121,8 +121,8 @@ func (i *fakeIssuer) claims(changes map[string]any) map[string]any {
 	return all
 }
 
-// token returns a JWT with the claims, signed with the key.
-func token(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims any) string {
+// signToken returns a JWT with the claims, signed with the key.
+func signToken(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JWT")
 	if id != "" {
@@ -135,21 +135,21 @@ func token(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims
 	return text
 }
 
-func ecKey(t testing.TB) *ecdsa.PrivateKey {
+func newECKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	return key
 }
 
-func rsaKey(t testing.TB) *rsa.PrivateKey {
+func newRSAKey(t testing.TB) *rsa.PrivateKey {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	return key
 }
 
-func edKey(t testing.TB) ed25519.PrivateKey {
+func newEd25519Key(t testing.TB) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)

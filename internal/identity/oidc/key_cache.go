@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	maxKeyAge       = time.Hour        // older keys are fetched again, so that withdrawn keys disappear
-	fetchInterval   = 10 * time.Second // minimum between fetches, so that tokens with invented key ids cause few
+	maxKeyAge       = time.Hour        // older keys are fetched again, so that withdrawn keys are removed
+	fetchInterval   = 10 * time.Second // minimum between fetches, so that tokens with invented key ids cause only a few
 	refreshInterval = time.Minute      // minimum between fetches of keys that are merely old
 	fetchTimeout    = 5 * time.Second
 	maxResponse     = 1 << 20
 )
 
-// keyCache caches the signing keys of an issuer. While the issuer is unreachable, the last known keys stay
-// valid.
+// keyCache caches the signing keys of an issuer. While the issuer is unreachable, the last known keys remain in
+// use.
 type keyCache struct {
 	issuer string
 	client *http.Client
 	log    *zap.Logger
 	now    func() time.Time
 
-	cached    atomic.Pointer[keySet] // (nil before the first fetch)
-	fetchSlot chan struct{}          // holds one token; its receiver may fetch
+	cached    atomic.Pointer[keySet] // nil before the first fetch
+	fetchSlot chan struct{}          // holds one element; its receiver may fetch
 	lastFetch time.Time              // guarded by fetchSlot
 }
 
@@ -53,11 +53,11 @@ func newKeyCache(issuer string, client *http.Client, log *zap.Logger, now func()
 	return k
 }
 
-// key returns the signing key with the id. It fetches the keys if the id is unknown. If the keys are old, one
-// caller refreshes them while the others use the cached ones.
-func (k *keyCache) key(ctx context.Context, id string) (jose.JSONWebKey, error) {
+// signingKey returns the signing key with the given id. It fetches the keys if the id is unknown. If the keys are
+// old, one caller refreshes them while the others use the cached ones.
+func (k *keyCache) signingKey(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	known := k.cached.Load()
-	if key, ok := known.find(id); ok {
+	if key, ok := known.findKey(id); ok {
 		if k.now().Sub(known.fetched) < maxKeyAge {
 			return key, nil
 		}
@@ -75,17 +75,17 @@ func (k *keyCache) key(ctx context.Context, id string) (jose.JSONWebKey, error) 
 		}
 	}
 	known = k.cached.Load()
-	if key, ok := known.find(id); ok {
+	if key, ok := known.findKey(id); ok {
 		return key, nil
 	}
 	if known == nil {
 		return jose.JSONWebKey{}, failure.New(failure.SystemNetwork, "authenticate", "the keys of the token's issuer cannot be fetched now; try again later")
 	}
-	return jose.JSONWebKey{}, unauthenticated("the token is signed with a key that its issuer does not have")
+	return jose.JSONWebKey{}, newUnauthenticatedError("the token is signed with a key that its issuer does not have")
 }
 
-// find returns the public signing key with the id.
-func (s *keySet) find(id string) (jose.JSONWebKey, bool) {
+// findKey returns the public signing key with the given id.
+func (s *keySet) findKey(id string) (jose.JSONWebKey, bool) {
 	if s == nil {
 		return jose.JSONWebKey{}, false
 	}
@@ -98,7 +98,7 @@ func (s *keySet) find(id string) (jose.JSONWebKey, bool) {
 }
 
 // fetch downloads the keys, unless another caller has replaced the known ones or the last fetch is too recent.
-// Then it frees the fetch slot. It ignores cancellation of the caller, because other callers wait for the
+// Then it frees the fetch slot. It ignores cancellation of the caller, because other callers also wait for the
 // result.
 func (k *keyCache) fetch(ctx context.Context, known *keySet, pause time.Duration) {
 	defer func() { k.fetchSlot <- struct{}{} }()
@@ -117,7 +117,7 @@ func (k *keyCache) fetch(ctx context.Context, known *keySet, pause time.Duration
 	k.log.Info("fetched the keys of the issuer", zap.String("issuer", k.issuer), zap.Int("keys", len(next.Keys)))
 }
 
-// download reads the discovery document of the issuer, and the keys that it points to.
+// download reads the issuer's discovery document and the keys to which it refers.
 func (k *keyCache) download(ctx context.Context) (set jose.JSONWebKeySet, err error) {
 	var discovery struct {
 		Issuer string `json:"issuer"`
@@ -157,8 +157,8 @@ func (k *keyCache) get(ctx context.Context, at string, into any) error {
 	return json.NewDecoder(io.LimitReader(resp.Body, maxResponse)).Decode(into)
 }
 
-// newHTTPClient returns a client that trusts the CA of the file, or the CAs of the machine if there is no file.
-// It keeps no connection open, because it is used about once an hour.
+// newHTTPClient returns a client that trusts the CA in the file, or the CAs of the machine if file is empty. It
+// keeps no idle connections, because it is used only about once an hour.
 func newHTTPClient(ca string) (*http.Client, error) {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
@@ -171,7 +171,7 @@ func newHTTPClient(ca string) (*http.Client, error) {
 		}
 		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
 		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", ca)
+			return nil, fmt.Errorf("%s contains no PEM certificate", ca)
 		}
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {

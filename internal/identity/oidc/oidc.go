@@ -1,5 +1,5 @@
-// Package oidc authenticates clients by the tokens of an OpenID Connect issuer: JWTs that it signed for this
-// mesh (guarantees S7).
+// Package oidc authenticates clients by tokens of an OpenID Connect issuer. The tokens are JWTs that the issuer
+// signed for this mesh (guarantees S7).
 package oidc
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Config configures the issuer and what its tokens must claim. The tags are flags of the orchestrator.
+// Config configures the issuer and the required claims of its tokens. The tags are flags of the orchestrator.
 type Config struct {
 	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer of client tokens, with https." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
 	Audience string `name:"oidc-audience" help:"What the token must be for, and for nothing else: its aud." env:"TROUPE_OIDC_AUDIENCE" placeholder:"AUD"`
@@ -49,12 +49,12 @@ func (c Config) Check() error {
 	return nil
 }
 
-// algorithms are the accepted signature algorithms. All are asymmetric, so a known public key does not allow
-// forging a token.
+// algorithms are the accepted signature algorithms. All are asymmetric, so knowledge of the verification key does
+// not allow forging a token.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
 const (
-	leeway   = time.Minute // tolerated difference of clocks
+	leeway   = time.Minute // tolerated clock difference
 	maxToken = 8 << 10     // bytes; the headers of a call are limited to 16 KiB
 	maxName  = 128         // limit of a subject in bytes
 )
@@ -66,7 +66,7 @@ type Verifier struct {
 	now  func() time.Time
 }
 
-// New returns a verifier. It does not contact the issuer yet. An unreadable CA file is an error.
+// New returns a verifier. It does not contact the issuer yet. It fails if the CA file is unreadable.
 func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -81,19 +81,19 @@ func New(cfg Config, log *zap.Logger) (*Verifier, error) {
 	return v, nil
 }
 
-// claims are the standard claims of a token, and all claims by name.
+// claims contains the standard claims of a token, and all claims by name.
 type claims struct {
 	jwt.Claims
-	all map[string]json.RawMessage
+	byName map[string]json.RawMessage
 }
 
-// UnmarshalJSON reads the standard claims and keeps all claims by name.
+// UnmarshalJSON decodes the standard claims and also keeps all claims by name.
 func (c *claims) UnmarshalJSON(text []byte) error {
-	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.all))
+	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.byName))
 }
 
-// Principal returns the principal that a token names. It waits for the issuer only if the signing key is
-// unknown, and then for a few seconds at most. Modes: user_unauthenticated; system_network if no key of the
+// Principal returns the principal to whom a token was issued. It contacts the issuer only if the signing key is
+// unknown, and then waits a few seconds at most. Modes: user_unauthenticated; system_network if no key of the
 // issuer is known and fetching them fails.
 func (v *Verifier) Principal(ctx context.Context, token string) (identity.Principal, error) {
 	c, err := v.verifiedClaims(ctx, token)
@@ -102,10 +102,10 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 	}
 	p := identity.Principal{Role: identity.Client, Name: c.Subject}
 	if c.Subject == "" || len(c.Subject) > maxName {
-		return identity.Principal{}, unauthenticated("the token must name its subject, in at most 128 bytes")
+		return identity.Principal{}, newUnauthenticatedError("the token must name its subject, in at most 128 bytes")
 	}
-	if json.Unmarshal(c.all[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
-		return identity.Principal{}, unauthenticated("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
+	if json.Unmarshal(c.byName[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
+		return identity.Principal{}, newUnauthenticatedError("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
 	if v.isAdmin(c) {
 		p.Role = identity.Admin
@@ -113,39 +113,39 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 	return p, nil
 }
 
-// verifiedClaims returns the claims of a token that the issuer signed, for this mesh alone, and that is valid
-// now.
+// verifiedClaims returns the claims of a token after verifying it. The issuer must have signed it, for this mesh
+// alone, and it must be valid now.
 func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, error) {
 	var c claims
 	if len(token) > maxToken {
-		return c, unauthenticated("the token is too long")
+		return c, newUnauthenticatedError("the token is too long")
 	}
 	signed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(signed.Headers) != 1 || signed.Headers[0].KeyID == "" {
-		return c, unauthenticated("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
+		return c, newUnauthenticatedError("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
 	}
 	header := signed.Headers[0]
-	key, err := v.keys.key(ctx, header.KeyID)
+	key, err := v.keys.signingKey(ctx, header.KeyID)
 	if err != nil {
 		return c, err
 	}
 	if key.Algorithm != "" && key.Algorithm != header.Algorithm || signed.Claims(key.Key, &c) != nil {
-		return claims{}, unauthenticated("the signature of the token was not made by its issuer")
+		return claims{}, newUnauthenticatedError("the signature of the token was not made by its issuer")
 	}
 	switch now := v.now(); {
 	case c.Issuer != v.cfg.Issuer:
-		return claims{}, unauthenticated("the token comes from another issuer")
+		return claims{}, newUnauthenticatedError("the token comes from another issuer")
 	case !slices.Equal(c.Audience, jwt.Audience{v.cfg.Audience}): // another service that receives the token could use it here
-		return claims{}, unauthenticated("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
+		return claims{}, newUnauthenticatedError("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
 	case c.Expiry == nil || !now.Before(c.Expiry.Time().Add(leeway)):
-		return claims{}, unauthenticated("the token has expired; log in again")
+		return claims{}, newUnauthenticatedError("the token has expired; log in again")
 	case c.NotBefore != nil && now.Before(c.NotBefore.Time().Add(-leeway)):
-		return claims{}, unauthenticated("the token is not valid yet; check the clocks")
+		return claims{}, newUnauthenticatedError("the token is not valid yet; check the clocks")
 	}
 	return c, nil
 }
 
-// isAdmin reports whether the admin claim equals the configured value or is a list that contains it.
+// isAdmin reports whether the admin claim equals the configured value, or is a list that contains it.
 func (v *Verifier) isAdmin(c claims) bool {
 	claim, want, ok := strings.Cut(v.cfg.Admin, "=")
 	if !ok {
@@ -153,10 +153,10 @@ func (v *Verifier) isAdmin(c claims) bool {
 	}
 	var one string
 	var many []string
-	return json.Unmarshal(c.all[claim], &one) == nil && one == want ||
-		json.Unmarshal(c.all[claim], &many) == nil && slices.Contains(many, want)
+	return json.Unmarshal(c.byName[claim], &one) == nil && one == want ||
+		json.Unmarshal(c.byName[claim], &many) == nil && slices.Contains(many, want)
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }

@@ -16,25 +16,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// File is a file of tokens. Each call checks whether it changed and rereads it. While the new file is invalid,
-// the last valid list stays in use, and this is logged. A token that was removed from the list is rejected from
-// the next call on. File is safe for concurrent use.
+// File is a token file. It is reread whenever a call finds it changed. While the new content is invalid, the last
+// valid list stays in use, and this is logged. A token removed from the file is rejected from the next call on.
+// File is safe for concurrent use.
 type File struct {
 	path string
 	log  *zap.Logger
 	now  func() time.Time
 
 	mu         sync.Mutex
-	lastInfo   os.FileInfo // of the last check, valid file or not (nil if it was missing)
+	lastInfo   os.FileInfo // file info of the last check (nil if the file was missing)
 	entries    entryList
-	loadErr    error     // why the file is invalid (nil if entries is its list)
+	loadErr    error     // why the file is invalid (nil if entries is its content)
 	lastWarned time.Time // when loadErr was last logged
 }
 
-// warnEvery is the interval of warnings about an invalid file.
-const warnEvery = time.Minute
+// warnInterval is the interval between warnings about an invalid file.
+const warnInterval = time.Minute
 
-// Open reads a file. An invalid file is an error now; later it is logged.
+// Open reads a token file. It fails if the file is invalid. If the file becomes invalid later, that is only
+// logged.
 func Open(path string, log *zap.Logger) (*File, error) {
 	f := &File{path: path, log: log, now: time.Now}
 	if f.reload(); f.loadErr != nil {
@@ -43,9 +44,9 @@ func Open(path string, log *zap.Logger) (*File, error) {
 	return f, nil
 }
 
-// Measure registers a gauge that is 1 while the file is valid and 0 otherwise. While it is invalid, tokens that
-// were removed from it still work. A nil File has no gauge.
-func (f *File) Measure(meter metric.Meter) error {
+// RegisterMetrics registers a gauge that is 1 while the file is valid and 0 otherwise. While the file is invalid,
+// tokens removed from it are still accepted. A nil File has no gauge.
+func (f *File) RegisterMetrics(meter metric.Meter) error {
 	if f == nil {
 		return nil
 	}
@@ -62,30 +63,30 @@ func (f *File) Measure(meter metric.Meter) error {
 	return err
 }
 
-// Principal returns the principal of a token. Modes: user_unauthenticated.
+// Principal returns the principal to whom a token belongs. Modes: user_unauthenticated.
 func (f *File) Principal(token string) (identity.Principal, error) {
 	all, _ := f.current()
-	e, ok := all.find(token)
+	e, ok := all.findEntry(token)
 	if !ok {
-		return identity.Principal{}, unauthenticated("this token is unknown; ask an operator of the mesh for one")
+		return identity.Principal{}, newUnauthenticatedError("this token is unknown; ask an operator of the mesh for one")
 	}
 	if !e.Expires.IsZero() && !f.now().Before(e.Expires) {
-		return identity.Principal{}, unauthenticated("this token has expired; ask an operator of the mesh for another").With("name", e.Name)
+		return identity.Principal{}, newUnauthenticatedError("this token has expired; ask an operator of the mesh for another").With("name", e.Name)
 	}
 	return identity.Principal{Role: e.Role, Name: e.Name, Tenant: e.Tenant}, nil
 }
 
-func unauthenticated(message string) *failure.Error {
+func newUnauthenticatedError(message string) *failure.Error {
 	return failure.New(failure.UserUnauthenticated, "authenticate", message)
 }
 
-// current returns the list to use now, and the error of the file if that list is not from it.
+// current returns the last valid list, and the error of the file if its present content is invalid.
 func (f *File) current() (entryList, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := f.reload()
 	switch {
-	case f.loadErr != nil && (changed || f.now().Sub(f.lastWarned) >= warnEvery):
+	case f.loadErr != nil && (changed || f.now().Sub(f.lastWarned) >= warnInterval):
 		f.lastWarned = f.now()
 		f.log.Warn("the file of tokens is invalid; the previous list stays in use, and tokens removed since are still accepted; "+
 			"correct the file", zap.Error(f.loadErr))
@@ -95,7 +96,7 @@ func (f *File) current() (entryList, error) {
 	return f.entries, f.loadErr
 }
 
-// reload reads the file unless it is unchanged since the last check, and reports whether it changed.
+// reload reads the file if it has changed since the last check, and reports whether it has.
 func (f *File) reload() (changed bool) {
 	info, err := os.Stat(f.path)
 	if err != nil {
@@ -113,7 +114,7 @@ func (f *File) reload() (changed bool) {
 		f.loadErr = fmt.Errorf("--client-tokens: %w", err)
 		return changed
 	}
-	all, err := parse(text)
+	all, err := parseFile(text)
 	if err != nil {
 		f.loadErr = fmt.Errorf("--client-tokens: %s: %w", f.path, err)
 		return changed

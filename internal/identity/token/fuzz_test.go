@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse checks that each file either parses to a list with valid entries or fails with an error that quotes
+// FuzzParse checks that any file content either yields a list of valid entries or fails with an error that quotes
 // no digest.
 func FuzzParse(f *testing.F) {
 	digest := sha256.Sum256([]byte("tr_ann"))
@@ -23,24 +23,24 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parse([]byte(text))
+		all, err := parseFile([]byte(text))
 		if err != nil {
 			require.NotContains(t, err.Error(), sum)
 			require.Empty(t, all)
 		}
 		for _, l := range all {
 			require.NoError(t, l.Check())
-			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lower(l.SHA256)))
+			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lowerHex(l.SHA256)))
 		}
-		found, ok := all.find("tr_ann")
+		found, ok := all.findEntry("tr_ann")
 		require.Equal(t, ok, found.Name != "")
-		_, ok = all.find(sum)
+		_, ok = all.findEntry(sum)
 		require.False(t, ok, "a digest is no token")
 	})
 }
 
-// lower converts hex digits to lower case.
-func lower(digits string) []byte {
+// lowerHex converts hex digits to lower case.
+func lowerHex(digits string) []byte {
 	raw, _ := hex.DecodeString(digits)
 	return []byte(hex.EncodeToString(raw))
 }

@@ -1,5 +1,5 @@
-// Package token authenticates clients by tokens that an operator hands out. A file lists the clients with the
-// SHA-256 of each token (guarantees S7), so reading the file does not reveal a token.
+// Package token authenticates clients by tokens that an operator issues. A file lists the clients with the SHA-256
+// digests of their tokens (guarantees S7), so reading the file reveals no token.
 package token
 
 import (
@@ -23,25 +23,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix begins every token, so that secret scanners recognize one.
+// Prefix is the beginning of every token, so that secret scanners can recognize tokens.
 const Prefix = "tr_"
 
-// Entry is one client as the file lists it.
+// Entry is one client in a token file.
 type Entry struct {
-	Name    string        `yaml:"name"`              // names the client in logs and in the audit
-	Tenant  string        `yaml:"tenant"`            // owns the objects that the client may touch
+	Name    string        `yaml:"name"`              // name of the client in logs and in the audit log
+	Tenant  string        `yaml:"tenant"`            // tenant that owns the objects of the client
 	Role    identity.Role `yaml:"role"`              // client or admin
-	SHA256  string        `yaml:"sha256"`            // of the token as it is sent, in hex
-	Expires time.Time     `yaml:"expires,omitempty"` // the token is rejected from then on (zero for never)
+	SHA256  string        `yaml:"sha256"`            // digest of the token as sent, in hex
+	Expires time.Time     `yaml:"expires,omitempty"` // time from which the token is rejected (zero for never)
 }
 
-// document is the content of a token file.
-type document struct {
+// fileContent is the YAML content of a token file.
+type fileContent struct {
 	Tokens []Entry `yaml:"tokens"`
 }
 
-// New makes a token of 256 random bits. Only the result holds the token; the entry for the file holds its
-// digest.
+// New creates a token with 256 random bits and its entry for the token file. The entry contains only the digest of
+// the token.
 func New(e Entry) (secret.Value, Entry) {
 	var bits [32]byte
 	_, _ = rand.Read(bits[:]) // never fails
@@ -51,24 +51,24 @@ func New(e Entry) (secret.Value, Entry) {
 	return secret.New(text), e
 }
 
-// Format returns the content of a token file with the entries.
+// Format returns the content of a token file that contains the entries.
 func Format(entries ...Entry) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
-	err := encoder.Encode(document{entries})
+	err := encoder.Encode(fileContent{entries})
 	return b.Bytes(), errors.Join(err, encoder.Close())
 }
 
-// Check returns an error for the first invalid field of an entry. The error quotes no field, because a
-// misplaced value may be a token.
+// Check returns an error for the first invalid field of an entry. The error quotes no value, because a misplaced
+// value may be a token.
 func (e Entry) Check() error {
 	switch digest, err := hex.DecodeString(e.SHA256); {
 	case e.Name == "" || len(e.Name) > maxName || strings.ContainsFunc(e.Name, isUnprintable):
 		return fmt.Errorf("name: it must be 1 to %d bytes without control characters", maxName)
 	case identity.CheckTenant(e.Tenant) != nil:
 		return errors.New("tenant: it must be " + identity.TenantForm)
-	case strings.HasPrefix(e.Name, Prefix) || strings.HasPrefix(e.Tenant, Prefix): // logs name both
+	case strings.HasPrefix(e.Name, Prefix) || strings.HasPrefix(e.Tenant, Prefix): // logs contain both
 		return fmt.Errorf("name and tenant: neither may begin with %s, as tokens do; the token itself does not belong here", Prefix)
 	case e.Role != identity.Client && e.Role != identity.Admin:
 		return fmt.Errorf("role: it must be %s or %s", identity.Client, identity.Admin)
@@ -82,7 +82,7 @@ const maxName = 128
 
 func isUnprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 
-// entryList are the entries of a file with their decoded digests.
+// entryList is the list of entries in a file, with decoded digests.
 type entryList []entryWithDigest
 
 type entryWithDigest struct {
@@ -90,9 +90,10 @@ type entryWithDigest struct {
 	digest [sha256.Size]byte
 }
 
-// parse reads a file. Its errors name an entry by its position in the list and quote nothing of it.
-func parse(text []byte) (entryList, error) {
-	var d document
+// parseFile parses the content of a token file. Its errors identify an entry by its position in the list and quote
+// none of its values.
+func parseFile(text []byte) (entryList, error) {
+	var d fileContent
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&d); err != nil && !errors.Is(err, io.EOF) {
@@ -100,7 +101,7 @@ func parse(text []byte) (entryList, error) {
 			"tenant, role, sha256 and, if the token expires, expires, such as 2027-01-01T00:00:00Z", errorPosition(text, err))
 	}
 	var all entryList
-	known := map[[sha256.Size]byte]int{} // digest to position
+	known := map[[sha256.Size]byte]int{} // position of each digest
 	for i, e := range d.Tokens {
 		if err := e.Check(); err != nil {
 			return nil, fmt.Errorf("token %d: %w", i+1, err)
@@ -116,8 +117,8 @@ func parse(text []byte) (entryList, error) {
 	return all, nil
 }
 
-// errorPosition returns where a text is invalid, as far as that is known. Errors of yaml quote the text, so
-// only a line number is taken from them.
+// errorPosition returns the position of a yaml error in the file, if it is known. Only the line number is taken
+// from the error, because yaml errors quote the text.
 func errorPosition(text []byte, err error) string {
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok && len(wrong.Errors) > 0 {
 		if at := yamlErrorLine.FindStringSubmatch(wrong.Errors[0]); at != nil {
@@ -125,7 +126,7 @@ func errorPosition(text []byte, err error) string {
 		}
 	}
 	broken := func(text []byte) bool { return yaml.Unmarshal(text, &yaml.Node{}) != nil }
-	if broken(text) { // such errors name the start of the list, so search for the first line that breaks it
+	if broken(text) { // such errors give only the start of the list, so search for the first invalid line
 		lines := bytes.SplitAfter(text, []byte("\n"))
 		at := sort.Search(len(lines)-1, func(n int) bool { return broken(bytes.Join(lines[:n+1], nil)) })
 		return fmt.Sprintf(", near line %d", at+1)
@@ -140,11 +141,12 @@ func errorPosition(text []byte, err error) string {
 	return ""
 }
 
-// yamlErrorLine matches the start of a yaml error with a line number.
+// yamlErrorLine matches the beginning of a yaml error that contains a line number.
 var yamlErrorLine = regexp.MustCompile(`^line ([0-9]+): `)
 
-// find returns the entry of a token, in a time that depends only on the length of the list.
-func (all entryList) find(token string) (found Entry, ok bool) {
+// findEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
+// nothing about the token.
+func (all entryList) findEntry(token string) (found Entry, ok bool) {
 	digest := sha256.Sum256([]byte(token))
 	for _, l := range all {
 		if subtle.ConstantTimeCompare(digest[:], l.digest[:]) == 1 {

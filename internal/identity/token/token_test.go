@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// writeEntries replaces the file with the entries by a rename, as an update of a mounted secret does.
+// writeEntries replaces the token file by a rename, as Kubernetes does when it updates a mounted secret.
 func writeEntries(t *testing.T, path string, entries ...Entry) {
 	t.Helper()
 	text, err := Format(entries...)
@@ -34,15 +34,15 @@ func replaceFile(t *testing.T, path, text string) {
 	require.NoError(t, os.Rename(next, path))
 }
 
-func issue(t *testing.T, name, tenant string, role identity.Role) (string, Entry) {
+func issueToken(t *testing.T, name, tenant string, role identity.Role) (string, Entry) {
 	t.Helper()
 	value, e := New(Entry{Name: name, Tenant: tenant, Role: role})
 	return value.Reveal(), e
 }
 
 func TestNew_MakesRandomTokens(t *testing.T) {
-	a, _ := issue(t, "ann", "acme", identity.Client)
-	b, e := issue(t, "ann", "acme", identity.Client)
+	a, _ := issueToken(t, "ann", "acme", identity.Client)
+	b, e := issueToken(t, "ann", "acme", identity.Client)
 	require.NotEqual(t, a, b)
 	require.Len(t, a, len(Prefix)+43) // 256 bits
 	require.True(t, strings.HasPrefix(a, "tr_"))
@@ -52,8 +52,8 @@ func TestNew_MakesRandomTokens(t *testing.T) {
 
 func TestFile_ReturnsThePrincipalOfAToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	ann, a := issue(t, "ann", "acme", identity.Client)
-	root, r := issue(t, "root", "default", identity.Admin)
+	ann, a := issueToken(t, "ann", "acme", identity.Client)
+	root, r := issueToken(t, "root", "default", identity.Admin)
 	writeEntries(t, path, a, r)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestFile_ReturnsThePrincipalOfAToken(t *testing.T) {
 
 func TestFile_RejectsExpiredTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	ann, a := issue(t, "ann", "acme", identity.Client)
+	ann, a := issueToken(t, "ann", "acme", identity.Client)
 	a.Expires = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
@@ -91,8 +91,8 @@ func TestFile_RejectsExpiredTokens(t *testing.T) {
 
 func TestFile_ReloadsValidFilesOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	ann, a := issue(t, "ann", "acme", identity.Client)
-	bob, b := issue(t, "bob", "acme", identity.Client)
+	ann, a := issueToken(t, "ann", "acme", identity.Client)
+	bob, b := issueToken(t, "bob", "acme", identity.Client)
 	writeEntries(t, path, a)
 	core, logs := observer.New(zap.InfoLevel)
 	f, err := Open(path, zap.New(core))
@@ -117,7 +117,7 @@ func TestFile_ReloadsValidFilesOnly(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2, logs.FilterMessageSnippet("is invalid").Len(), "each fault is logged once")
-	f.now = func() time.Time { return time.Now().Add(warnEvery) }
+	f.now = func() time.Time { return time.Now().Add(warnInterval) }
 	_, err = f.Principal(bob)
 	require.NoError(t, err)
 	require.Equal(t, 3, logs.FilterMessageSnippet("is invalid").Len(), "and again after warnEvery")
@@ -139,10 +139,10 @@ func TestFile_ReloadsValidFilesOnly(t *testing.T) {
 	}
 }
 
-// An unreadable file is read again on the next call, because a change of its permissions alone is not noticed.
+// An unreadable file is read again on the next call, because a check for changes does not detect new permissions.
 func TestFile_RetriesUnreadableFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	_, a := issue(t, "ann", "acme", identity.Client)
+	_, a := issueToken(t, "ann", "acme", identity.Client)
 	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
@@ -162,14 +162,14 @@ func TestFile_RetriesUnreadableFiles(t *testing.T) {
 
 func TestFile_MeasuresValidity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	_, a := issue(t, "ann", "acme", identity.Client)
+	_, a := issueToken(t, "ann", "acme", identity.Client)
 	writeEntries(t, path, a)
 	f, err := Open(path, zap.NewNop())
 	require.NoError(t, err)
 	reader := metric.NewManualReader()
 	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
-	require.NoError(t, f.Measure(meter))
-	require.NoError(t, (*File)(nil).Measure(meter))
+	require.NoError(t, f.RegisterMetrics(meter))
+	require.NoError(t, (*File)(nil).RegisterMetrics(meter))
 	usable := func() int64 {
 		var seen metricdata.ResourceMetrics
 		require.NoError(t, reader.Collect(t.Context(), &seen))
@@ -185,7 +185,7 @@ func TestFile_MeasuresValidity(t *testing.T) {
 }
 
 func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
-	leaked, e := issue(t, "ann", "acme", identity.Client)
+	leaked, e := issueToken(t, "ann", "acme", identity.Client)
 	entry := func(change func(*Entry)) string {
 		other := e
 		change(&other)
@@ -196,7 +196,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 	twice, err := Format(e, Entry{Name: "bob", Tenant: "acme", Role: identity.Client, SHA256: e.SHA256})
 	require.NoError(t, err)
 	digest := e.SHA256
-	_, bob := issue(t, "bob", "acme", identity.Client)
+	_, bob := issueToken(t, "bob", "acme", identity.Client)
 	whole, err := Format(bob, e)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
@@ -213,7 +213,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
 		string(twice): "token 2 repeats token 1",
-		// The error gives the position but not the text.
+		// The error contains the position of the fault but not the text.
 		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "not a list of tokens, near line 10: want",
 		string(whole) + "    expire: 2027-01-01\n":                                  "not a list of tokens, line 10: want",
 		string(whole) + "    expires: soon " + leaked + "\n":                        "not a list of tokens, token 2 from line 6 on: want",
@@ -235,7 +235,7 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 	require.ErrorContains(t, err, "--client-tokens: ")
 }
 
-// BenchmarkPrincipal measures the overhead of a call: a stat of the file, a digest and all comparisons.
+// BenchmarkPrincipal measures the cost of one call: a stat of the file, a digest and all comparisons.
 func BenchmarkPrincipal(b *testing.B) {
 	for _, count := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("tokens=%d", count), func(b *testing.B) {

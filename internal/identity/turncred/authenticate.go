@@ -8,25 +8,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Authenticate authenticates a call that shows the credential of a turn as a worker, with the agent and tenant
-// of the credential. If the connection proves the caller by certificate, it must be this worker: a stolen
-// credential is useless to others. Other calls go to next. TurnOfCall returns the turn, which limits what the
-// call may touch.
+// Authenticate authenticates a call that carries a turn credential. The caller becomes a worker with the agent and
+// tenant of the credential. If the connection proves the caller by certificate, it must be this worker, so a
+// stolen credential is useless to others. Calls without a credential are passed to next. Handlers use
+// TurnFromContext to limit what the call may touch.
 //
-// Modes, where the connection proves the caller: the modes of Verify. Otherwise the credential is all that the
-// caller shows; an invalid or expired one is user_unauthenticated and counts as a failure of its address
-// (guarantees S10).
-func Authenticate(a *Authority, next rpc.Authenticate) rpc.Authenticate {
+// If the connection proves the caller, the modes are the same as in Verify. Otherwise an invalid or expired
+// credential fails with user_unauthenticated and counts as a failure of the caller's address (guarantees S10).
+func Authenticate(a *Authority, next rpc.Authenticator) rpc.Authenticator {
 	if a == nil {
 		return next
 	}
 	return func(ctx context.Context) (identity.Principal, error) {
-		t, ok, err := a.TurnOfCall(ctx)
+		t, ok, err := a.TurnFromContext(ctx)
 		if !ok {
 			return next(ctx)
 		}
 		p := identity.Principal{Role: identity.Worker, Name: t.Agent, Tenant: t.Tenant}
-		caller, proven := identity.Caller(ctx)
+		caller, proven := identity.CallerFromContext(ctx)
 		switch {
 		case err != nil && proven:
 			return identity.Principal{Role: caller.Role, Name: caller.Name}, err

@@ -20,8 +20,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Callers who guess credentials at the client port fail authentication and are soon rate limited. They are
-// rejected for the failed authentication and not for the method that they call (guarantees S6, S10).
+// Callers that guess credentials at the client port fail authentication and are soon rate limited. Their calls
+// fail because of authentication and not because of the called method (guarantees S6, S10).
 func TestAuthenticate_LimitsGuesses(t *testing.T) {
 	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
@@ -32,14 +32,14 @@ func TestAuthenticate_LimitsGuesses(t *testing.T) {
 	require.NoError(t, err)
 	const guesses = 3
 	server, err := rpc.NewServer(tel, rpc.Config{
-		Authenticate: Authenticate(orchestrator, rpc.Certified), Rates: rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: guesses}}),
+		Authenticate: Authenticate(orchestrator, rpc.PrincipalFromCertificate), Rates: rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: guesses}}),
 	})
 	require.NoError(t, err)
 	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) }()
@@ -54,9 +54,9 @@ func TestAuthenticate_LimitsGuesses(t *testing.T) {
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), want), "%d: %v", n, err)
 	}
 
-	refused := entries()
-	require.Len(t, refused, guesses)
-	for _, e := range refused {
+	rejections := entries()
+	require.Len(t, rejections, guesses)
+	for _, e := range rejections {
 		require.Equal(t, audit.Denied, e.Kind)
 		require.Equal(t, string(identity.Anybody), e.Actor)
 		require.Equal(t, string(failure.UserUnauthenticated), e.Result)

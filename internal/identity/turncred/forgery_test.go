@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// requireRejected checks that Verify rejects a credential and that the error quotes none of it.
+// requireRejected requires that Verify rejects a credential and that the error quotes no part of it.
 func requireRejected(t *testing.T, a *Authority, credential string) {
 	t.Helper()
 	_, err := a.Verify(credential)
@@ -30,7 +30,7 @@ func requireRejected(t *testing.T, a *Authority, credential string) {
 	}
 }
 
-// A credential with one changed bit is rejected (guarantees S6).
+// A credential in which any bit was changed is rejected (guarantees S6).
 func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	m := newMesh(t, "example.org")
 	credential, err := m.orchestrator(t).Issue(testTurn(), time.Time{})
@@ -40,7 +40,7 @@ func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	for p, part := range parts {
 		raw, err := base64.RawURLEncoding.DecodeString(part)
 		require.NoError(t, err)
-		step := max(1, len(raw)/30) // a sample of the long parts: the signature covers every bit alike
+		step := max(1, len(raw)/30) // only a sample of the long parts, because the signature covers every bit
 		for i := 0; i < len(raw); i += step {
 			raw[i] ^= 1 << (i % 8)
 			changed := append([]string(nil), parts...)
@@ -59,14 +59,14 @@ func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// forge returns a credential with a valid header and valid claims, except for the changes, signed with another
-// key. A nil key gives no signature.
+// forge returns a credential with a valid header and valid claims, modified by the changes and signed with another
+// key. A nil key means no signature.
 func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key any, chain [][]byte, change func(*claims), kind jose.ContentType) string {
 	t.Helper()
 	now, self := time.Now(), by.self.ID()
 	c := claims{
 		Claims: jwt.Claims{
-			Issuer: self.String(), Audience: jwt.Audience{audienceOfMesh(self.TrustDomain)}, Subject: "spiffe://" + self.TrustDomain + "/worker/research",
+			Issuer: self.String(), Audience: jwt.Audience{meshAudience(self.TrustDomain)}, Subject: "spiffe://" + self.TrustDomain + "/worker/research",
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Minute)),
 		},
 		Tenant: "acme", Session: "s-1", Turn: "t-1", Epoch: 7,
@@ -88,12 +88,12 @@ func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key a
 	return text
 }
 
-// Only an orchestrator of the mesh can make credentials, signed with the key of its certificate (guarantees
-// S6).
+// Only an orchestrator of the mesh can issue credentials, because they are signed with the key of its certificate
+// (guarantees S6).
 func TestAuthority_RejectsForgeries(t *testing.T) {
 	m := newMesh(t, "example.org")
 	orchestrator, memory, worker := m.orchestrator(t), m.memory(t), m.authority(t, identity.Worker, "research", newECKey(t))
-	honest, own := orchestrator.self.Pair(), worker.self.Pair()
+	honest, own := orchestrator.self.KeyPair(), worker.self.KeyPair()
 	public, err := x509.MarshalPKIXPublicKey(honest.Leaf.PublicKey)
 	require.NoError(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
@@ -124,24 +124,24 @@ func TestAuthority_RejectsForgeries(t *testing.T) {
 		})
 	}
 	for role, credential := range map[identity.Role]string{
-		identity.Memory: issue(t, memory), identity.Worker: issue(t, worker), identity.Admin: issue(t, m.authority(t, identity.Admin, "ann", newECKey(t))),
+		identity.Memory: issueCredential(t, memory), identity.Worker: issueCredential(t, worker), identity.Admin: issueCredential(t, m.authority(t, identity.Admin, "ann", newECKey(t))),
 	} {
 		t.Run("signed by "+string(role), func(t *testing.T) { requireRejected(t, m.memory(t), credential) })
 	}
 }
 
-func issue(t *testing.T, a *Authority) string {
+func issueCredential(t *testing.T, a *Authority) string {
 	t.Helper()
 	credential, err := a.Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
 	return credential
 }
 
-// Other JWTs of an orchestrator, and credentials with missing or invalid claims, are rejected.
+// Verify rejects other JWTs of an orchestrator, and credentials with missing or invalid claims.
 func TestAuthority_RejectsInvalidClaims(t *testing.T) {
 	m := newMesh(t, "example.org")
 	orchestrator, memory := m.orchestrator(t), m.memory(t)
-	pair := orchestrator.self.Pair()
+	pair := orchestrator.self.KeyPair()
 	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(d)) }
 	for name, change := range map[string]func(*claims){
 		"for another mesh":       func(c *claims) { c.Audience = jwt.Audience{"spiffe://example.com"} },
@@ -168,7 +168,7 @@ func TestAuthority_RejectsInvalidClaims(t *testing.T) {
 	require.NoError(t, err, "without a change it is valid")
 }
 
-// FuzzVerify checks that each text is rejected with one of two modes and that none panics.
+// FuzzVerify checks that any text is rejected with one of two modes and without a panic.
 func FuzzVerify(f *testing.F) {
 	m := newMesh(f, "example.org")
 	memory := m.memory(f)

@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// jwtType is the JWT header typ. It tells credentials from other JWTs that an orchestrator signs.
+// jwtType is the typ in the JWT header. It distinguishes credentials from other JWTs that an orchestrator signs.
 const jwtType = "troupe-turn+jwt"
 
-// algorithms are the accepted signature algorithms, one for each kind of key. None uses a shared secret.
+// algorithms are the accepted signature algorithms, one for each kind of key. All are asymmetric.
 var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.PS256}
 
-// claims are the claims of a credential.
+// claims is the JWT payload of a credential.
 type claims struct {
 	jwt.Claims // iss is the orchestrator, sub the worker, aud the trust domain; iat and exp are set
 
@@ -39,8 +39,8 @@ type claims struct {
 	Budget budget.Limits `json:"budget"`
 }
 
-// Issue returns a credential that expires a minute after the deadline (zero for no deadline), and after MaxLife
-// at most. It returns "" if the process has no identity. Modes: unknown.
+// Issue returns a credential for a turn. It expires one minute after the deadline (zero for no deadline), but at
+// most MaxLife from now. The credential is empty if the process has no identity. Modes: unknown.
 func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	if a == nil {
 		return "", nil
@@ -52,7 +52,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	}
 	text, err := a.sign(claims{
 		Claims: jwt.Claims{
-			Issuer: self.String(), Audience: jwt.Audience{audienceOfMesh(self.TrustDomain)},
+			Issuer: self.String(), Audience: jwt.Audience{meshAudience(self.TrustDomain)},
 			Subject:  identity.ID{TrustDomain: self.TrustDomain, Role: identity.Worker, Name: t.Agent}.String(),
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until),
 		},
@@ -67,7 +67,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 }
 
 func (a *Authority) sign(c claims) (string, error) {
-	pair := a.self.Pair()
+	pair := a.self.KeyPair()
 	algorithm, err := algorithmForKey(pair.PrivateKey)
 	if err != nil {
 		return "", err
@@ -84,8 +84,8 @@ func (a *Authority) sign(c claims) (string, error) {
 	return text, err
 }
 
-// audienceOfMesh returns the audience of a credential: every service of the mesh.
-func audienceOfMesh(trustDomain string) string { return "spiffe://" + trustDomain }
+// meshAudience returns the audience of a credential, which is every service of the mesh.
+func meshAudience(trustDomain string) string { return "spiffe://" + trustDomain }
 
 func algorithmForKey(key any) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// testMesh is the CA of a trust domain that issues certificates for its processes.
+// testMesh is a CA that issues certificates for the processes of one trust domain.
 type testMesh struct {
 	domain string
 	cert   *x509.Certificate
@@ -52,7 +52,7 @@ func certTemplate(from time.Time, life time.Duration, id string) *x509.Certifica
 	}
 }
 
-// writeFiles writes a certificate with its key and CA into a folder, as a process reads them.
+// writeFiles writes a certificate with its key and CA into a folder, in the form that a process reads.
 func (m *testMesh) writeFiles(t testing.TB, dir string, key crypto.Signer, path string, from time.Time, life time.Duration) identity.Config {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, certTemplate(from, life, "spiffe://"+m.domain+path), m.cert, key.Public(), m.key)
@@ -75,7 +75,7 @@ func newECKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// authority returns the Authority of a process of the mesh.
+// authority returns the Authority of a process in the mesh.
 func (m *testMesh) authority(t testing.TB, role identity.Role, agent string, key crypto.Signer) *Authority {
 	t.Helper()
 	path := "/" + string(role)
@@ -95,7 +95,7 @@ func (m *testMesh) memory(t testing.TB) *Authority {
 	return m.authority(t, identity.Memory, "", newECKey(t))
 }
 
-// testTurn returns the turn that the tests issue credentials for.
+// testTurn returns the turn for which the tests issue credentials.
 func testTurn() Turn {
 	return Turn{Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7, Step: 2}
 }

@@ -1,8 +1,7 @@
 // Package turncred issues and verifies the credentials of turns. A credential allows the worker of one agent to
-// act in one step of one turn of one session, for one tenant and user, under one epoch, until a time
-// (guarantees S5, S6, S16). The orchestrator signs it with the key of its certificate and includes the
-// certificate chain. So every process that knows the CAs of the mesh can verify it, and no further key has to
-// be distributed.
+// act in one step of one turn until a given time. It is bound to the session, tenant, user and epoch of the turn
+// (guarantees S5, S6, S16). The orchestrator signs it with the key of its certificate and includes the certificate
+// chain. Every process that knows the CAs of the mesh can therefore verify it without any further key.
 //
 // A credential is a JWT (RFC 7519) in a JWS (RFC 7515) with the header x5c. Workers treat it as opaque.
 package turncred
@@ -19,14 +18,15 @@ import (
 
 // Limits of a credential.
 const (
-	// MaxLife is the longest validity of a credential, whatever the deadline of its turn.
+	// MaxLife is the longest validity of a credential, regardless of its turn's deadline.
 	MaxLife = 15 * time.Minute
-	// Grace is how long a credential is valid after the deadline of the turn, for late commits and clocks that
-	// differ.
+	// Grace is how long a credential remains valid after the deadline of its turn. It allows for late commits and
+	// for clock differences.
 	Grace = time.Minute
-	// maxBytes limits the size of a credential. With an ECDSA certificate and no intermediate it has 1.5 KiB.
+	// maxBytes is the size limit of a credential. A credential with an ECDSA certificate and no intermediate has
+	// 1.5 KiB.
 	maxBytes = 8 << 10
-	// leeway is how far the clock of the signer may be ahead.
+	// leeway is how far the signer's clock may be ahead.
 	leeway = time.Minute
 )
 
@@ -40,29 +40,29 @@ type Turn struct {
 	Trace   string
 	Epoch   int64 // epoch of the turn (0 in a replay)
 	Step    int   // number of the agent's step; the worker may write for this step only
-	// Replay is set for a step that is replayed. It may read but not write.
+	// Replay is true for a replayed step, which may read but not write.
 	Replay bool
 
-	// Limits of the child turns that the worker may start (guarantees S17).
+	// These fields limit the child turns that the worker may start (guarantees S17).
 	Root   string        // root trace of the run
-	Level  int           // depth below the root turn of the run (0 for the root turn)
+	Level  int           // depth below the root turn (0 for the root turn)
 	Budget budget.Limits // budget of the step, which bounds each child turn
 }
 
-// Owns reports whether the turn may touch a session: its own session, or a session that it opened for a remote
-// agent.
-func (t Turn) Owns(session string) bool {
+// MayAccess reports whether the turn may access a session. It may access its own session and the sessions that it
+// opened for remote agents.
+func (t Turn) MayAccess(session string) bool {
 	return session == t.Session || strings.HasPrefix(session, turnctx.ChildSessionPrefix(t.Session))
 }
 
-// Authority issues and verifies credentials with the identity of a process. It is safe for concurrent use. A
-// nil Authority belongs to a process without an identity; it does neither.
+// Authority issues and verifies credentials with the identity of a process. It is safe for concurrent use. A nil
+// Authority stands for a process without an identity and does neither.
 type Authority struct {
 	self  *identity.Source
 	cache verifiedCache
 }
 
-// New returns the authority of a process, or nil if it has no identity.
+// New returns the authority of a process, or nil if the process has no identity.
 func New(self *identity.Source) *Authority {
 	if self == nil {
 		return nil

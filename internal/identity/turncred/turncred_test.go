@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Every process of the mesh verifies what an orchestrator signs, whatever the kind of its key.
+// Every process of the mesh verifies the credentials of an orchestrator, for each supported kind of key.
 func TestAuthority_VerifiesWhatWasIssued(t *testing.T) {
 	m := newMesh(t, "example.org")
 	wide, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -56,13 +56,13 @@ func TestAuthority_IssuesNothingWithoutIdentity(t *testing.T) {
 	credential, err := none.Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
 	require.Empty(t, credential)
-	_, ok, err := none.TurnOfCall(t.Context())
+	_, ok, err := none.TurnFromContext(t.Context())
 	require.NoError(t, err)
 	require.False(t, ok)
 }
 
-// A credential is valid until a minute after the deadline of its turn, for 15 minutes at most, and not a second
-// longer, cached or not.
+// A credential is valid until one minute after the deadline of its turn, but at most 15 minutes. It is then
+// rejected even if it is cached.
 func TestAuthority_CredentialsExpire(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAuthority_CredentialsExpire(t *testing.T) {
 	})
 }
 
-// A credential stays valid after the certificate of its orchestrator was replaced and expired.
+// A credential stays valid after its orchestrator's certificate was replaced and has expired.
 func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, dir := newMesh(t, "example.org"), t.TempDir()
@@ -111,31 +111,31 @@ func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	})
 }
 
-func TestTurn_OwnsItsSessionAndChildSessions(t *testing.T) {
+func TestTurn_MayAccessItsSessionAndChildSessions(t *testing.T) {
 	turn := testTurn()
-	require.True(t, turn.Owns("s-1"))
-	require.True(t, turn.Owns(turnctx.ChildSessionPrefix("s-1")+"0123"))
-	require.False(t, turn.Owns("s-2"))
-	require.False(t, turn.Owns(turnctx.ChildSessionPrefix("s-2")+"0123"))
-	require.False(t, turn.Owns(""))
+	require.True(t, turn.MayAccess("s-1"))
+	require.True(t, turn.MayAccess(turnctx.ChildSessionPrefix("s-1")+"0123"))
+	require.False(t, turn.MayAccess("s-2"))
+	require.False(t, turn.MayAccess(turnctx.ChildSessionPrefix("s-2")+"0123"))
+	require.False(t, turn.MayAccess(""))
 	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 bytes are left")
 }
 
-// The cache evicts valid credentials rather than exceed its limit.
+// The cache never exceeds its limit, even if it must evict valid credentials.
 func TestVerifiedCache_IsBounded(t *testing.T) {
 	v := verifiedCache{turns: map[[32]byte]cachedTurn{}}
 	now := time.Now()
 	for i := range maxVerified + 100 {
-		v.add(fmt.Sprint(i), cachedTurn{until: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		v.addTurn(fmt.Sprint(i), cachedTurn{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
 		require.LessOrEqual(t, len(v.turns), maxVerified)
 	}
-	_, ok := v.find(fmt.Sprint(maxVerified+99), now)
+	_, ok := v.findTurn(fmt.Sprint(maxVerified+99), now)
 	require.True(t, ok)
-	_, ok = v.find(fmt.Sprint(maxVerified+98), now)
+	_, ok = v.findTurn(fmt.Sprint(maxVerified+98), now)
 	require.False(t, ok, "it has expired")
 }
 
-// A credential stays far below the size limit of headers.
+// A credential is far smaller than the size limit of headers.
 func TestAuthority_CredentialsAreSmall(t *testing.T) {
 	credential, err := newMesh(t, "example.org").orchestrator(t).Issue(testTurn(), time.Time{})
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func BenchmarkAuthority(b *testing.B) {
 	})
 	b.Run("verify=first", func(b *testing.B) {
 		for b.Loop() {
-			_, _ = memory.read(credential, time.Now())
+			_, _ = memory.verifyCredential(credential, time.Now())
 		}
 	})
 	b.Run("verify=again", func(b *testing.B) {

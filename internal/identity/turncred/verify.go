@@ -16,14 +16,14 @@ import (
 
 const op = "turncred.Verify"
 
-// Verify returns the turn of a credential. Verified credentials are cached. Modes: fenced if it has expired,
-// policy_security if it is otherwise invalid.
+// Verify verifies a credential and returns its turn. Verified credentials are cached. Modes: fenced if the
+// credential has expired, policy_security if it is otherwise invalid.
 func (a *Authority) Verify(credential string) (Turn, error) {
 	now := time.Now()
-	if t, ok := a.cache.find(credential, now); ok {
+	if t, ok := a.cache.findTurn(credential, now); ok {
 		return t, nil
 	}
-	c, err := a.read(credential, now)
+	c, err := a.verifyCredential(credential, now)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return Turn{}, failure.New(failure.Fenced, op, "the credential of the turn has expired; stop this work")
@@ -39,12 +39,12 @@ func (a *Authority) Verify(credential string) (Turn, error) {
 		Agent: worker.Name, Tenant: c.Tenant, Session: c.Session, ID: c.Turn, User: c.User, Trace: c.Trace, Epoch: c.Epoch, Step: c.Step, Replay: c.Replay,
 		Root: c.Root, Level: c.Level, Budget: c.Budget,
 	}
-	a.cache.add(credential, cachedTurn{t, c.Expiry.Time()}, now)
+	a.cache.addTurn(credential, cachedTurn{t, c.Expiry.Time()}, now)
 	return t, nil
 }
 
-// read verifies who signed a credential, with which algorithm, for whom and when.
-func (a *Authority) read(credential string, now time.Time) (c claims, err error) {
+// verifyCredential verifies the signer, algorithm, audience and validity period of a credential.
+func (a *Authority) verifyCredential(credential string, now time.Time) (c claims, err error) {
 	if len(credential) > maxBytes {
 		return c, fmt.Errorf("it has %d bytes", len(credential))
 	}
@@ -55,7 +55,7 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 	if len(token.Headers) != 1 || token.Headers[0].ExtraHeaders["typ"] != jwtType {
 		return c, errors.New("it is a token for something else")
 	}
-	// The time is not verified yet; it only selects the time at which the certificate must have been valid.
+	// This time is not verified yet. It only determines when the certificate must have been valid.
 	if err := token.UnsafeClaimsWithoutVerification(&c); err != nil {
 		return c, err
 	}
@@ -86,11 +86,11 @@ func (a *Authority) read(credential string, now time.Time) (c claims, err error)
 		return c, jwt.ErrExpired // no leeway, because Grace includes one
 	}
 	return c, c.ValidateWithLeeway(jwt.Expected{
-		Issuer: signer.String(), AnyAudience: jwt.Audience{audienceOfMesh(self.TrustDomain)}, Time: now,
+		Issuer: signer.String(), AnyAudience: jwt.Audience{meshAudience(self.TrustDomain)}, Time: now,
 	}, leeway)
 }
 
-// certificateChain returns the unverified x5c header of a JWS.
+// certificateChain returns the certificate chain in the x5c header of a JWS, without verifying it.
 func certificateChain(credential string) ([][]byte, error) {
 	header, _, _ := strings.Cut(credential, ".")
 	text, err := base64.RawURLEncoding.DecodeString(header)

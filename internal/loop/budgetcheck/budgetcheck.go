@@ -1,4 +1,4 @@
-// Package budgetcheck reserves budget of a turn before a run uses it.
+// Package budgetcheck reserves a part of a turn's budget before a run uses it.
 package budgetcheck
 
 import (
@@ -12,8 +12,9 @@ import (
 // ReasonBudgetExceeded is the warning reason sent when usage exceeds a budget whose policy is to warn.
 const ReasonBudgetExceeded = "BUDGET_EXCEEDED"
 
-// Reserve reserves the amounts that a call is about to use. Settle the reservation with the real amounts. It fails
-// with policy_budget if the budget is exceeded, and with the error of the events if a warning cannot be emitted.
+// Reserve reserves the amounts that a call is about to use. The caller settles the reservation with the real
+// amounts. Reserve fails with policy_budget if the budget is exceeded. It also fails if a warning cannot be
+// emitted.
 func Reserve(ledger *budget.Ledger, events *turnstate.Events, amounts budget.Amounts) (budget.Reservation, error) {
 	reserved, err := ledger.Reserve(amounts)
 	if err != nil {

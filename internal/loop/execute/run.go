@@ -21,7 +21,7 @@ import (
 )
 
 // Run calls the tool of a ready call. For a nested call that is already in the journal, it applies the recorded
-// result. It ignores all other calls. It may run concurrently with other calls.
+// result. It ignores calls in any other state. Run may be called concurrently for several calls.
 func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	switch c.State {
 	case toolcall.Ready:
@@ -33,58 +33,58 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	default:
 		return
 	}
-	c.State, c.Entry.Phase = toolcall.Executed, execution.Done
+	c.State, c.JournalEntry.Phase = toolcall.Executed, execution.Done
 	if c.Tool == nil {
 		e.reportMissing(c)
 		return
 	}
-	ctx, release := e.Stop.Context(ctx)
+	ctx, release := e.Stop.ContextWithStop(ctx)
 	defer release()
-	if c.Key != "" {
-		ctx = tool.Keyed(ctx, c.Key)
+	if c.IdempotencyKey != "" {
+		ctx = tool.Keyed(ctx, c.IdempotencyKey)
 	}
-	ctx = toolprogress.WithReports(tool.Quoting(c.WithHolder(ctx), c.Quote))
-	ctx, leave := e.Control.EnterTool(ctx, c.Asked.ID, c.Memory)
+	ctx = toolprogress.ContextWithReporter(tool.Quoting(c.ContextWithHolder(ctx), c.NoteUntrustedSource))
+	ctx, leave := e.Control.EnterTool(ctx, c.Requested.ID, c.Memory)
 	defer leave()
-	result, err := e.call(ctx, c)
-	if c.Recorded != nil && stepjournal.IsUnrecorded(err) {
-		c.Restore(*c.Recorded)
+	result, err := e.callTool(ctx, c)
+	if c.RecordedEntry != nil && stepjournal.IsUnrecorded(err) {
+		c.RestoreFrom(*c.RecordedEntry)
 		return
 	}
 	setResult(ctx, c, result, err)
 }
 
-// call calls the tool, in a span. A panic of the tool is its error: one bad tool must not end the other steps of the
-// process.
-func (e *Executor) call(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
-	ctx, span := spans.Start(ctx, "execute_tool "+c.Hook.Name,
-		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.Hook.Name),
-		attribute.String("gen_ai.tool.call.id", c.Hook.ID))
+// callTool calls the tool in a tracing span. It converts a panic of the tool to an error, because one bad tool
+// must not end the other steps of the process.
+func (e *Executor) callTool(ctx context.Context, c *toolcall.Call) (result tool.Result, err error) {
+	ctx, span := spans.Start(ctx, "execute_tool "+c.HookCall.Name,
+		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", c.HookCall.Name),
+		attribute.String("gen_ai.tool.call.id", c.HookCall.ID))
 	started := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the tool panicked: %v", p)
 		}
-		c.Hook.Duration = time.Since(started)
+		c.HookCall.Duration = time.Since(started)
 		span(err)
 	}()
-	ctx, args := nested.WithCall(ctx, c.Nested), json.RawMessage(c.Hook.Arguments)
+	ctx, args := nested.ContextWithCall(ctx, c.Nested), json.RawMessage(c.HookCall.Arguments)
 	if c.Nested == nil {
 		return c.Tool.Call(ctx, args)
 	}
 	result, err = c.Tool.(nested.Tool).CallIn(ctx, args, c.Nested)
 	if failure.IsSuperseded(err) || err != nil && e.Budget.Rejection() != nil {
-		c.Fatal = err
+		c.FatalErr = err
 	}
-	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop is stronger than calls that wait
+	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop takes precedence over waiting calls
 		c.State, c.Pending = toolcall.Waiting, c.Nested.Pending
 	}
 	return result, err
 }
 
-// setResult stores the outcome of a tool that ran under ctx.
+// setResult stores the outcome of a tool call that ran with ctx.
 func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
-	h := c.Hook
+	h := c.HookCall
 	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
 	if name, ok := tool.Rejected(err); ok {
 		execution.WithdrawCredential(ctx, name)
@@ -100,15 +100,15 @@ func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err er
 	}
 }
 
-// reportMissing tells the model that there is no such tool, or that the step may not use it.
+// reportMissing sets a result which tells the model that the tool does not exist, or that the step may not use it.
 func (e *Executor) reportMissing(c *toolcall.Call) {
 	allowed := "there are none"
-	if names := e.Allowed.Names(); len(names) > 0 {
+	if names := e.AllowedTools.Names(); len(names) > 0 {
 		allowed = "there are " + strings.Join(names, ", ")
 	}
-	c.Hook.Status, c.Hook.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.Hook.Name, allowed)
-	if _, exists := e.AllTools.Find(c.Hook.Name); exists {
-		c.Hook.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.Hook.Name, allowed)
-		c.Hook.Text = failure.Plain(c.Hook.Err)
+	c.HookCall.Status, c.HookCall.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.HookCall.Name, allowed)
+	if _, exists := e.AllTools.Find(c.HookCall.Name); exists {
+		c.HookCall.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.HookCall.Name, allowed)
+		c.HookCall.Text = failure.Plain(c.HookCall.Err)
 	}
 }

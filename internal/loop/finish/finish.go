@@ -1,4 +1,5 @@
-// Package finish reports how a tool call ended: to the journal, to the client, to the model and to handlers.
+// Package finish completes tool calls. It records how a call ended in the journal, emits it to the client, adds
+// the result to the conversation and runs the handlers.
 package finish
 
 import (
@@ -20,84 +21,84 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Finisher finishes the tool calls of one run, in their order.
+// Finisher finishes the tool calls of one run in the order of the calls.
 type Finisher struct {
 	Control *hook.Control
 	Log     *journal.Log
 	Guard   tool.Guard
 
-	failures int    // of tools in a row
-	question string // the first that a tool asks the user
+	failuresInARow int    // tool failures in a row
+	firstQuestion  string // first question of a tool to the user
 }
 
-// Failures returns how many tools failed in a row.
-func (f *Finisher) Failures() int { return f.failures }
+// FailuresInARow returns how many tool calls have failed in a row.
+func (f *Finisher) FailuresInARow() int { return f.failuresInARow }
 
-// Question returns the first question of a tool to the user, or "".
-func (f *Finisher) Question() string { return f.question }
+// FirstQuestion returns the first question that a tool asks the user ("" if there is none).
+func (f *Finisher) FirstQuestion() string { return f.firstQuestion }
 
-// Finish records and emits the end of a call, adds its result to the conversation, and runs the handlers after it
-// (CO-32).
+// Finish records and emits the end of a call, adds its result to the conversation, and runs the handlers that
+// follow the call (CO-32).
 func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
-	if c.Fatal != nil {
-		return c.Fatal
+	if c.FatalErr != nil {
+		return c.FatalErr
 	}
 	f.applyEffects(ctx, c)
-	if err := f.record(c, f.Control.TakeUnjournaled); err != nil {
+	if err := f.recordEnd(c, f.Control.TakeUnjournaled); err != nil {
 		return err
 	}
-	if err := f.report(c); err != nil {
+	if err := f.emitEnd(c); err != nil {
 		return err
 	}
 	f.Control.Conversation.Append(conversation.Message{
-		Role: conversation.RoleTool, Text: c.Hook.Text, ToolCallID: c.Asked.ID, Untrusted: f.source(c),
+		Role: conversation.RoleTool, Text: c.HookCall.Text, ToolCallID: c.Requested.ID, Untrusted: f.untrustedSource(c),
 	})
-	err := stop.WithoutStop(f.runHandlers(ctx, c))
-	f.Control.Conversation.SetLastText(toolcall.Cut(c.Hook.Text, toolcall.MaxText))
+	err := stop.IgnoreErrStopped(f.runAfterHandlers(ctx, c))
+	f.Control.Conversation.SetLastText(toolcall.CutText(c.HookCall.Text, toolcall.MaxText))
 	return cmp.Or(err, f.Control.EmitLast())
 }
 
-// FinishPartly finishes a call that ended although an earlier call of its round waits. It is not made again. The
-// turn that continues adds its result to the conversation and runs the handlers after it, once the waiting call
-// has its answer.
-func (f *Finisher) FinishPartly(c *toolcall.Call) error {
-	if c.Fatal != nil {
-		return c.Fatal
+// FinishDeferred records and emits the end of a call while an earlier call of its round still waits. The call will
+// not be made again. The turn that continues adds its result to the conversation and runs its handlers, once the
+// waiting call has an answer.
+func (f *Finisher) FinishDeferred(c *toolcall.Call) error {
+	if c.FatalErr != nil {
+		return c.FatalErr
 	}
 	changes := func() (set map[string]json.RawMessage, removed []string) {
-		if c.Failed() {
+		if c.HasFailed() {
 			return nil, nil
 		}
 		return f.Control.ChangesOf(c.Memory)
 	}
-	if err := f.record(c, changes); err != nil {
+	if err := f.recordEnd(c, changes); err != nil {
 		return err
 	}
-	return f.report(c)
+	return f.emitEnd(c)
 }
 
-// Skip answers a call that does not run because the turn is stopped.
+// Skip adds a result for a call that does not run because the turn was stopped.
 func (f *Finisher) Skip(asked conversation.ToolCall) error {
 	f.Control.Conversation.Append(conversation.Message{Role: conversation.RoleTool, Text: toolcall.NotRun, ToolCallID: asked.ID})
 	return f.Control.EmitLast()
 }
 
-// Abandon answers a call that waits in a turn that is stopped. If it is a nested call whose inner calls wait, it
-// has begun, so its end is emitted too.
+// Abandon adds a result for a call that waits in a stopped turn. If its inner calls wait, the call has already
+// started, so Abandon emits its end too.
 func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 	if c.Nested == nil || len(c.Nested.Pending) == 0 {
-		return f.Skip(c.Asked)
+		return f.Skip(c.Requested)
 	}
-	c.Hook.Status, c.Hook.Text = event.ToolInterrupted, toolcall.Interrupted
+	c.HookCall.Status, c.HookCall.Text = event.ToolInterrupted, toolcall.Interrupted
 	return f.Finish(ctx, c)
 }
 
-// applyEffects applies the effects of a tool on the turn, even if an earlier attempt ran the tool.
+// applyEffects applies the effects of a tool to the turn, even if an earlier attempt ran the tool.
 func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
-	if !c.Failed() && c.Hook.Status != event.ToolInterrupted {
+	if !c.HasFailed() && c.HookCall.Status != event.ToolInterrupted {
 		f.Control.Absorb(c.Memory)
 	}
-	f.Control.Reapply(c.Effects.Set, c.Effects.Removed)
+	f.Control.Reapply(c.Effects.SetValues, c.Effects.RemovedKeys)
 	if c.Effects.Escalate {
 		f.Control.Turn().Escalate()
 	}
@@ -106,28 +107,29 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
 	}
 }
 
-// record writes the end of a call, with its changes of state, to the journal unless it is there already.
-func (f *Finisher) record(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
-	h := c.Hook
-	text := toolcall.Cut(h.Text, toolcall.MaxText)
-	if f.Log.IsKept() && c.Entry.Phase == execution.Done && (h.Status != event.ToolInterrupted || c.Answer.Decided) {
-		c.Entry.Status, c.Entry.Text, c.Entry.Mode = string(h.Status), text, modeOf(h.Err)
+// recordEnd writes the end of a call and its state changes to the journal, unless the journal already contains
+// them.
+func (f *Finisher) recordEnd(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
+	h := c.HookCall
+	text := toolcall.CutText(h.Text, toolcall.MaxText)
+	if f.Log.HasJournal() && c.JournalEntry.Phase == execution.Done && (h.Status != event.ToolInterrupted || c.Answer.Decided) {
+		c.JournalEntry.Status, c.JournalEntry.Text, c.JournalEntry.Mode = string(h.Status), text, modeFromError(h.Err)
 		set, removed := changes()
 		if err := f.addEffects(c, set, removed); err != nil {
 			return err
 		}
-		f.Log.Record(c.Entry)
+		f.Log.Record(c.JournalEntry)
 	}
 	h.Text = text
 	return nil
 }
 
-// addEffects adds the effects of a tool to the journal entry of its call. The effects use the field for a reply,
-// because the entry is outside of the conversation.
+// addEffects adds the effects of a tool to the journal entry of its call. It stores them in the entry's reply
+// field, which tool calls do not use otherwise.
 func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, removed []string) error {
-	effects := toolcall.Effects{Set: set, Removed: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.Quoted()}
+	effects := toolcall.Effects{SetValues: set, RemovedKeys: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.UntrustedSource()}
 	if c.Nested != nil {
-		effects.Last, effects.Stopped, c.Entry.Usage = c.Nested.Last, c.Nested.Stopped, c.Nested.Usage
+		effects.LastNumber, effects.Stopped, c.JournalEntry.Usage = c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage
 	}
 	text, err := json.Marshal(effects)
 	if err != nil || string(text) == "{}" {
@@ -136,65 +138,66 @@ func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, 
 	if len(text) > conversation.MaxMessageBytes {
 		return failure.Newf(failure.ResourceQuota, "loop.Run",
 			"tool %s changed %d bytes of state in one call, and the journal takes %d; store more as an artifact",
-			c.Asked.Name, len(text), conversation.MaxMessageBytes)
+			c.Requested.Name, len(text), conversation.MaxMessageBytes)
 	}
-	c.Entry.Reply, c.Entry.SideCall = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
+	c.JournalEntry.Reply, c.JournalEntry.SideCall = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
 	return nil
 }
 
-// report emits how a call ended, and completes the text that the model reads.
-func (f *Finisher) report(c *toolcall.Call) error {
-	h := c.Hook
+// emitEnd emits how a call ended, and completes the text that the model will read.
+func (f *Finisher) emitEnd(c *toolcall.Call) error {
+	h := c.HookCall
 	finished := event.ToolFinished{
-		CallID: c.Asked.ID, Tool: c.Asked.Name, Arguments: h.Arguments, Iteration: f.Control.Turn().Iteration(), Status: h.Status, Result: h.Text,
+		CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: h.Arguments, Iteration: f.Control.Turn().Iteration(), Status: h.Status, Result: h.Text,
 		Duration: h.Duration, Replayed: c.State == toolcall.Replayed,
 	}
-	if c.Failed() && h.Err == nil { // there is no such tool, a handler refused it, or it failed in an earlier attempt
+	if c.HasFailed() && h.Err == nil { // the tool does not exist, a handler rejected the call, or it failed in an earlier attempt
 		text := strings.TrimPrefix(h.Text, toolcall.FailedPrefix)
 		h.Err = errors.New(text)
-		if c.Entry.Mode != "" {
-			h.Err = failure.New(failure.Mode(c.Entry.Mode), "loop.Run", text)
+		if c.JournalEntry.Mode != "" {
+			h.Err = failure.New(failure.Mode(c.JournalEntry.Mode), "loop.Run", text)
 		}
 	}
-	finished.ErrorType = modeOf(h.Err)
+	finished.ErrorType = modeFromError(h.Err)
 	if h.Status == event.ToolAsked {
-		f.question = cmp.Or(f.question, h.Text)
+		f.firstQuestion = cmp.Or(f.firstQuestion, h.Text)
 		h.Text = "The user was asked: " + h.Text
 	}
 	h.Text = cmp.Or(h.Text, toolcall.NoOutput)
 	finished.Summary = conversation.Brief(h.Text, event.MaxSummary)
-	f.Control.Progress.ToolRan(c.Asked.Name)
+	f.Control.Progress.AddTool(c.Requested.Name)
 	return f.Control.Events.Emit(finished)
 }
 
-// runHandlers runs the handlers after a call. A failure in an earlier attempt does not count again, because it
-// was the reason for this attempt.
-func (f *Finisher) runHandlers(ctx context.Context, c *toolcall.Call) error {
+// runAfterHandlers runs the handlers that follow a call. A failure in an earlier attempt is not counted again,
+// because that failure may be the reason for this attempt.
+func (f *Finisher) runAfterHandlers(ctx context.Context, c *toolcall.Call) error {
 	switch {
-	case c.Failed():
-		if !c.Hook.Replayed {
-			f.failures++
+	case c.HasFailed():
+		if !c.HookCall.Replayed {
+			f.failuresInARow++
 		}
-		if err := f.Control.Handlers.OnError(ctx, c.Hook); err != nil {
+		if err := f.Control.Handlers.OnError(ctx, c.HookCall); err != nil {
 			return err
 		}
-	case c.Hook.Status == event.ToolSuccess:
-		f.failures = 0
+	case c.HookCall.Status == event.ToolSuccess:
+		f.failuresInARow = 0
 	}
-	return f.Control.Handlers.AfterEachTool(ctx, c.Hook)
+	return f.Control.Handlers.AfterEachTool(ctx, c.HookCall)
 }
 
-// source returns the untrusted source of a call's result (empty if it came from the user or the author).
-func (f *Finisher) source(c *toolcall.Call) string {
-	quoted := c.Quoted()
-	if quoted == "" && c.Tool != nil && guard.Scope(f.Guard, c.Tool).Untrusted {
-		return conversation.SourceName("tool", c.Asked.Name)
+// untrustedSource returns the untrusted source of a call's result (empty if the result came from the user or the
+// author).
+func (f *Finisher) untrustedSource(c *toolcall.Call) string {
+	quoted := c.UntrustedSource()
+	if quoted == "" && c.Tool != nil && guard.ToolScope(f.Guard, c.Tool).Untrusted {
+		return conversation.SourceName("tool", c.Requested.Name)
 	}
 	return quoted
 }
 
-// modeOf returns the mode of a failure, or "".
-func modeOf(err error) string {
+// modeFromError returns the failure mode of an error, or "".
+func modeFromError(err error) string {
 	if err == nil {
 		return ""
 	}

@@ -11,11 +11,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// requestParts names the parts of a model request in the order of its digest.
+// requestParts lists the names of a model request's parts in the order of its digest.
 var requestParts = [...]string{"instructions", "messages", "tools"}
 
-// RequestDigest returns the digest of a model request. It has one word for each part, so DifferentParts can say which
-// part differs. When and where a message was stored does not count, nor does anything that no model reads.
+// RequestDigest returns the digest of a model request. It consists of one word for each part, so that
+// DifferentParts can say which part differs. It ignores when and where a message was stored and everything that no
+// model reads.
 func RequestDigest(req llm.Request) string {
 	messages := make([]conversation.Message, len(req.Messages))
 	for i, m := range req.Messages {
@@ -23,20 +24,21 @@ func RequestDigest(req llm.Request) string {
 		m.Attachments = conversation.References(m.Attachments)
 		messages[i] = m
 	}
-	return strings.Join([]string{partDigest(req.System), partDigest(messages), partDigest([]any{req.Tools, req.Choices})}, " ")
+	return strings.Join([]string{digestPart(req.System), digestPart(messages), digestPart([]any{req.Tools, req.Choices})}, " ")
 }
 
-// partDigest returns a digest of eight letters.
-func partDigest(part any) string {
+// digestPart returns a digest of one part, which has eight letters.
+func digestPart(part any) string {
 	text, err := json.Marshal(part)
-	if err != nil { // such as an invalid schema of a tool: all of these count as equal
+	if err != nil { // such as a tool with an invalid schema; all of them get the same digest
 		return "-"
 	}
 	sum := sha256.Sum256(text)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
 }
 
-// DifferentParts returns the parts in which two request digests differ, or none when one of them is empty.
+// DifferentParts returns the names of the parts in which two request digests differ. It returns none if one of the
+// digests is empty.
 func DifferentParts(one, other string) []string {
 	ours, theirs := strings.Fields(one), strings.Fields(other)
 	if len(ours) != len(requestParts) || len(theirs) != len(requestParts) {

@@ -1,4 +1,5 @@
-// Package modelcall asks the model, once for each iteration of the loop and whenever a handler wants to know something.
+// Package modelcall asks the model, once in each iteration of the loop and whenever a handler requests a side
+// call.
 package modelcall
 
 import (
@@ -16,32 +17,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Caller asks the model of one run.
+// Caller makes the model calls of one run.
 type Caller struct {
 	Model   llm.Model
-	Tools   *tool.Set // offered to the model
+	Tools   *tool.Set // tools offered to the model
 	System  string
-	Choices []string // if any, the model decides between them and gets no tools
+	Choices []string // choices for the model, which then gets no tools (empty for none)
 
-	Control   *hook.Control
-	Log       *journal.Log
-	Budget    *budget.Ledger // asked before each call (nil bounds nothing)
-	Stop      *stop.Signal
-	Recorded  bool // the journal gets the final reply, and digests of what the model is asked
-	KeepReply bool // the step continues after the run, so the journal gets the final reply
+	Control          *hook.Control
+	Log              *journal.Log
+	Budget           *budget.Ledger // checked before each call (nil for no limit)
+	Stop             *stop.Signal
+	RecordForReplay  bool // record the final reply and digests of model requests
+	RecordFinalReply bool // record the final reply, because the step continues after the run
 
 	ids CallIDs
 }
 
-// request describes one call of the model.
+// request is a model request with the options of its call.
 type request struct {
 	llm.Request
-	side  bool // a handler makes it, outside of the conversation
-	quiet bool // its text is held back until the handlers of AfterLLM have run
+	isSideCall bool // whether a handler makes the call, outside of the conversation
+	holdText   bool // whether the text is held back until the AfterLLM handlers have run
 }
 
-// Ask calls the model once, with its handlers, and returns its reply after the handlers changed it. The reply is
-// nil if a handler ended the turn. Ask fails with stop.ErrStopped if the run is to stop.
+// Ask calls the model once, runs the handlers around the call, and returns the reply as the handlers left it. The
+// reply is nil if a handler ended the turn. Ask fails with stop.ErrStopped if the run was stopped.
 func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	turn := c.Control.Turn()
 	asked := &hook.LLMRequest{Turn: turn, System: c.System}
@@ -52,7 +53,7 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	if err != nil || c.Control.Progress.Ended() {
 		return nil, err
 	}
-	if c.Stop.Requested() {
+	if c.Stop.IsRequested() {
 		return nil, stop.ErrStopped
 	}
 	if err := conversation.CheckRounds(turn.Messages()); err != nil {
@@ -66,7 +67,7 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 		}
 	}
 	reply.Turn = turn
-	c.Control.Conversation.HoldAdded()
+	c.Control.Conversation.HoldMessages()
 	if err := c.Control.Handlers.AfterLLM(ctx, reply); err != nil {
 		return nil, err
 	}
@@ -78,32 +79,32 @@ func (c *Caller) Ask(ctx context.Context) (*hook.LLMReply, error) {
 	return reply, nil
 }
 
-// SideCall asks the model for a handler, outside of the conversation. Its text is not emitted.
+// SideCall asks the model on behalf of a handler, outside of the conversation. Its text is not emitted.
 func (c *Caller) SideCall(ctx context.Context, req llm.Request) (conversation.Message, error) {
-	a, err := c.generate(ctx, request{Request: req, side: true})
+	a, err := c.generate(ctx, request{Request: req, isSideCall: true})
 	return a.message, err
 }
 
-// markRead records which untrusted sources the model is about to read: the sources of messages, and the names and
-// descriptions of tools that others wrote.
+// markRead records which untrusted sources the model is about to read. They are the sources of messages, and of
+// tool names and descriptions that others wrote.
 func (c *Caller) markRead() {
-	c.Control.Conversation.MarkMessagesRead()
+	c.Control.Conversation.AddMessageSources()
 	if len(c.Choices) > 0 {
 		return
 	}
 	for _, t := range c.Tools.Tools() {
 		if scope, _ := tool.ScopeOf(t); scope.Party != "" {
-			c.Control.Conversation.MarkRead(scope.Party)
+			c.Control.Conversation.AddSource(scope.Party)
 		}
 	}
 }
 
-// askModel asks the model. If the model fails, it asks the handlers of OnLLMError instead.
+// askModel asks the model. If the model fails, the handlers of OnLLMError may provide a reply instead.
 func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LLMReply, error) {
 	turn := c.Control.Turn()
 	a, err := c.generate(ctx, request{Request: llm.Request{
 		System: asked.System, Messages: turn.Messages(), Tools: asked.Tools, Choices: c.Choices,
-	}, quiet: asked.Quiet})
+	}, holdText: asked.Quiet})
 	if err == nil {
 		return &hook.LLMReply{Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed}, nil
 	}

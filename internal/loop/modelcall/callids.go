@@ -7,13 +7,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// CallIDs makes sure that every tool call of a run has an id of its own.
+// CallIDs gives every tool call of a run a unique id.
 type CallIDs struct {
 	used map[string]bool
 }
 
-// Assign returns the calls, with new ids for those whose id is missing or was used before in this step. Each tool
-// message must find its call (CO-33), also when messages were replaced.
+// Assign returns the calls with new ids where the id is missing or was used before in this step. Unique ids let
+// each tool message be matched with its call (CO-33), even if handlers replaced messages.
 func (ids *CallIDs) Assign(calls []conversation.ToolCall, messages []conversation.Message) []conversation.ToolCall {
 	if len(calls) == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (ids *CallIDs) Assign(calls []conversation.ToolCall, messages []conversatio
 	return calls
 }
 
-// MarkUsed notes that the ids of calls are taken.
+// MarkUsed records that the ids of the calls are in use.
 func (ids *CallIDs) MarkUsed(calls []conversation.ToolCall) {
 	if ids.used == nil {
 		ids.used = map[string]bool{}
@@ -37,7 +37,7 @@ func (ids *CallIDs) MarkUsed(calls []conversation.ToolCall) {
 	}
 }
 
-// isTaken reports whether a call cannot have this id.
+// isTaken reports whether another call already uses this id.
 func (ids *CallIDs) isTaken(id string, before []conversation.ToolCall, messages []conversation.Message) bool {
 	same := func(c conversation.ToolCall) bool { return c.ID == id }
 	return id == "" || ids.used[id] || slices.ContainsFunc(before, same) ||

@@ -20,94 +20,94 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answer is the outcome of one model call.
-type answer struct {
+// modelAnswer is the outcome of one model call.
+type modelAnswer struct {
 	number   int
 	message  conversation.Message
-	model    string // that answered
+	model    string // model that answered
 	finish   event.Finish
-	usage    execution.Usage // also of a call that failed
+	usage    execution.Usage // usage, even if the call failed
 	duration time.Duration
-	replayed bool // from the journal
+	replayed bool // whether the answer comes from the journal
 }
 
-// finishReasons maps why a model stopped to the values in events.
+// finishReasons maps the finish reasons of models to the finish reasons of events.
 var finishReasons = map[llm.Finish]event.Finish{
 	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
 }
 
-// generate asks the model, unless the journal has its answer.
-func (c *Caller) generate(ctx context.Context, req request) (answer, error) {
+// generate asks the model, unless the journal contains the reply.
+func (c *Caller) generate(ctx context.Context, req request) (modelAnswer, error) {
 	number, digest := c.Log.NextNumber(), ""
-	if c.Recorded {
+	if c.RecordForReplay {
 		digest = journal.RequestDigest(req.Request)
 	}
-	if s := c.Log.Sealed(); s != nil {
-		s.Asked(number, digest)
+	if s := c.Log.SealedJournal(); s != nil {
+		s.AddRepeatedCall(number, digest)
 	}
-	if a, err := c.replay(number, req); a.replayed || err != nil {
+	if a, err := c.replayAnswer(number, req); a.replayed || err != nil {
 		return a, err
 	}
-	reserved, err := c.reserve(req)
+	reserved, err := c.reserveBudget(req)
 	if err != nil {
-		return answer{number: number}, err
+		return modelAnswer{number: number}, err
 	}
-	ctx, done := c.Stop.Context(ctx)
+	ctx, done := c.Stop.ContextWithStop(ctx)
 	defer done()
-	a, err := c.call(ctx, number, req)
-	reserved.Settle(usageOf(a.usage, req.side))
-	c.Control.Progress.AddUsage(a.usage, req.side)
+	a, err := c.callModel(ctx, number, req)
+	reserved.Settle(budgetAmounts(a.usage, req.isSideCall))
+	c.Control.Progress.AddUsage(a.usage, req.isSideCall)
 	if err != nil {
-		return a, c.fail(ctx, a, req, err)
+		return a, c.emitFailure(ctx, a, req, err)
 	}
 	a.message.ToolCalls = c.ids.Assign(a.message.ToolCalls, c.Control.Turn().Messages())
-	c.record(a, digest, req.side)
-	return a, c.emitCall(a, req.side)
+	c.recordAnswer(a, digest, req.isSideCall)
+	return a, c.emitCall(a, req.isSideCall)
 }
 
-// replay returns the answer of an earlier attempt, if the journal has it, and emits it again. A failure is replayed too,
-// because a handler may have continued from there.
-func (c *Caller) replay(number int, req request) (answer, error) {
-	e, found, err := c.Log.ModelReply(number, req.side)
+// replayAnswer returns the answer of an earlier attempt from the journal, if there is one, and emits it again. It
+// also replays a failure, because a handler may have continued after it.
+func (c *Caller) replayAnswer(number int, req request) (modelAnswer, error) {
+	e, found, err := c.Log.ModelReply(number, req.isSideCall)
 	if err != nil || !found {
-		return answer{number: number}, err
+		return modelAnswer{number: number}, err
 	}
-	c.Control.Progress.AddUsage(e.Usage, req.side)
-	a := answer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true}
+	c.Control.Progress.AddUsage(e.Usage, req.isSideCall)
+	a := modelAnswer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true}
 	if e.Mode != "" {
 		return a, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
 	}
 	a.message = e.Reply
-	if a.message.Text != "" && !req.side && !req.quiet {
+	if a.message.Text != "" && !req.isSideCall && !req.holdText {
 		if err := c.Control.Events.Emit(event.TextDelta{Text: a.message.Text}); err != nil {
 			return a, err
 		}
 	}
-	return a, c.emitCall(a, req.side)
+	return a, c.emitCall(a, req.isSideCall)
 }
 
-// call makes the call, in a span.
-func (c *Caller) call(ctx context.Context, number int, req request) (answer, error) {
+// callModel calls the model in a tracing span.
+func (c *Caller) callModel(ctx context.Context, number int, req request) (modelAnswer, error) {
 	ctx, span := spans.Start(ctx, "generate_content "+c.Model.Name(),
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", c.Model.Name()))
 	started := time.Now()
 	turn := c.Control.Turn()
-	a := answer{
+	a := modelAnswer{
 		number: number, model: c.Model.Name(), usage: execution.Usage{ModelCalls: 1},
 		message: conversation.Message{Role: conversation.RoleAssistant, Author: turn.Info().Agent, Untrusted: turn.Untrusted()},
 	}
-	err := c.stream(ctx, req, &a)
+	err := c.readStream(ctx, req, &a)
 	span(err, attribute.String("gen_ai.response.model", a.model), attribute.Int64("gen_ai.usage.input_tokens", a.usage.InputTokens),
 		attribute.Int64("gen_ai.usage.output_tokens", a.usage.OutputTokens))
 	a.duration = time.Since(started)
 	return a, err
 }
 
-// stream reads the model's output into a.
-func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
-	thought := "" // that has not been emitted
+// readStream reads the deltas of the model into a and emits its text.
+func (c *Caller) readStream(ctx context.Context, req request, a *modelAnswer) error {
+	thought := "" // collected text that has not been emitted
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
-		if c.Stop.Interrupted(ctx) {
+		if c.Stop.IsInterrupted(ctx) {
 			return c.Stop.Cause(ctx)
 		}
 		if err != nil {
@@ -117,7 +117,7 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 		a.message.Text += delta.Text
 		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
 		a.usage = a.usage.Add(delta.Usage)
-		if req.side || req.quiet {
+		if req.isSideCall || req.holdText {
 			continue
 		}
 		thought += delta.Thought
@@ -134,13 +134,13 @@ func (c *Caller) stream(ctx context.Context, req request, a *answer) error {
 	if err := c.emitThought(&thought); err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // the model stopped without an error
+	if ctx.Err() != nil { // the stream ended without an error
 		return c.Stop.Cause(ctx)
 	}
 	return nil
 }
 
-// emitThought emits a thought of the model, if there is one, and clears it.
+// emitThought emits the collected thought of the model, if there is one, and clears it.
 func (c *Caller) emitThought(thought *string) error {
 	if *thought == "" {
 		return nil
@@ -150,47 +150,47 @@ func (c *Caller) emitThought(thought *string) error {
 	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
 }
 
-// fail emits and records a call that failed, and returns its error.
-func (c *Caller) fail(ctx context.Context, a answer, req request, err error) error {
+// emitFailure emits and records a failed call, and returns its error.
+func (c *Caller) emitFailure(ctx context.Context, a modelAnswer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
 		a.finish = event.FinishFilter
-		err = cmp.Or(c.emitCall(a, req.side), err)
+		err = cmp.Or(c.emitCall(a, req.isSideCall), err)
 	}
-	if req.side && !errors.Is(err, stop.ErrStopped) && ctx.Err() == nil { // the handler may continue
+	if req.isSideCall && !errors.Is(err, stop.ErrStopped) && ctx.Err() == nil { // the handler may continue
 		c.recordFailure(a, true, err)
 	}
 	return err
 }
 
-// record writes the answer to the journal. The commit of the step stores the reply that ends the step, so that
-// reply is recorded only if the step continues or is to be replayed.
-func (c *Caller) record(a answer, digest string, side bool) {
+// recordAnswer writes the answer to the journal. The commit of the step stores the final reply, so that reply is
+// recorded only if the step continues or is recorded for replay.
+func (c *Caller) recordAnswer(a modelAnswer, digest string, side bool) {
 	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
-	ends := !side && len(a.message.ToolCalls) == 0 && !c.KeepReply
-	entry.Late = ends && c.Recorded
-	if ends && !c.Recorded {
-		c.Log.Defer(entry)
+	ends := !side && len(a.message.ToolCalls) == 0 && !c.RecordFinalReply
+	entry.Late = ends && c.RecordForReplay
+	if ends && !c.RecordForReplay {
+		c.Log.DeferReply(entry)
 		return
 	}
 	c.Log.Record(entry)
 }
 
-// recordFailure records that a call failed, because a handler may have continued from there. A successor then
-// fails the same way instead of asking again under the same number.
-func (c *Caller) recordFailure(a answer, side bool, err error) {
+// recordFailure records that a call failed, because a handler may continue after it. A successor then fails in the
+// same way instead of asking the model again under the same number.
+func (c *Caller) recordFailure(a modelAnswer, side bool, err error) {
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
 		mode = failure.ResourceAPI
 	}
-	text := "the model did not answer" // the text of other errors may hold secrets
+	text := "the model did not answer" // the text of other errors may contain secrets
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		text = e.Message
 	}
 	c.Log.Record(execution.Entry{Number: a.number, Phase: execution.Done, Usage: a.usage, SideCall: side, Mode: string(mode), Text: text})
 }
 
-// emitCall emits the event of a model call.
-func (c *Caller) emitCall(a answer, side bool) error {
+// emitCall emits the event of a finished model call, and a warning if the answer may be incomplete.
+func (c *Caller) emitCall(a modelAnswer, side bool) error {
 	call := event.ModelCall{
 		Model: a.model, ToolCalls: len(a.message.ToolCalls), Usage: a.usage, Duration: a.duration, Replayed: a.replayed, Finish: a.finish,
 	}
@@ -200,14 +200,14 @@ func (c *Caller) emitCall(a answer, side bool) error {
 	if err := c.Control.Events.Emit(call); err != nil || side {
 		return err
 	}
-	if warning, ok := incompleteReasons[a.finish]; ok {
+	if warning, ok := incompleteWarnings[a.finish]; ok {
 		return c.Control.Events.Emit(warning)
 	}
 	return nil
 }
 
-// incompleteReasons maps the finish reasons of an answer that may be cut to the reasons of warnings.
-var incompleteReasons = map[event.Finish]event.Warning{
+// incompleteWarnings maps the finish reasons of a possibly incomplete answer to warnings.
+var incompleteWarnings = map[event.Finish]event.Warning{
 	event.FinishLength: {
 		Reason: "ANSWER_CUT",
 		Message: "The model's answer reached its length limit, so text or arguments may be missing. " +
@@ -216,9 +216,9 @@ var incompleteReasons = map[event.Finish]event.Warning{
 	event.FinishFilter: {Reason: "ANSWER_FILTERED", Message: "The model or a content filter of its provider declined a part of the answer."},
 }
 
-// reserve asks the budget for a model call: for the estimated tokens of the request and for one token of output.
-// The real output and its cost are only known afterwards.
-func (c *Caller) reserve(req request) (budget.Reservation, error) {
+// reserveBudget reserves budget for a model call: the estimated tokens of the request and one token of output. The
+// real output and its cost are only known after the call.
+func (c *Caller) reserveBudget(req request) (budget.Reservation, error) {
 	if c.Budget == nil {
 		return budget.Reservation{}, nil
 	}
@@ -230,18 +230,18 @@ func (c *Caller) reserve(req request) (budget.Reservation, error) {
 		tokens += conversation.Tokens(conversation.Message{Text: t.Description}) + int64(len(t.Schema))/4
 	}
 	return budgetcheck.Reserve(c.Budget, c.Control.Events,
-		budget.Amounts{Iterations: iterations(req.side), ModelCalls: 1, Tokens: tokens, Cost: 1})
+		budget.Amounts{Iterations: iterationCount(req.isSideCall), ModelCalls: 1, Tokens: tokens, Cost: 1})
 }
 
-// usageOf returns the usage of a model call.
-func usageOf(u execution.Usage, side bool) budget.Amounts {
+// budgetAmounts converts the usage of a model call to the amounts that the budget counts.
+func budgetAmounts(u execution.Usage, side bool) budget.Amounts {
 	return budget.Amounts{
-		Iterations: iterations(side), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
+		Iterations: iterationCount(side), ModelCalls: 1, Tokens: u.InputTokens + u.OutputTokens, Cost: u.CostMicros,
 	}
 }
 
-// iterations returns how many iterations a call counts for. Only calls of the conversation count.
-func iterations(side bool) int64 {
+// iterationCount returns how many iterations a call counts as. Side calls count as none.
+func iterationCount(side bool) int64 {
 	if side {
 		return 0
 	}

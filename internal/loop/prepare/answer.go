@@ -13,30 +13,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// ReasonApprovalTimeout is the reason of the warning that a tool did not run because no approval came in time (OC-33).
+// ReasonApprovalTimeout is the warning reason for a tool that did not run because no approval arrived in time
+// (OC-33).
 const ReasonApprovalTimeout = "APPROVAL_TIMEOUT"
 
-// ReasonApprovalOutdated is the reason of the warning that a tool did not run because handlers changed its arguments
+// ReasonApprovalOutdated is the warning reason for a tool that did not run because handlers changed its arguments
 // after a person had seen them.
 const ReasonApprovalOutdated = "APPROVAL_OUTDATED"
 
-// findAnswer finds the answer that the turn brought for a call, before its handlers run. A call that has run, or
-// may have run, takes no answer.
+// findAnswer finds the answer for a call among the answers of the turn, before the handlers of the call run. A
+// call that has run or may have run gets no answer.
 func (p *Preparer) findAnswer(c *toolcall.Call) {
-	if p.CanWait && !c.Hook.Replayed {
+	if p.CanWait && !c.HookCall.Replayed {
 		for _, a := range p.Answers {
 			if a.IsFor(c.ID) {
 				c.Answer.Answer = a
 			}
 		}
 	}
-	p.Control.SetWait(c.Hook, p.CanWait, c.Hook.Replayed || p.Log.HasIntent(c.Entry.Number), c.Answer.Answer)
+	p.Control.SetWait(c.HookCall, p.CanWait, c.HookCall.Replayed || p.Log.HasIntent(c.JournalEntry.Number), c.Answer.Answer)
 }
 
-// applyAnswer applies the answer of a call, once its handlers have run. If a handler has decided the call
-// meanwhile, and not only made it wait, the handler's decision wins, except over a stop.
+// applyAnswer applies the answer of a call after its handlers have run. If a handler has decided the call rather
+// than made it wait, the decision of the handler wins, except over a stop.
 func (p *Preparer) applyAnswer(c *toolcall.Call) error {
-	a, h := c.Answer, c.Hook
+	a, h := c.Answer, c.HookCall
 	decided := h.Status != "" && h.Status != event.ToolWaiting
 	switch {
 	case a.ID == "" || decided && (a.Late || a.Verdict != execution.Stop):
@@ -61,32 +62,32 @@ func (p *Preparer) applyAnswer(c *toolcall.Call) error {
 	return nil
 }
 
-// shownArguments returns the arguments of a call as they were shown to the person or the client that answered it.
+// shownArguments returns the arguments of a call as the person or client that answered it saw them.
 func shownArguments(c *toolcall.Call) string {
 	if c.Answer.Verdict == execution.Succeed || c.Answer.Verdict == execution.Fail {
 		schema, _ := tool.AtClient(c.Tool)
-		if args, err := schema.Check(c.Hook.Name, json.RawMessage(c.Hook.Arguments)); err == nil {
+		if args, err := schema.Check(c.HookCall.Name, json.RawMessage(c.HookCall.Arguments)); err == nil {
 			return string(args)
 		}
 	}
-	return c.Hook.Arguments
+	return c.HookCall.Arguments
 }
 
-// skipOutdated skips a call whose arguments differ from those that were answered. Its handlers have changed them
-// meanwhile, for example because they depend on state.
+// skipOutdated skips a call whose arguments differ from the answered ones. Handlers may have changed them since,
+// for example because they depend on state.
 func (p *Preparer) skipOutdated(c *toolcall.Call) error {
-	c.Hook.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
+	c.HookCall.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	c.MarkDecided()
-	return p.warn(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", c.Asked.Name))
+	return p.emitWarning(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", c.Requested.Name))
 }
 
-// skipLate skips a call that was not approved in time.
+// skipLate skips a call whose approval did not arrive in time.
 func (p *Preparer) skipLate(c *toolcall.Call) error {
 	within := "in time"
-	if span := time.Until(c.Hook.Until).Round(time.Second); span > 0 { // the time that its handler would give it now
+	if span := time.Until(c.HookCall.Until).Round(time.Second); span > 0 { // the handler has just set a new deadline
 		within = fmt.Sprintf("within %v", span)
 	}
-	c.Hook.Skip("Not run: nobody approved it " + within + ".")
+	c.HookCall.Skip("Not run: nobody approved it " + within + ".")
 	c.MarkDecided()
-	return p.warn(ReasonApprovalTimeout, fmt.Sprintf("the tool %s did not run, because nobody approved it %s", c.Asked.Name, within))
+	return p.emitWarning(ReasonApprovalTimeout, fmt.Sprintf("the tool %s did not run, because nobody approved it %s", c.Requested.Name, within))
 }

@@ -1,4 +1,4 @@
-// Package prepare decides, before a tool call of a round, whether it runs, waits, or has its result already.
+// Package prepare decides whether a tool call of a round runs, waits, or already has a result.
 package prepare
 
 import (
@@ -19,62 +19,62 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Preparer prepares the tool calls of one run.
+// Preparer decides about the tool calls of one run.
 type Preparer struct {
 	Control *hook.Control
 	Log     *journal.Log
 	Stop    *stop.Signal
-	Tools   *tool.Set // that the run may use
+	Tools   *tool.Set // tools that the run may use
 	Guard   tool.Guard
 
-	CanWait bool                       // calls may wait: there is a turn, and a journal
-	Agent   string                     // of the step, to which answers go
-	Answers []execution.Answer         // that the turn brought
-	Broker  execution.CredentialBroker // asks for credentials that tools lack (nil fails such a tool)
+	CanWait bool                       // whether calls may wait, which requires a turn and a journal
+	Agent   string                     // agent of the step, which receives the answers
+	Answers []execution.Answer         // answers that came with the turn
+	Broker  execution.CredentialBroker // requests credentials that tools lack (nil fails such a tool)
 
-	Key      func(number int) string // idempotency key of a call (nil for none)
-	ID       func(number int) string // under which an answer to a call arrives
-	Recorded bool                    // the journal gets the arguments of tools
+	IdempotencyKey  func(number int) string // idempotency key of a call (nil for none)
+	ID              func(number int) string // id under which a call is answered
+	RecordForReplay bool                    // record the arguments of tools
 }
 
-// Prepare numbers a call, runs the handlers before it, and decides about it. It returns nil if the turn was
-// stopped meanwhile. The error of a handler fails only this call (CO-36, CO-39a).
+// Prepare numbers a call, runs the handlers before it, and decides what happens to it. It returns nil if the turn
+// was stopped meanwhile. An error of a handler fails only this call (CO-36, CO-39a).
 func (p *Preparer) Prepare(ctx context.Context, asked conversation.ToolCall) (*toolcall.Call, error) {
 	if strings.TrimSpace(asked.Arguments) == "" {
 		asked.Arguments = "{}"
 	}
 	c := toolcall.New(p.Control.Turn(), asked, p.Log.NextNumber())
-	if p.Key != nil {
-		c.Key = p.Key(c.Entry.Number)
+	if p.IdempotencyKey != nil {
+		c.IdempotencyKey = p.IdempotencyKey(c.JournalEntry.Number)
 	}
 	c.Tool, _ = p.Tools.Find(asked.Name)
-	_, c.Hook.Replayed = p.Log.Find(c.Entry.Number, execution.Done)
+	_, c.HookCall.Replayed = p.Log.FindEntry(c.JournalEntry.Number, execution.Done)
 	if c.Tool != nil {
-		if err := p.decide(ctx, c); err != nil {
+		if err := p.decideCall(ctx, c); err != nil {
 			return nil, err
 		}
-		if c.State != toolcall.Answered && p.Stop.Finishing() {
+		if c.State != toolcall.Answered && p.Stop.IsFinishing() {
 			return nil, nil
 		}
 	}
-	c.Entry.Digest = stepjournal.CallDigest(asked.Name, c.Hook.Arguments)
-	if p.Recorded {
-		c.Entry.Arguments = c.Hook.Arguments
+	c.JournalEntry.Digest = stepjournal.CallDigest(asked.Name, c.HookCall.Arguments)
+	if p.RecordForReplay {
+		c.JournalEntry.Arguments = c.HookCall.Arguments
 	}
 	p.recordApproval(c)
 	return c, nil
 }
 
-// decide decides whether a call of an existing tool runs, waits, or does neither. The order counts: an answer is
-// checked against the arguments after the handlers changed them, and a call asks for a credential only if it
-// would run.
-func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
-	p.describe(c)
+// decideCall decides whether a call of an existing tool runs, waits, or already has a result. The order of the
+// checks matters. An answer is compared with the arguments after handlers have changed them, and a credential is
+// requested only for a call that would run.
+func (p *Preparer) decideCall(ctx context.Context, c *toolcall.Call) error {
+	p.setToolProperties(c)
 	p.findAnswer(c)
-	ctx = c.WithHolder(ctx)
+	ctx = c.ContextWithHolder(ctx)
 	p.openCredential(ctx, c)
-	c.Hook.Untrusted = guard.Source(p.Guard, c.Tool, c.Hook, p.Control.Conversation.UntrustedFor)
-	if err := p.runHandlers(ctx, c); err != nil {
+	c.HookCall.Untrusted = guard.GuardingSource(p.Guard, c.Tool, c.HookCall, p.Control.Conversation.UntrustedSourceFor)
+	if err := p.runBeforeHandlers(ctx, c); err != nil {
 		return err
 	}
 	if err := p.applyGuard(c); err != nil {
@@ -93,44 +93,44 @@ func (p *Preparer) decide(ctx context.Context, c *toolcall.Call) error {
 	switch {
 	case len(c.Pending) > 0:
 		c.State = toolcall.Waiting
-	case c.Hook.Status != "":
+	case c.HookCall.Status != "":
 		c.State = toolcall.Answered
 	}
 	return nil
 }
 
-// describe fills in the properties of the tool.
-func (p *Preparer) describe(c *toolcall.Call) {
-	c.Hook.Description, c.Hook.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
-	c.Entry.Effect, c.ID = c.Hook.Effect, p.ID(c.Entry.Number)
+// setToolProperties copies the properties of the tool, such as its effect, to the call.
+func (p *Preparer) setToolProperties(c *toolcall.Call) {
+	c.HookCall.Description, c.HookCall.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
+	c.JournalEntry.Effect, c.ID = c.HookCall.Effect, p.ID(c.JournalEntry.Number)
 	if _, ok := c.Tool.(nested.Tool); ok {
 		c.Nested = &nested.Call{Lanes: 1}
 	}
-	_, c.Hook.AtClient = tool.AtClient(c.Tool)
-	c.Hook.Replayed = c.Hook.Replayed || c.IsInDoubt(p.Log)
+	_, c.HookCall.AtClient = tool.AtClient(c.Tool)
+	c.HookCall.Replayed = c.HookCall.Replayed || c.IsInDoubt(p.Log)
 }
 
-// runHandlers runs the handlers before the call.
-func (p *Preparer) runHandlers(ctx context.Context, c *toolcall.Call) error {
-	asked := c.Asked
-	p.Control.Conversation.SetPending(&asked)
-	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.Hook) })
-	p.Control.Conversation.SetPending(nil)
-	if stop.WithoutStop(err) != nil {
-		c.Hook.Refuse(toolcall.FailedPrefix + failure.Plain(err))
-		c.Hook.Err = err
+// runBeforeHandlers runs the handlers of BeforeEachTool for the call.
+func (p *Preparer) runBeforeHandlers(ctx context.Context, c *toolcall.Call) error {
+	asked := c.Requested
+	p.Control.Conversation.SetPendingCall(&asked)
+	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.HookCall) })
+	p.Control.Conversation.SetPendingCall(nil)
+	if stop.IgnoreErrStopped(err) != nil {
+		c.HookCall.Refuse(toolcall.FailedPrefix + failure.Plain(err))
+		c.HookCall.Err = err
 	}
 	return p.Control.Events.Err()
 }
 
 // applyGuard applies the decision of the guard to the call.
 func (p *Preparer) applyGuard(c *toolcall.Call) error {
-	if p.Stop.Finishing() {
+	if p.Stop.IsFinishing() {
 		return nil
 	}
-	warning, refusal := guard.Check(p.Guard, p.Control.Turn().Info().Agent, c.Hook)
-	if refusal != nil {
-		c.Refuse(refusal)
+	warning, rejection := guard.CheckCall(p.Guard, p.Control.Turn().Info().Agent, c.HookCall)
+	if rejection != nil {
+		c.Reject(rejection)
 	}
 	if warning != nil {
 		return p.Control.Events.Emit(*warning)
@@ -138,17 +138,17 @@ func (p *Preparer) applyGuard(c *toolcall.Call) error {
 	return nil
 }
 
-// recordApproval records that a call that spans turns was approved, because later turns do not bring the answer
+// recordApproval records that a call that spans turns was approved, because later turns do not receive the answer
 // again.
 func (p *Preparer) recordApproval(c *toolcall.Call) {
 	if c.SpansTurns() && c.Answer.Verdict == execution.Approve && c.State != toolcall.Answered {
-		note := c.Entry
+		note := c.JournalEntry
 		note.Phase = execution.Intent
 		p.Log.Record(note)
 	}
 }
 
-// warn emits a warning about a call.
-func (p *Preparer) warn(reason, message string) error {
+// emitWarning emits a warning about a call.
+func (p *Preparer) emitWarning(reason, message string) error {
 	return p.Control.Events.Emit(event.Warning{Reason: reason, Message: message})
 }

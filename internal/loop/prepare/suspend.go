@@ -14,34 +14,34 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReason limits the tool description that is shown to the person who is asked, in characters.
-const maxReason = 240
+// maxReasonCharsChars limits the tool description that is shown to the person who is asked.
+const maxReasonChars = 240
 
-// suspend makes a call wait if it needs an approval, a credential, or the client that runs it. A call that
-// cannot wait fails.
+// suspend makes a call wait if it needs an approval, a credential, or a client that runs it. It fails the call if
+// the call cannot wait.
 func (p *Preparer) suspend(c *toolcall.Call) error {
-	h := c.Hook
+	h := c.HookCall
 	pending := execution.Pending{
-		ID: c.ID, Agent: p.Agent, CallID: c.Asked.ID, Tool: c.Asked.Name, Arguments: h.Arguments,
+		ID: c.ID, Agent: p.Agent, CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: h.Arguments,
 		Needs: execution.NeedApproval, Risk: h.Effect, Reason: strings.ToValidUTF8(h.Text, "�"), Until: h.Until,
 	}
 	if h.Status == "" && h.AtClient && !h.Replayed {
 		schema, _ := tool.AtClient(c.Tool)
 		args, err := schema.Check(h.Name, json.RawMessage(h.Arguments))
 		if err != nil {
-			c.Refuse(err)
+			c.Reject(err)
 			return nil
 		}
 		pending.Arguments = string(args)
 		pending.Needs, pending.Reason = execution.NeedResult, fmt.Sprintf("The agent %s asks for %s: %s",
-			p.Control.Turn().Info().Agent, h.Name, conversation.Brief(h.Description, maxReason))
+			p.Control.Turn().Info().Agent, h.Name, conversation.Brief(h.Description, maxReasonChars))
 		h.Status = event.ToolWaiting
 	}
 	if h.Status != event.ToolWaiting {
 		return nil
 	}
 	if err := p.checkPending(c, pending.Arguments); err != nil {
-		c.Refuse(err)
+		c.Reject(err)
 		return nil
 	}
 	c.Pending = []execution.Pending{pending}
@@ -51,9 +51,9 @@ func (p *Preparer) suspend(c *toolcall.Call) error {
 	return nil
 }
 
-// checkPending returns why a call with these arguments cannot wait, or nil.
+// checkPending returns an error if a call with these arguments cannot wait.
 func (p *Preparer) checkPending(c *toolcall.Call, arguments string) error {
-	name, login := c.Hook.Name, p.Control.MissingLogin(c.Hook)
+	name, login := c.HookCall.Name, p.Control.MissingLogin(c.HookCall)
 	switch {
 	case login != nil && (!p.CanWait || p.Broker == nil):
 		return failure.Newf(failure.AgentState, "loop.Run",

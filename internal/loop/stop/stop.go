@@ -1,4 +1,4 @@
-// Package stop tells a run of the loop that it is to stop, and interrupts running calls.
+// Package stop detects that a run of the loop must stop, and interrupts its running calls.
 package stop
 
 import (
@@ -9,53 +9,55 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// ErrStopped is the cause of the context of a model or tool that a stop interrupted (CO-63).
+// ErrStopped is the cancellation cause of a model call or tool call that a stop interrupted (CO-63).
 var ErrStopped = errors.New("the turn is to stop")
 
-// ErrConsumerGone ends a run whose caller reads no more events (AD-10).
+// ErrConsumerGone ends a run whose consumer has stopped reading events (AD-10).
 var ErrConsumerGone = errors.New("the consumer of the events is gone")
 
-// Signal tells whether a run is to stop, because a handler or the caller of the run asked for it.
+// Signal tells whether a run must stop, because a handler or the caller of the run requested it.
 type Signal struct {
-	progress *turnstate.Progress
-	request  context.Context //nolint:containedctx // a second signal besides the context that ends the run
-	disabled bool
+	progress      *turnstate.Progress
+	callerStop    context.Context //nolint:containedctx // a second signal besides the context that ends the run
+	ignoresCaller bool
 }
 
-// New returns the signal of a run. It is set when request ends (nil when the caller cannot ask).
+// New returns the stop signal of a run. The caller requests a stop by ending the context callerStop (nil if it
+// never does).
 func New(request context.Context, progress *turnstate.Progress) *Signal {
-	return &Signal{progress: progress, request: request}
+	return &Signal{progress: progress, callerStop: request}
 }
 
-// Requested reports whether the run is to stop.
-func (s *Signal) Requested() bool { return s.progress.StopReason() != "" || s.received() }
+// IsRequested reports whether a stop was requested.
+func (s *Signal) IsRequested() bool { return s.progress.StopReason() != "" || s.isCallerDone() }
 
-// Finishing reports whether the run is to stop, or a handler ended it.
-func (s *Signal) Finishing() bool { return s.Requested() || s.progress.Ended() }
+// IsFinishing reports whether a stop was requested or a handler ended the run.
+func (s *Signal) IsFinishing() bool { return s.IsRequested() || s.progress.Ended() }
 
-// received reports whether the caller asked. The contexts that Context returned end a moment later.
-func (s *Signal) received() bool { return s.isActive() && s.request.Err() != nil }
+// isCallerDone reports whether the caller requested a stop. Contexts returned by ContextWithStop end shortly
+// after.
+func (s *Signal) isCallerDone() bool { return s.watchesCaller() && s.callerStop.Err() != nil }
 
-func (s *Signal) isActive() bool { return s.request != nil && !s.disabled }
+func (s *Signal) watchesCaller() bool { return s.callerStop != nil && !s.ignoresCaller }
 
-// Disable makes the signal ignore the caller from now on, because the stop was applied or comes too late.
-func (s *Signal) Disable() { s.disabled = true }
+// IgnoreCaller makes the signal ignore the caller from now on, because the stop was applied or comes too late.
+func (s *Signal) IgnoreCaller() { s.ignoresCaller = true }
 
-// Context returns a context that ends with ctx, and when the caller asks the run to stop. Call the returned function to
-// release it.
-func (s *Signal) Context(ctx context.Context) (context.Context, func()) {
-	if !s.isActive() {
+// ContextWithStop returns a context that ends when ctx ends or the caller requests a stop. The returned function
+// releases its resources.
+func (s *Signal) ContextWithStop(ctx context.Context) (context.Context, func()) {
+	if !s.watchesCaller() {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(s.request, func() { cancel(ErrStopped) })
+	release := context.AfterFunc(s.callerStop, func() { cancel(ErrStopped) })
 	return ctx, func() { release(); cancel(nil) }
 }
 
-// RunHandlers runs handlers that may wait, for a person or until a rate allows them to continue. Their context ends
-// when the caller asks the run to stop (CO-63).
+// RunHandlers runs handlers that may wait, for a person or for a rate limit. Their context ends when the caller
+// requests a stop (CO-63).
 func (s *Signal) RunHandlers(ctx context.Context, handlers func(context.Context) error) error {
-	ctx, done := s.Context(ctx)
+	ctx, done := s.ContextWithStop(ctx)
 	defer done()
 	if err := handlers(ctx); err == nil || ctx.Err() == nil {
 		return err
@@ -63,28 +65,28 @@ func (s *Signal) RunHandlers(ctx context.Context, handlers func(context.Context)
 	return s.Cause(ctx)
 }
 
-// Interrupted reports whether a call under ctx, which Context returned, must be abandoned.
-func (s *Signal) Interrupted(ctx context.Context) bool { return s.received() || ctx.Err() != nil }
+// IsInterrupted reports whether a call with a context from ContextWithStop must be abandoned.
+func (s *Signal) IsInterrupted(ctx context.Context) bool { return s.isCallerDone() || ctx.Err() != nil }
 
-// Cause returns why a call under ctx is abandoned: ErrStopped, or an error for the caller of the run.
+// Cause returns why a call was interrupted: ErrStopped, or an error for the caller of the run.
 func (s *Signal) Cause(ctx context.Context) error {
-	if s.received() {
+	if s.isCallerDone() {
 		return ErrStopped
 	}
-	return ContextError(ctx)
+	return NewContextError(ctx)
 }
 
-// WithoutStop returns err, or nil if err is ErrStopped. In that case a stop interrupted a handler that asked the
-// model; the run notices the stop at its next check.
-func WithoutStop(err error) error {
+// IgnoreErrStopped returns nil if err is ErrStopped, and otherwise err. ErrStopped means that a stop interrupted a
+// handler. The run notices the stop at its next check.
+func IgnoreErrStopped(err error) error {
 	if errors.Is(err, ErrStopped) {
 		return nil
 	}
 	return err
 }
 
-// ContextError returns the error of a step whose context ended. Modes: agent_timeout, user_cancelled.
-func ContextError(ctx context.Context) error {
+// NewContextError returns the error for a step whose context ended. Modes: agent_timeout, user_cancelled.
+func NewContextError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return failure.New(failure.AgentTimeout, "loop.Run",

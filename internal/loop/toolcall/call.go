@@ -1,5 +1,5 @@
-// Package toolcall is one tool call on its way from the model's request to its result. The phases of a round pass it on:
-// prepare decides about it, execute runs it, finish reports it.
+// Package toolcall holds the state of one tool call, from the model's request to the result. The phases of a round
+// pass it on: prepare decides about it, execute runs it, and finish reports it.
 package toolcall
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The texts that a model reads of calls without a result of their own.
+// These are the texts that a model reads for calls without a result of their own.
 const (
-	FailedPrefix = "Error: "                                         // begins the text of a tool that failed
-	Interrupted  = "Interrupted: the turn was stopped while it ran." // a stop cut the tool off
-	NotRun       = "Not run: the turn was stopped before it."        // a stop came before the tool
+	FailedPrefix = "Error: "                                         // start of the text of a failed tool
+	Interrupted  = "Interrupted: the turn was stopped while it ran." // a stop interrupted the tool
+	NotRun       = "Not run: the turn was stopped before it."        // a stop came before the tool ran
 	NoOutput     = "(no output)"                                     // providers reject empty messages
 )
 
-// MaxText limits the part of a tool's result that a model reads, in bytes.
+// MaxText is the size limit in bytes of the part of a tool's result that a model reads.
 const MaxText = 256 << 10
 
 // State says how far a call is.
@@ -40,103 +40,103 @@ type State string
 
 // The states.
 const (
-	Ready    State = "ready"    // it is about to run
-	Answered State = "answered" // a handler or a person has decided the result, so it does not run
-	Waiting  State = "waiting"  // it needs an answer from outside of the turn
-	Executed State = "executed" // it ran in this attempt
-	Replayed State = "replayed" // the journal has its result, which was reported in an earlier attempt
-	InDoubt  State = "in doubt" // it ran when its worker was lost, and must not run again
+	Ready    State = "ready"    // the call is about to run
+	Answered State = "answered" // a handler or a person decided the result, so the tool does not run
+	Waiting  State = "waiting"  // the call needs external input
+	Executed State = "executed" // the tool ran in this attempt
+	Replayed State = "replayed" // an earlier attempt recorded and reported the result
+	InDoubt  State = "in doubt" // the tool was running when its worker was lost, and must not run again
 )
 
 // Call is one tool call of a round.
 type Call struct {
-	Asked  conversation.ToolCall // as the model asked for it; events and messages have its id and name
-	Hook   *hook.Call            // what handlers see and change: arguments, status and text
-	Tool   tool.Tool             // nil when there is none of this name
-	Nested *nested.Call          // of an agent that is a tool (nil for other tools)
-	State  State
+	Requested conversation.ToolCall // request of the model; events and messages use its id and name
+	HookCall  *hook.Call            // arguments, status and text, which handlers can read and change
+	Tool      tool.Tool             // nil if no tool has this name
+	Nested    *nested.Call          // nested call of an agent used as a tool (nil for other tools)
+	State     State
 
-	ID      string              // under which an answer to the call arrives
-	Answer  Answer              // what the turn brought for it
-	Pending []execution.Pending // what it waits for: its own answer, or the answers to calls inside of it
+	ID      string              // id under which the call is answered
+	Answer  Answer              // answer that came with the turn
+	Pending []execution.Pending // what the call waits for: its own answer, or answers to its inner calls
 
-	Entry    execution.Entry  // of the journal, as far as it is known
-	Key      string           // idempotency key (empty for none)
-	Recorded *execution.Entry // of a replay: how a nested call, which is made again, ended then
-	Memory   *hook.Memory     // what the tool sees; its changes count when it succeeds (CO-39c)
-	Effects  Effects          // what the tool did besides returning a result
-	Fatal    error            // why the step cannot continue after a nested call (nil when it can)
+	JournalEntry   execution.Entry  // journal entry, filled in step by step
+	IdempotencyKey string           // idempotency key (empty for none)
+	RecordedEntry  *execution.Entry // in a replay, how the nested call ended originally
+	Memory         *hook.Memory     // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
+	Effects        Effects          // changes of the tool to the turn besides its result
+	FatalErr       error            // why the step cannot continue after a nested call (nil if it can)
 
-	mu sync.Mutex // guards Effects.Untrusted: a tool may have goroutines
+	mu sync.Mutex // guards Effects.Untrusted, because a tool may use goroutines
 }
 
-// Answer is the answer that the turn brought for a call.
+// Answer is the turn's answer for a waiting call, with the outcome of applying it.
 type Answer struct {
-	execution.Answer       // the zero Answer when the turn brought none
-	Decided          bool  // it decided the call
-	Unreadable       error // why its credential cannot be used
+	execution.Answer       // zero if the turn brought no answer
+	Decided          bool  // whether the answer decided the call
+	CredentialErr    error // why the credential in the answer cannot be used
 }
 
-// Effects are the effects of a tool on the turn, besides its result. The journal keeps them with the result,
-// because a successor does not run the tool again but needs its effects.
+// Effects are the changes that a tool made to the turn besides returning a result. The journal keeps them with the
+// result, because a successor needs them but does not run the tool again.
 type Effects struct {
-	Set       map[string]json.RawMessage `json:"set,omitempty"`       // keys of state that it set
-	Removed   []string                   `json:"removed,omitempty"`   // keys of state that it removed
-	Escalate  bool                       `json:"escalate,omitempty"`  // it called Escalate
-	Last      int                        `json:"last,omitempty"`      // as nested.Call has it
-	Stopped   string                     `json:"stopped,omitempty"`   // as nested.Call has it
-	Untrusted string                     `json:"untrusted,omitempty"` // whose words its result holds, as it says itself
+	SetValues   map[string]json.RawMessage `json:"set,omitempty"`       // state values that the tool set
+	RemovedKeys []string                   `json:"removed,omitempty"`   // state keys that the tool removed
+	Escalate    bool                       `json:"escalate,omitempty"`  // whether the tool called Escalate
+	LastNumber  int                        `json:"last,omitempty"`      // same as in nested.Call
+	Stopped     string                     `json:"stopped,omitempty"`   // same as in nested.Call
+	Untrusted   string                     `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
 }
 
-// New returns a call of which only the model's request is known.
+// New returns a call that contains only the model's request.
 func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 	return &Call{
-		Asked: asked, State: Ready, Entry: execution.Entry{Number: number, Tool: asked.Name},
-		Hook: &hook.Call{Turn: turn, ID: asked.ID, Name: asked.Name, Arguments: asked.Arguments},
+		Requested: asked, State: Ready, JournalEntry: execution.Entry{Number: number, Tool: asked.Name},
+		HookCall: &hook.Call{Turn: turn, ID: asked.ID, Name: asked.Name, Arguments: asked.Arguments},
 	}
 }
 
-// Refuse fails a call that cannot run.
-func (c *Call) Refuse(why error) {
-	c.Hook.Refuse(FailedPrefix + failure.Plain(why))
-	c.Hook.Err = why
+// Reject fails a call that cannot run. why becomes its error.
+func (c *Call) Reject(why error) {
+	c.HookCall.Refuse(FailedPrefix + failure.Plain(why))
+	c.HookCall.Err = why
 }
 
-// MarkDecided records that an answer decided the call. A successor reads that from the journal, because its turn
-// may not bring the answer again.
-func (c *Call) MarkDecided() { c.Entry.Phase, c.Answer.Decided = execution.Done, true }
+// MarkDecided records that an answer decided the call. A successor reads this from the journal, because its turn
+// may not receive the answer again.
+func (c *Call) MarkDecided() { c.JournalEntry.Phase, c.Answer.Decided = execution.Done, true }
 
-// SpansTurns reports whether the work of the call continues from turn to turn. That is so for an agent used as a
-// tool, and for a tool that the client runs. For such a call the intent in the journal means that it was
-// approved; it leaves nothing in doubt.
-func (c *Call) SpansTurns() bool { return c.Nested != nil || c.Hook.AtClient }
+// SpansTurns reports whether the work of the call may continue across turns. This holds for an agent used as a
+// tool and for a tool that the client runs. For such a call, an intent in the journal means that it was approved
+// and not that it is in doubt.
+func (c *Call) SpansTurns() bool { return c.Nested != nil || c.HookCall.AtClient }
 
 // IsInDoubt reports whether an earlier attempt was lost while it ran a tool that may run only once.
 func (c *Call) IsInDoubt(log *journal.Log) bool {
-	return log.HasIntent(c.Entry.Number) && !c.SpansTurns() && c.Entry.Effect != execution.Read && c.Entry.Effect != execution.Idempotent
+	return log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns() && c.JournalEntry.Effect != execution.Read && c.JournalEntry.Effect != execution.Idempotent
 }
 
-// Restore ends the call as the journal entry says.
-func (c *Call) Restore(e execution.Entry) {
-	c.Hook.Status, c.Hook.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
-	c.Entry.Mode = e.Mode
+// RestoreFrom sets the result of the call from its journal entry.
+func (c *Call) RestoreFrom(e execution.Entry) {
+	c.HookCall.Status, c.HookCall.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
+	c.JournalEntry.Mode = e.Mode
 	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &c.Effects) != nil {
-		return // not an entry of this loop
+		return // the entry was not written by this package
 	}
 	if c.Nested != nil {
-		c.Nested.Last, c.Nested.Stopped, c.Nested.Usage = c.Effects.Last, c.Effects.Stopped, e.Usage
+		c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage = c.Effects.LastNumber, c.Effects.Stopped, e.Usage
 	}
 }
 
-// WithHolder returns a context for the tool and the handlers of the call. With it they find the credentials lent
-// to the call.
-func (c *Call) WithHolder(ctx context.Context) context.Context {
-	return execution.WithHolder(ctx, c.Hook.Turn.Info().Agent+"/"+c.Asked.Name)
+// ContextWithHolder returns a context for the tool and the handlers of the call, in which they find the
+// credentials lent to the call.
+func (c *Call) ContextWithHolder(ctx context.Context) context.Context {
+	return execution.WithHolder(ctx, c.HookCall.Turn.Info().Agent+"/"+c.Requested.Name)
 }
 
-// Quote notes the untrusted source of the call's result, as the tool reports it. The first source counts. It is
-// safe for concurrent use.
-func (c *Call) Quote(source string) {
+// NoteUntrustedSource records the untrusted source of the call's result, as the tool reports it. Only the first
+// source is kept. It is safe for concurrent use.
+func (c *Call) NoteUntrustedSource(source string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Effects.Untrusted == "" {
@@ -144,26 +144,27 @@ func (c *Call) Quote(source string) {
 	}
 }
 
-// Quoted returns the untrusted source of the call's result, or "". It is safe for concurrent use.
-func (c *Call) Quoted() string {
+// UntrustedSource returns the recorded untrusted source of the call's result, or "". It is safe for concurrent
+// use.
+func (c *Call) UntrustedSource() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.Effects.Untrusted
 }
 
-// Failed reports whether the call counts as a failure.
-func (c *Call) Failed() bool {
-	return c.Hook.Status == event.ToolError || c.Hook.Status == event.ToolNotFound
+// HasFailed reports whether the call counts as a failure.
+func (c *Call) HasFailed() bool {
+	return c.HookCall.Status == event.ToolError || c.HookCall.Status == event.ToolNotFound
 }
 
-// StopTurn stops the turn, and the parent's when the turn runs inside of a nested call.
+// StopTurn stops the turn. If the turn runs inside of a nested call, it also stops the parent's turn.
 func StopTurn(ctx context.Context, turn *hook.Turn, reason string) {
 	turn.Stop(reason)
-	nested.StopParent(ctx, Cut(reason, nested.MaxReason))
+	nested.StopParent(ctx, CutText(reason, nested.MaxReason))
 }
 
-// Cut shortens text to at most limit bytes, and marks it as cut.
-func Cut(text string, limit int) string {
+// CutText shortens text to at most limit bytes, and appends a mark if it was cut.
+func CutText(text string, limit int) string {
 	const mark = "… (cut)"
 	if len(text) <= limit {
 		return text

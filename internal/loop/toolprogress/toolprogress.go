@@ -1,5 +1,5 @@
-// Package toolprogress emits what tools report while they run. Only the goroutine of the turn may emit events, and
-// tools run on goroutines of their own.
+// Package toolprogress emits the reports of running tools. Tools run on their own goroutines, but only the
+// goroutine of the turn may emit events.
 package toolprogress
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReports limits the tool reports that wait to be emitted; more are dropped.
+// maxReports limits the number of tool reports that wait to be emitted. Further reports are dropped.
 const maxReports = 16
 
 // Task runs one tool call.
@@ -24,30 +24,30 @@ type Task struct {
 	Run    func(context.Context)
 }
 
-// reports carries events from running tools to the goroutine of the turn.
-type reports struct {
+// reportQueue passes events from running tools to the goroutine of the turn.
+type reportQueue struct {
 	events chan event.Payload
-	ended  chan struct{} // closed when the last task has ended
+	done   chan struct{} // closed when the last task has ended
 }
 
-// Watch runs tasks concurrently, and emits meanwhile what their tools report. It returns when all have ended. When
-// emitting fails it cancels them; the next event returns the error.
-func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
+// RunTasks runs tasks concurrently and meanwhile emits the reports of their tools. It returns when all tasks have
+// ended. If emitting fails, it cancels the tasks, and the next event that is emitted returns the error.
+func RunTasks(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 	if len(tasks) == 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer running.Wait() // also when the consumer of events panics
+	defer running.Wait() // waits even if the consumer of events panics
 	defer cancel()
-	r := &reports{events: make(chan event.Payload, maxReports), ended: make(chan struct{})}
+	r := &reportQueue{events: make(chan event.Payload, maxReports), done: make(chan struct{})}
 	var left atomic.Int32
 	left.Store(int32(len(tasks)))
 	for _, t := range tasks {
 		running.Go(func() {
 			defer func() {
 				if left.Add(-1) == 0 {
-					close(r.ended)
+					close(r.done)
 				}
 			}()
 			t.Run(context.WithValue(ctx, reporterKey{}, &reporter{r, t}))
@@ -59,7 +59,7 @@ func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 			if events.Emit(p) != nil {
 				cancel()
 			}
-		case <-r.ended:
+		case <-r.done:
 			for len(r.events) > 0 && events.Err() == nil {
 				_ = events.Emit(<-r.events) // the next event returns the error again
 			}
@@ -68,17 +68,17 @@ func Watch(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 	}
 }
 
-// reporterKey finds the *reporter of a tool call.
+// reporterKey is the context key for the *reporter of a tool call.
 type reporterKey struct{}
 
 // reporter emits events on behalf of one task.
 type reporter struct {
-	*reports
+	*reportQueue
 	task Task
 }
 
-// WithReports returns a context in which a tool reports its progress. Outside of tasks it returns ctx.
-func WithReports(ctx context.Context) context.Context {
+// ContextWithReporter returns a context in which a tool can report its progress. Outside of tasks it returns ctx.
+func ContextWithReporter(ctx context.Context) context.Context {
 	r, ok := ctx.Value(reporterKey{}).(*reporter)
 	if !ok {
 		return ctx
@@ -89,13 +89,13 @@ func WithReports(ctx context.Context) context.Context {
 		}
 		select {
 		case r.events <- progress:
-		default: // the consumer is slower
+		default: // the queue is full, so the report is dropped
 		}
 	})
 }
 
-// EmitSubtask emits, from inside a tool call, that a separate turn began for the call. It waits until the event
-// is received or the call has ended. Outside of calls it does nothing.
+// EmitSubtask emits, from inside a tool call, that a child turn has started for the call. It waits until the event
+// is received or the call has ended. Outside of tool calls it does nothing.
 func EmitSubtask(ctx context.Context, s event.SubtaskStarted) {
 	if r, _ := ctx.Value(reporterKey{}).(*reporter); r != nil {
 		s.CallID = r.task.CallID
@@ -103,8 +103,8 @@ func EmitSubtask(ctx context.Context, s event.SubtaskStarted) {
 	}
 }
 
-// EmitWarning emits a warning of the guard from inside a tool call, as EmitSubtask does. It ignores other
-// warnings.
+// EmitWarning emits a warning of the guard from inside a tool call, in the same way as EmitSubtask. It ignores all
+// other warnings.
 func EmitWarning(ctx context.Context, w event.Warning) {
 	if r, _ := ctx.Value(reporterKey{}).(*reporter); r != nil && w.Reason == guard.ReasonUntrustedInput {
 		r.emit(ctx, w)
@@ -114,7 +114,7 @@ func EmitWarning(ctx context.Context, w event.Warning) {
 func (r *reporter) emit(ctx context.Context, p event.Payload) {
 	select {
 	case r.events <- p:
-	case <-r.ended:
+	case <-r.done:
 	case <-ctx.Done():
 	}
 }

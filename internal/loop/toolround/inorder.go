@@ -9,47 +9,47 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// runInOrder runs calls one after the other (CO-31). It ends at the first call that waits, because later calls
+// runInOrder runs calls one after the other (CO-31). It stops at the first call that waits, because later calls
 // may depend on its result.
 func (r *Runner) runInOrder(ctx context.Context, calls []conversation.ToolCall) ([]execution.Pending, error) {
 	for _, asked := range calls {
-		if pending, err := r.runOne(ctx, asked); err != nil || len(pending) > 0 {
+		if pending, err := r.runCall(ctx, asked); err != nil || len(pending) > 0 {
 			return pending, err
 		}
 	}
 	return nil, nil
 }
 
-// runOne takes a call through all phases. If the call waits, it returns what the call waits for.
-func (r *Runner) runOne(ctx context.Context, asked conversation.ToolCall) ([]execution.Pending, error) {
-	if r.Stop.Finishing() {
-		return nil, r.Finish.Skip(asked)
+// runCall takes a call through all phases. It returns what the call waits for, if it waits.
+func (r *Runner) runCall(ctx context.Context, asked conversation.ToolCall) ([]execution.Pending, error) {
+	if r.Stop.IsFinishing() {
+		return nil, r.Finisher.Skip(asked)
 	}
-	c, err := r.Prepare.Prepare(ctx, asked)
+	c, err := r.Preparer.Prepare(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
 	if c == nil {
-		return nil, r.Finish.Skip(asked)
+		return nil, r.Finisher.Skip(asked)
 	}
 	if err := r.checkBudget(c); err != nil {
 		return nil, err
 	}
-	if err := r.Execute.Recall(ctx, c); err != nil {
+	if err := r.Executor.RestoreFromJournal(ctx, c); err != nil {
 		return nil, err
 	}
 	if err := r.emitStart(c); err != nil {
 		return nil, err
 	}
-	r.execute(ctx, c)
+	r.executeAll(ctx, c)
 	if c.State == toolcall.Waiting {
-		return r.wait(ctx, c)
+		return r.pendingOrAbandon(ctx, c)
 	}
-	if err := r.Finish.Finish(ctx, c); err != nil {
+	if err := r.Finisher.Finish(ctx, c); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, stop.ContextError(ctx)
+		return nil, stop.NewContextError(ctx)
 	}
 	return nil, nil
 }

@@ -1,4 +1,4 @@
-// Package toolround runs the tools that the model asked for in one reply.
+// Package toolround runs the tool calls of one model reply.
 package toolround
 
 import (
@@ -22,33 +22,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// Runner runs the tool rounds of one run.
+// Runner runs the tool rounds of one run of the loop.
 type Runner struct {
 	Control *hook.Control
 	Log     *journal.Log
 	Stop    *stop.Signal
-	Budget  *budget.Ledger // asked before tools run (nil bounds nothing)
+	Budget  *budget.Ledger // checked before tools run (nil for no limit)
 
-	Prepare *prepare.Preparer
-	Execute *execute.Executor
-	Finish  *finish.Finisher
+	Preparer *prepare.Preparer
+	Executor *execute.Executor
+	Finisher *finish.Finisher
 
 	Concurrent  bool
-	MaxFailures int // of tools in a row
+	MaxFailures int // tool failures in a row that end the run
 }
 
-// Outcome is the outcome of a round.
+// Outcome says how a round ended: which calls wait, and what a tool asks the user.
 type Outcome struct {
-	Pending  []execution.Pending // calls that wait; the round is not complete while there are any
-	Question string              // that a tool asks the user (empty when none does)
+	Pending  []execution.Pending // waiting calls; the round is incomplete if there are any
+	Question string              // question of a tool to the user (empty for none)
 }
 
-// Run runs a round, with its handlers. After it every call has one result, unless some wait: then the turn ends in the
-// middle of the round.
+// Run runs a round with its handlers. Afterwards every call has one result, unless calls wait. In that case the
+// turn ends in the middle of the round.
 func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcome, error) {
-	round := &hook.Round{Turn: r.Control.Turn(), Calls: slices.Clone(calls)} // a handler that changes it changes nothing
+	round := &hook.Round{Turn: r.Control.Turn(), Calls: slices.Clone(calls)} // a copy, so that a handler cannot change the calls
 	r.Control.Conversation.OpenRound(calls)
-	if err := stop.WithoutStop(r.Control.Handlers.BeforeTools(ctx, round)); err != nil {
+	if err := stop.IgnoreErrStopped(r.Control.Handlers.BeforeTools(ctx, round)); err != nil {
 		return Outcome{}, err
 	}
 	runCalls := r.runInOrder
@@ -60,37 +60,37 @@ func (r *Runner) Run(ctx context.Context, calls []conversation.ToolCall) (Outcom
 		return Outcome{}, err
 	}
 	if len(pending) > 0 {
-		return Outcome{Pending: pending}, r.suspend(ctx, pending)
+		return Outcome{Pending: pending}, r.suspendTurn(ctx, pending)
 	}
-	return Outcome{Question: r.Finish.Question()}, r.close(ctx, round)
+	return Outcome{Question: r.Finisher.FirstQuestion()}, r.closeRound(ctx, round)
 }
 
-// close ends a round in which every call has a result.
-func (r *Runner) close(ctx context.Context, round *hook.Round) error {
+// closeRound ends a round in which every call has a result.
+func (r *Runner) closeRound(ctx context.Context, round *hook.Round) error {
 	r.Control.Conversation.CloseRound()
-	if !r.Stop.Requested() {
-		if err := stop.WithoutStop(r.Control.Handlers.AfterTools(ctx, round)); err != nil {
+	if !r.Stop.IsRequested() {
+		if err := stop.IgnoreErrStopped(r.Control.Handlers.AfterTools(ctx, round)); err != nil {
 			return err
 		}
 	}
 	if err := r.Control.EmitChanges(""); err != nil {
 		return err
 	}
-	if n := r.Finish.Failures(); n >= r.MaxFailures {
+	if n := r.Finisher.FailuresInARow(); n >= r.MaxFailures {
 		return failure.Newf(failure.ResourceTool, "loop.Run",
 			"%d tool calls in a row failed; look at their results, and try again when the tools work", n).
 			With("reason", "consecutive-tool-failures")
 	}
 	if ctx.Err() != nil {
-		return stop.ContextError(ctx)
+		return stop.NewContextError(ctx)
 	}
 	return nil
 }
 
-// suspend makes everything that this turn did durable for the turn that continues, and emits which calls wait.
-func (r *Runner) suspend(ctx context.Context, pending []execution.Pending) error {
+// suspendTurn makes all work of this turn durable for the turn that continues, and emits the waiting calls.
+func (r *Runner) suspendTurn(ctx context.Context, pending []execution.Pending) error {
 	if len(pending) > execution.MaxPending {
-		return pendingcall.TooManyError(len(pending))
+		return pendingcall.NewTooManyError(len(pending))
 	}
 	if err := r.Log.Sync(ctx); err != nil {
 		return err
@@ -103,9 +103,10 @@ func (r *Runner) suspend(ctx context.Context, pending []execution.Pending) error
 	return nil
 }
 
-// checkBudget asks the budget for all calls that are about to run, before any of them runs or is in the journal.
-// So a rejection leaves no round half done. A call that has its result already costs nothing. Granted calls
-// count as used, because a tool may have an effect even if it fails. Nil calls do not run.
+// checkBudget reserves budget for all calls that are about to run, before any of them runs or is recorded in the
+// journal. An exceeded budget therefore leaves no round partly done. A call that already has a result costs
+// nothing. The reserved calls count as used even if they fail, because a failed tool may have had an effect. calls
+// may contain nil.
 func (r *Runner) checkBudget(calls ...*toolcall.Call) error {
 	if r.Budget == nil {
 		return nil
@@ -126,9 +127,9 @@ func (r *Runner) checkBudget(calls ...*toolcall.Call) error {
 	return err
 }
 
-// isNew reports whether a call is about to run, and did not run in an earlier attempt.
+// isNew reports whether a call is about to run and has not run in an earlier attempt.
 func (r *Runner) isNew(c *toolcall.Call) bool {
-	_, found := r.Log.Find(c.Entry.Number, execution.Done)
+	_, found := r.Log.FindEntry(c.JournalEntry.Number, execution.Done)
 	return c.State == toolcall.Ready && !c.IsInDoubt(r.Log) && !found
 }
 
@@ -137,26 +138,26 @@ func (r *Runner) emitStart(c *toolcall.Call) error {
 	if c.State == toolcall.Replayed || c.State == toolcall.Waiting {
 		return nil
 	}
-	return r.Control.Events.Emit(event.ToolStarted{CallID: c.Asked.ID, Tool: c.Asked.Name, Arguments: c.Hook.Arguments})
+	return r.Control.Events.Emit(event.ToolStarted{CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: c.HookCall.Arguments})
 }
 
-// execute runs calls concurrently, and emits meanwhile what their tools report. Nil calls do not run.
-func (r *Runner) execute(ctx context.Context, calls ...*toolcall.Call) {
+// executeAll runs calls concurrently and meanwhile emits the reports of their tools. It skips nil calls.
+func (r *Runner) executeAll(ctx context.Context, calls ...*toolcall.Call) {
 	var tasks []toolprogress.Task
 	for _, c := range calls {
 		if c != nil {
-			run := func(ctx context.Context) { r.Execute.Run(ctx, c) }
-			tasks = append(tasks, toolprogress.Task{CallID: c.Asked.ID, Tool: c.Asked.Name, Run: run})
+			run := func(ctx context.Context) { r.Executor.Run(ctx, c) }
+			tasks = append(tasks, toolprogress.Task{CallID: c.Requested.ID, Tool: c.Requested.Name, Run: run})
 		}
 	}
-	toolprogress.Watch(ctx, r.Control.Events, tasks...)
+	toolprogress.RunTasks(ctx, r.Control.Events, tasks...)
 }
 
-// wait returns what a call waits for. The turn that continues makes the call. When the turn stops meanwhile, the call is
-// abandoned.
-func (r *Runner) wait(ctx context.Context, c *toolcall.Call) ([]execution.Pending, error) {
-	if r.Stop.Finishing() {
-		return nil, r.Finish.Abandon(ctx, c)
+// pendingOrAbandon returns what a call waits for. If the turn was stopped meanwhile, it abandons the call and
+// returns nothing.
+func (r *Runner) pendingOrAbandon(ctx context.Context, c *toolcall.Call) ([]execution.Pending, error) {
+	if r.Stop.IsFinishing() {
+		return nil, r.Finisher.Abandon(ctx, c)
 	}
 	return c.Pending, nil
 }

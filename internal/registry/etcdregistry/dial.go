@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Dial returns a client of the etcd cluster with the given member addresses, host:port. It does not wait for a
-// connection: calls do, each within its own context. The client avoids a member that does not answer pings;
-// gRPC sends one every 10 s at most. Close the client after everything that uses it. Modes: user_invalid_input.
+// Dial returns a client of the etcd cluster whose members have the given addresses, host:port. It does not wait
+// for a connection; each call waits within its own context. The client avoids a member that does not answer pings,
+// which gRPC sends at most every 10 s. Close the client after everything that uses it. Modes: user_invalid_input.
 func Dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 	return DialWith(insecure.NewCredentials(), endpoints, log)
 }
 
-// DialWith is Dial with the given TLS credentials; see Security.
+// DialWith is like Dial with the given TLS credentials; see Security.
 func DialWith(creds credentials.TransportCredentials, endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 	if len(endpoints) == 0 {
 		return nil, failure.New(failure.UserInvalidInput, "registry.Dial",
@@ -32,7 +32,8 @@ func DialWith(creds credentials.TransportCredentials, endpoints []string, log *z
 		DialKeepAliveTime:    2 * time.Second,
 		DialKeepAliveTimeout: time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithConnectParams(grpc.ConnectParams{
-			// Shorter than a call may take, so that a call finds an etcd that is back.
+			// This is shorter than the timeout of a call, so that a call can still reach an etcd that has just
+			// recovered.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 			MinConnectTimeout: callTimeout,
 		})},

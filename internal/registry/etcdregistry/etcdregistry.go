@@ -29,109 +29,110 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultPrefix  = "/troupe/v1/reg"
-	DefaultDesired = "/troupe/v1/desired"
-	DefaultTTL     = 15 * time.Second
+	DefaultPrefix        = "/troupe/v1/reg"
+	DefaultDesiredPrefix = "/troupe/v1/desired"
+	DefaultTTL           = 15 * time.Second
 )
 
-// callTimeout bounds each call to etcd, so that an unresponsive member is noticed.
+// callTimeout is the timeout of each call to etcd, so that an unresponsive member is noticed.
 const callTimeout = 3 * time.Second
 
-// Config configures where and for how long instances are registered. Zero fields get defaults.
+// Config says under which keys a Registry stores its data, and for how long. Zero fields get defaults.
 type Config struct {
-	Prefix  string // prefix of instance keys, without a trailing slash
-	Desired string // prefix of desired states, without a trailing slash
-	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about
-	// 2 s, and may keep a lease longer but never shorter.
+	Prefix        string // prefix of instance keys, without a trailing slash
+	DesiredPrefix string // prefix of desired states, without a trailing slash
+	// TTL is how long a registration outlives its process. etcd counts whole seconds, takes no less than about 2
+	// s, and may keep a lease longer than its TTL but never shorter.
 	TTL time.Duration
-	// OnDenied, if set, is called when etcd denies this process to register. If it returns nil, registration is
-	// retried at once. It is for development, where a process may provision itself.
+	// OnDenied, if set, is called when etcd does not permit this process to register. If it returns nil, the
+	// registry tries again at once. Only development uses it, where a process may provision itself.
 	OnDenied func(context.Context) error
 }
 
 // Registry implements registry.Registry. It is safe for concurrent use.
 type Registry struct {
-	client  *clientv3.Client
-	log     *zap.Logger
-	prefix  string // with a trailing slash
-	desired string // with a trailing slash
-	ttl     int64  // seconds
-	refused func(context.Context) error
+	client         *clientv3.Client
+	log            *zap.Logger
+	instancePrefix string // with a trailing slash
+	desiredPrefix  string // with a trailing slash
+	ttl            int64  // seconds
+	onDenied       func(context.Context) error
 }
 
-// New returns a registry that uses the client. The caller closes the client after all registrations and watches
-// have ended.
+// New returns a registry that stores its data in etcd through client. The caller closes client after all
+// registrations and watches have ended.
 func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
-	if cfg.Desired == "" {
-		cfg.Desired = DefaultDesired
+	if cfg.DesiredPrefix == "" {
+		cfg.DesiredPrefix = DefaultDesiredPrefix
 	}
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
 	}
 	return &Registry{
-		client:  client,
-		log:     log.Named("registry"),
-		prefix:  cfg.Prefix + "/",
-		desired: cfg.Desired + "/",
-		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
-		refused: cfg.OnDenied,
+		client:         client,
+		log:            log.Named("registry"),
+		instancePrefix: cfg.Prefix + "/",
+		desiredPrefix:  cfg.DesiredPrefix + "/",
+		ttl:            int64((cfg.TTL + time.Second - 1) / time.Second),
+		onDenied:       cfg.OnDenied,
 	}
 }
 
-func (r *Registry) path(k registry.Key) string { return pathUnder(r.prefix, k) }
+func (r *Registry) instancePath(k registry.Key) string { return pathFromKey(r.instancePrefix, k) }
 
-func pathUnder(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
+func pathFromKey(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
 
-// keyUnder is the inverse of pathUnder.
-func keyUnder(prefix string, path []byte) registry.Key {
+// keyFromPath is the inverse of pathFromKey.
+func keyFromPath(prefix string, path []byte) registry.Key {
 	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), prefix), "/")
 	return registry.Key{Agent: agent, ID: id}
 }
 
-// instance decodes a stored key. An invalid one is logged and skipped, because any holder of a worker's
-// certificate can write one.
-func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
-	in, err := marshalInstance(kv, keyUnder(r.prefix, kv.Key))
+// decodeInstance decodes a stored instance; ok is false if it is invalid. Any holder of a worker's certificate can
+// write invalid data, so decodeInstance only logs the error.
+func (r *Registry) decodeInstance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
+	in, err := instanceFromKV(kv, keyFromPath(r.instancePrefix, kv.Key))
 	if err != nil {
 		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", kv.Key), zap.Error(err))
 	}
 	return in, err == nil
 }
 
-// maxStored limits the size of a stored registration in bytes.
-const maxStored = 64 << 10
+// maxStoredBytesBytes limits the size of a stored registration.
+const maxStoredBytes = 64 << 10
 
-func marshalInstance(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
+func instanceFromKV(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 	switch {
-	case len(kv.Value) > maxStored:
-		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d may be", len(kv.Value), maxStored)
+	case len(kv.Value) > maxStoredBytes:
+		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d are allowed", len(kv.Value), maxStoredBytes)
 	case kv.Lease == 0:
-		return registry.Instance{}, errors.New("it has no lease, and would stay when its worker is gone")
+		return registry.Instance{}, errors.New("it has no lease, so it would outlive its worker")
 	}
 	in, err := instancewire.UnmarshalInstance(kv.Value)
 	if err != nil {
 		return registry.Instance{}, err
 	}
 	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, kv.CreateRevision
-	in.Description = registry.Line(in.Description)
+	in.Description = registry.SingleLine(in.Description)
 	return in, in.Check()
 }
 
-func (r *Registry) away(ctx context.Context, op string, err error) error {
-	return away(ctx, r.client, op, err)
+func (r *Registry) callError(ctx context.Context, op string, err error) error {
+	return newCallError(ctx, r.client, op, err)
 }
 
-// away returns the error of a call that etcd rejected or did not answer. A canceled caller gets its own cause.
-func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
+// newCallError returns the error for a failed call to etcd: etcd denied it, or did not answer. If the caller
+// cancelled ctx, it returns the cause of ctx.
+func newCallError(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
 	}
 	if isDenied(err) {
 		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not let the user of this certificate do that; "+
-			"make users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
+			"create users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
 	}
 	mode := failure.SystemNetwork
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -140,8 +141,8 @@ func away(ctx context.Context, client *clientv3.Client, op string, err error) er
 	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
 }
 
-// newBackoff returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones, with jitter
-// so that a fleet does not reconnect at once.
+// newBackoff returns the backoff of calls to an unreachable etcd: short pauses first, then longer ones. Its jitter
+// keeps the instances from all reconnecting at once.
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// shortTTL is close to the minimum that etcd accepts.
+// shortTTL is about the shortest TTL that etcd accepts.
 var shortTTL = etcdregistry.Config{TTL: 2 * time.Second}
 
 func TestRegistry_Suite(t *testing.T) {
@@ -40,15 +40,15 @@ func TestRegistry_Suite(t *testing.T) {
 	registrytest.Run(t, func(*testing.T) registry.Registry {
 		opened++
 		return etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{
-			Prefix: fmt.Sprintf("/suite/%d", opened), Desired: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
+			Prefix: fmt.Sprintf("/suite/%d", opened), DesiredPrefix: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
 		})
 	})
 }
 
-func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
+func TestRegistry_StoresReadableJSONUnderALease(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
-	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.Instance("research", "a"))
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.NewInstance("research", "a"))
 
 	got, err := client.Get(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
@@ -59,8 +59,8 @@ func TestRegistry_KeyIsReadableAndHasALease(t *testing.T) {
 	require.EqualValues(t, etcdregistry.DefaultTTL/time.Second, lease.GrantedTTL)
 }
 
-// Any holder of a worker's certificate can write anything into the keys of that agent. Readers ignore an
-// instance that is invalid.
+// Any holder of a worker's certificate can write anything to the keys of its agent. Readers ignore an instance
+// that is invalid.
 // Req: S9
 func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 		require.NoError(t, err)
 	}
 	leased := clientv3.WithLease(granted.ID)
-	good, err := instancewire.MarshalInstance(registrytest.Instance("research", "a"))
+	good, err := instancewire.MarshalInstance(registrytest.NewInstance("research", "a"))
 	require.NoError(t, err)
 	instead := func(old, by string) string {
 		require.Contains(t, strings.ReplaceAll(good, ": ", ":"), old)
@@ -96,15 +96,15 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	}
 	put("research/stays", good)
 	put("research/a", good, leased)
-	require.Equal(t, "a", o.Put().ID, "nothing was told before")
+	require.Equal(t, "a", o.Put().ID, "the deletion of an unknown instance is not reported")
 	require.Len(t, logs.FilterMessage("a key in the registry holds no instance").All(), len(bad)+8)
 	put("research/a", "{}", leased)
 	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
 	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
 }
 
-// A description is always one line, even if the key was written by hand.
-func TestWatch_ShowsALineOfADescription(t *testing.T) {
+// A Watcher returns a description as one line, even if the stored one has more.
+func TestWatch_ReturnsADescriptionAsOneLine(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
 	granted, err := client.Grant(t.Context(), 60)
@@ -119,7 +119,7 @@ func TestWatch_ShowsALineOfADescription(t *testing.T) {
 	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
 }
 
-func TestRegister_WaitsForEtcdAndLogsIt(t *testing.T) {
+func TestRegister_WaitsForEtcdAndLogsTheWait(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	etcd.Stop()
@@ -136,7 +136,7 @@ func TestRegister_WaitsForEtcdAndLogsIt(t *testing.T) {
 
 	registered := make(chan error, 1)
 	go func() {
-		reg, err := r.Register(t.Context(), registrytest.Instance("research", "a"))
+		reg, err := r.Register(t.Context(), registrytest.NewInstance("research", "a"))
 		if err == nil {
 			err = reg.Close(context.WithoutCancel(t.Context()))
 		}
@@ -157,23 +157,23 @@ func TestRegister_TimeoutErrorNamesEtcd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}).
-		Register(ctx, registrytest.Instance("research", "a"))
+		Register(ctx, registrytest.NewInstance("research", "a"))
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
 	require.ErrorContains(t, err, etcd.Endpoints()[0])
 }
 
-func TestRegistration_SurvivesARestartOfEtcdUnderAWatcher(t *testing.T) {
+func TestRegistration_SurvivesARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
 	require.Empty(t, o.List())
-	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	before := o.Put()
 
 	etcd.Stop()
 	away := o.Next()
-	require.True(t, failure.Is(away.Away, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
+	require.True(t, failure.Is(away.Unreachable, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
 	require.Empty(t, cmp.Diff(map[registry.Key]registry.Instance{before.Key(): before}, o.Known))
 	etcd.Start()
 	require.Empty(t, cmp.Diff([]registry.Instance{before}, o.List()), "once away, then the list")
@@ -186,7 +186,7 @@ func TestRegistration_WritesTheStateAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	reg := registrytest.Register(t, r, in)
 
 	etcd.Stop()
@@ -203,7 +203,7 @@ func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
 	require.Empty(t, o.List())
-	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	first := o.Put()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
 	require.Equal(t, lifecycle.Ready, o.Put().State)
@@ -214,7 +214,7 @@ func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first.Key(), o.Delete())
 	again := o.Put()
-	require.Equal(t, lifecycle.Ready, again.State, "with the state asked for last")
+	require.Equal(t, lifecycle.Ready, again.State, "with the state requested last")
 	require.Greater(t, again.Incarnation, first.Incarnation)
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Paused))
 	require.Equal(t, lifecycle.Paused, o.Put().State)
@@ -226,7 +226,7 @@ func TestRegistration_IsRecreatedWhenItsKeyIsDeleted(t *testing.T) {
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
 	require.Empty(t, o.List())
-	registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
 	first := o.Put()
 	_, err := client.Delete(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
@@ -242,11 +242,11 @@ func TestRegistration_ExpiresWhenItsProcessDies(t *testing.T) {
 
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
 	o.Put()
-	require.NoError(t, doomed.Close())                // nothing is revoked, but it may still write once
-	o.Until(func() bool { return len(o.Known) == 0 }) // the lease ran out
+	require.NoError(t, doomed.Close())                // the lease is not revoked, but the keeper may still write once
+	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired
 }
 
 func TestRegister_ReplacesACrashedInstance(t *testing.T) {
@@ -254,27 +254,27 @@ func TestRegister_ReplacesACrashedInstance(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
 	require.NoError(t, doomed.Close())
 	registrytest.Register(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL), in)
 }
 
-func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
+func TestRegistration_OutlivesItsTTLWhileItsProcessRuns(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	client := etcd.Client()
-	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), shortTTL), registrytest.Instance("research", "a"))
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), shortTTL), registrytest.NewInstance("research", "a"))
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
 
-	// Two instances that die one after the other serve as a clock: both outlive a TTL.
+	// The test measures time by two instances that die one after the other. Both outlive a TTL.
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
 	o.List()
 	for _, id := range []string{"b", "c"} {
-		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.Instance("research", id))
+		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.NewInstance("research", id))
 		o.Put()
-		require.NoError(t, doomed.Close()) // it may still write once
+		require.NoError(t, doomed.Close()) // the keeper may still write once
 		o.Until(func() bool { _, there := o.Known[registry.Key{Agent: "research", ID: id}]; return !there })
 		doomed, err = etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 		require.NoError(t, err)
@@ -283,7 +283,7 @@ func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
 	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
 }
 
-func TestDial_NeedsAnAddress(t *testing.T) {
+func TestDial_RequiresAnAddress(t *testing.T) {
 	t.Parallel()
 	_, err := etcdregistry.Dial(nil, zap.NewNop())
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)

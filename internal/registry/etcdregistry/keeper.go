@@ -16,22 +16,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// expiryLag is how late etcd may expire a lease.
+// expiryLag is the longest expected delay between the end of a lease's TTL and its removal by etcd.
 const expiryLag = 2 * time.Second
 
-// renewUntilDone renews the registration until ctx ends.
+// renewUntilDone keeps the instance registered until ctx ends: it renews the lease, and registers again when the
+// registration is lost.
 func (g *registration) renewUntilDone(ctx context.Context) {
 	for {
-		g.keepAlive(ctx)
+		g.keepLeaseAlive(ctx)
 		if g.registerWithRetry(ctx, "registry.keep") != nil {
 			return // ctx has ended
 		}
 	}
 }
 
-// keepAlive renews the lease. It returns when the lease is no longer renewed, when the key is deleted, when the
-// registration is in doubt, or when ctx ends. It needs no lock, because only the keeper changes what it reads.
-func (g *registration) keepAlive(ctx context.Context) {
+// keepLeaseAlive renews the lease. It returns when the lease cannot be renewed, the key was deleted, a recheck was
+// requested, or ctx ended. It needs no lock, because only the keeper changes the fields that it reads.
+func (g *registration) keepLeaseAlive(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers, err := g.registry.client.KeepAlive(ctx, g.lease)
@@ -39,8 +40,8 @@ func (g *registration) keepAlive(ctx context.Context) {
 		g.log.Warn("the lease cannot be renewed; trying to register again", zap.Error(err))
 		return
 	}
-	// Watch returns only after etcd has confirmed the watch: an unreachable etcd would otherwise hide here that
-	// the lease has expired.
+	// Watch blocks until etcd confirms the watch. It runs in a goroutine, because with an unreachable etcd it
+	// would hide here that the lease has expired.
 	watching := make(chan clientv3.WatchChan, 1)
 	go func() {
 		watching <- g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.confirmedRevision+1))
@@ -48,7 +49,7 @@ func (g *registration) keepAlive(ctx context.Context) {
 	var deleted clientv3.WatchChan
 	for {
 		select {
-		case _, alive := <-answers: // must be drained
+		case _, alive := <-answers: // the channel must be drained
 			if !alive {
 				return
 			}
@@ -61,31 +62,31 @@ func (g *registration) keepAlive(ctx context.Context) {
 	}
 }
 
-func (g *registration) askKeeper() {
+func (g *registration) requestRecheck() {
 	select {
 	case g.recheck <- struct{}{}:
-	default: // asked already
+	default: // a recheck is already requested
 	}
 }
 
-// registerWithRetry calls ensureRegistered until the registration exists. On the first registration, another instance with the same
-// name is an error only after it has outlived a TTL: before that it may be the crashed predecessor of this one.
-// Later registrations wait until the name is free.
+// registerWithRetry calls ensureRegistered until it succeeds. On the first registration, an existing instance with
+// the same name is an error only after it has outlived a TTL. Before that it may be the crashed predecessor of
+// this instance. Later registrations wait until the name is free.
 func (g *registration) registerWithRetry(ctx context.Context, op string) error {
 	first := g.createRevision == 0
 	tries := 0
-	var free time.Time // when the lease of a crashed predecessor has expired
+	var free time.Time // time at which the lease of a crashed predecessor has expired
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		last = g.ensureRegistered(ctx, op)
-		if g.registry.refused != nil && failure.Is(last, failure.PolicySecurity) {
-			if err := g.registry.refused(ctx); err != nil {
+		if g.registry.onDenied != nil && failure.Is(last, failure.PolicySecurity) {
+			if err := g.registry.onDenied(ctx); err != nil {
 				return struct{}{}, err
 			}
 			last = g.ensureRegistered(ctx, op)
 		}
 		if !first {
-			g.updateFromAttempt(last)
+			g.updateFromResult(last)
 		}
 		if first && failure.Is(last, failure.AgentState) {
 			if free.IsZero() {
@@ -107,20 +108,20 @@ func (g *registration) registerWithRetry(ctx context.Context, op string) error {
 	return err
 }
 
-// ensureRegistered makes sure that the lease exists and that the key is stored under it with the latest state. It may be
-// repeated after any error.
+// ensureRegistered makes sure that the lease exists and that the key is stored under it with the latest state. It
+// is safe to repeat after any error.
 func (g *registration) ensureRegistered(ctx context.Context, op string) error {
-	if err := g.turn.Acquire(ctx, 1); err != nil {
+	if err := g.sem.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
 	}
-	defer g.turn.Release(1)
+	defer g.sem.Release(1)
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := g.registry.checkAuthEnabled(call, op); err != nil {
 		return err
 	}
 	if err := g.ensureLease(call); err != nil {
-		return g.registry.away(ctx, op, err)
+		return g.registry.callError(ctx, op, err)
 	}
 	value, err := instancewire.MarshalInstance(g.instance)
 	if err != nil {
@@ -134,7 +135,7 @@ func (g *registration) ensureRegistered(ctx context.Context, op string) error {
 		Else(clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{put}, nil), clientv3.OpGet(g.path)).
 		Commit()
 	if err != nil {
-		return g.registry.away(ctx, op, err)
+		return g.registry.callError(ctx, op, err)
 	}
 	stored := done.Responses[1].GetResponseRange().Kvs[0]
 	if clientv3.LeaseID(stored.Lease) != g.lease {
@@ -151,7 +152,7 @@ func (g *registration) ensureRegistered(ctx context.Context, op string) error {
 	return nil
 }
 
-// ensureLease grants a new lease unless the current one still exists.
+// ensureLease creates a lease unless the current one still exists.
 func (g *registration) ensureLease(ctx context.Context) error {
 	if g.lease != clientv3.NoLease {
 		left, err := g.registry.client.TimeToLive(ctx, g.lease)
@@ -161,7 +162,7 @@ func (g *registration) ensureLease(ctx context.Context) error {
 		case err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return err
 		}
-		if g.createRevision != 0 { // else it expired while waiting for the name
+		if g.createRevision != 0 { // otherwise the lease expired while waiting for the name
 			g.set(lifecycle.LeaseExpired)
 			g.log.Warn("the lease has expired; registering again")
 		}

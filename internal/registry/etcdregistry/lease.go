@@ -7,21 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// knownLease is what is known about a lease. It is safe for concurrent use.
-type knownLease struct {
+// leaseStatus holds what is known about the lease. It is safe for concurrent use.
+type leaseStatus struct {
 	mu      sync.Mutex
 	lease   lifecycle.Lease
 	changed chan struct{} // closed and replaced at each change
 }
 
 // Lease implements registry.Registration.
-func (f *knownLease) Lease() (lifecycle.Lease, <-chan struct{}) {
+func (f *leaseStatus) Lease() (lifecycle.Lease, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lease, f.changed
 }
 
-func (f *knownLease) set(l lifecycle.Lease) {
+func (f *leaseStatus) set(l lifecycle.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lease != l {
@@ -31,9 +31,9 @@ func (f *knownLease) set(l lifecycle.Lease) {
 	}
 }
 
-// updateFromAttempt updates the fact from the outcome of ensureRegistered. An unreachable etcd proves nothing: an expired lease stays
-// expired, and a valid one becomes unknown.
-func (f *knownLease) updateFromAttempt(err error) {
+// updateFromResult updates the status from the result of ensureRegistered. An unreachable etcd does not tell
+// whether the lease exists: an expired lease stays expired, and a valid one becomes unknown.
+func (f *leaseStatus) updateFromResult(err error) {
 	known, _ := f.Lease()
 	switch {
 	case err == nil:

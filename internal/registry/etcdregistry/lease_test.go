@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
-// awaitLease waits until the lease has the state.
+// awaitLease waits until the lease has the given status.
 func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -32,27 +32,27 @@ func awaitLease(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
 	}
 }
 
-// An unreachable etcd proves nothing about the lease. One that has given the name to another instance does.
+// While etcd is unreachable, the lease is unknown. It is expired when etcd has given the name to another instance.
 func TestRegistration_ReportsItsLease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	l := newLink(t, etcd.Endpoints()[0])
+	l := newProxy(t, etcd.Endpoints()[0])
 	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	near := etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL)
 	o := registrytest.Observe(t, near)
-	in := registrytest.Instance("research", "a")
+	in := registrytest.NewInstance("research", "a")
 	reg := registrytest.Register(t, etcdregistry.New(far, zap.NewNop(), shortTTL), in)
 	o.Until(func() bool { return len(o.Known) == 1 })
 	first := o.Known[in.Key()].Incarnation
 	awaitLease(t, reg, lifecycle.LeaseOK)
 
-	l.Cut()
+	l.Disconnect()
 	awaitLease(t, reg, lifecycle.LeaseUnknown)
-	o.Until(func() bool { return len(o.Known) == 0 }) // it ran out meanwhile
+	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired in the meantime
 	rival := registrytest.Register(t, near, in)
-	l.Mend()
+	l.Restore()
 	awaitLease(t, reg, lifecycle.LeaseExpired)
 	require.NoError(t, rival.Close(t.Context()))
 	awaitLease(t, reg, lifecycle.LeaseOK)

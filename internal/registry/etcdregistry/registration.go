@@ -16,28 +16,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Register implements registry.Registrar. While etcd is unreachable, or has authentication disabled, it waits
-// and logs that at growing intervals. It also waits for the name of a crashed instance, for as long as a lease
-// outlives its process; after that the name counts as taken. If a registration is lost later, because its lease
-// expired or its key was deleted, it is created again with a higher incarnation and the latest state. While
-// etcd is unreachable the instance counts as registered (guarantees F9, F11).
+// Register implements registry.Registrar. While etcd is unreachable, or has authentication disabled, Register
+// waits and logs the reason at growing intervals. If another instance has the same name, it waits for as long as a
+// lease outlives its process, because that instance may have crashed; then the name counts as taken. A
+// registration that is lost later, because its lease expired or its key was deleted, is created again with a
+// higher incarnation and the latest state. While etcd is unreachable the instance counts as registered (guarantees
+// F9, F11).
 func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry.Registration, error) {
 	const op = "registry.Register"
 	if err := in.Check(); err != nil {
 		return nil, failure.New(failure.UserInvalidInput, op, err.Error())
 	}
 	g := &registration{
-		knownLease: knownLease{lease: lifecycle.LeaseOK, changed: make(chan struct{})},
-		registry:   r,
-		log:        r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
-		path:       r.path(in.Key()),
-		instance:   in,
-		turn:       semaphore.NewWeighted(1),
-		recheck:    make(chan struct{}, 1),
+		leaseStatus: leaseStatus{lease: lifecycle.LeaseOK, changed: make(chan struct{})},
+		registry:    r,
+		log:         r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
+		path:        r.instancePath(in.Key()),
+		instance:    in,
+		sem:         semaphore.NewWeighted(1),
+		recheck:     make(chan struct{}, 1),
 	}
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.registerWithRetry(ctx, op); err != nil {
-		if revokeErr := g.revoke(keeping); revokeErr != nil {
+		if revokeErr := g.revokeLease(keeping); revokeErr != nil {
 			g.log.Debug("the lease is left to run out", zap.Error(revokeErr))
 		}
 		cancel()
@@ -49,34 +50,34 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 	return g, nil
 }
 
-// registration implements registry.Registration. Its keeper is the goroutine that renews the lease and
-// registers again after a loss.
+// registration implements registry.Registration. A goroutine, called the keeper, renews the lease and registers
+// again after a loss.
 type registration struct {
-	knownLease
+	leaseStatus
 	registry *Registry
 	log      *zap.Logger
 	path     string
-	stop     func()        // stops the keeper and waits for it
-	recheck  chan struct{} // asks the keeper to check the registration
+	stop     func()        // stops the keeper goroutine and waits for it
+	recheck  chan struct{} // tells the keeper to check the registration
 
-	turn              *semaphore.Weighted // weight 1; guards the fields below and writes of the key
-	instance          registry.Instance   // with the latest requested state
+	sem               *semaphore.Weighted // mutex with a context; guards the fields below and writes of the key
+	instance          registry.Instance   // registered instance, with the latest requested state
 	lease             clientv3.LeaseID    // (NoLease if there is none)
 	createRevision    int64               // create revision of the key
-	confirmedRevision int64               // revision at which the key existed
+	confirmedRevision int64               // latest revision at which the key is known to exist
 	closed            bool
 }
 
-// SetState implements registry.Registration. After an error the state is written as soon as the registration
-// works again, unless another state is requested first.
+// SetState implements registry.Registration. If writing the state fails, the keeper writes it as soon as it can,
+// unless another state is requested first.
 func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
 	const op = "registry.SetState"
-	if err := g.turn.Acquire(ctx, 1); err != nil {
+	if err := g.sem.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
 	}
-	defer g.turn.Release(1)
+	defer g.sem.Release(1)
 	if g.closed {
-		return g.lost(op)
+		return g.newLostError(op)
 	}
 	g.instance.State = s
 	value, err := instancewire.MarshalInstance(g.instance)
@@ -91,34 +92,34 @@ func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
 		Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && !done.Succeeded:
-		g.askKeeper()
-		return g.lost(op)
+		g.requestRecheck()
+		return g.newLostError(op)
 	case err != nil:
-		g.askKeeper()
-		return g.registry.away(ctx, op, err)
+		g.requestRecheck()
+		return g.registry.callError(ctx, op, err)
 	}
 	return nil
 }
 
-// Close implements registry.Registration. It takes 3 s at most.
+// Close implements registry.Registration. It takes at most 3 s.
 func (g *registration) Close(ctx context.Context) error {
 	const op = "registry.Close"
 	g.stop()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := g.turn.Acquire(call, 1); err != nil {
-		return g.registry.away(ctx, op, err)
+	if err := g.sem.Acquire(call, 1); err != nil {
+		return g.registry.callError(ctx, op, err)
 	}
-	defer g.turn.Release(1)
+	defer g.sem.Release(1)
 	g.closed = true
-	if err := g.revoke(call); err != nil {
-		return g.registry.away(ctx, op, err)
+	if err := g.revokeLease(call); err != nil {
+		return g.registry.callError(ctx, op, err)
 	}
 	return nil
 }
 
-// revoke revokes the lease and so deletes the key. If etcd does not answer, the lease expires by itself.
-func (g *registration) revoke(ctx context.Context) error {
+// revokeLease revokes the lease, which deletes the key. If etcd does not answer, the lease expires by itself.
+func (g *registration) revokeLease(ctx context.Context) error {
 	if g.lease == clientv3.NoLease {
 		return nil
 	}
@@ -132,7 +133,7 @@ func (g *registration) revoke(ctx context.Context) error {
 	return nil
 }
 
-func (g *registration) lost(op string) error {
+func (g *registration) newLostError(op string) error {
 	return failure.Newf(failure.AgentState, op,
 		"instance %q of agent %q is no longer registered as this one", g.instance.ID, g.instance.Agent)
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Security names the certificates of a connection to etcd. Each path may be empty. The files are read for each
-// connection, so they can be replaced while the process runs. The tags are the flags and environment variables
-// of every program.
+// Security holds the paths of the certificate files for connections to etcd. Each may be empty. The files are read
+// for each connection, so they can be replaced while the process runs. The tags define the flags and environment
+// variables of every program.
 type Security struct {
 	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means --tls-ca)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert string `name:"cert" help:"PEM file with the etcd certificate (empty means --tls-cert)." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Credentials returns the credentials for etcd at the addresses: mutual TLS 1.3 if they begin with https://,
-// plain text otherwise. Files that are not named default to the certificate of the process and the CAs of its
+// Credentials returns the credentials for etcd at the addresses: mutual TLS 1.3 if they begin with https://, and
+// plain text otherwise. Files that are not configured default to the certificate of the process and the CAs of its
 // mesh.
 func (s Security) Credentials(endpoints []string, self *identity.Source, log *zap.Logger) (credentials.TransportCredentials, error) {
 	secure := 0
@@ -45,14 +45,14 @@ func (s Security) Credentials(endpoints []string, self *identity.Source, log *za
 	return identity.ExternalCredentials("etcd", identity.Files(s), self, log)
 }
 
-// isDenied reports whether etcd denied the request.
+// isDenied reports whether err means that etcd denied the request.
 func isDenied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrUserNotFound)
 }
 
-// checkAuthEnabled returns an error while etcd requires certificates but has authentication disabled, because then any
-// holder of a certificate may write every key. Without TLS there is nothing to check. Once authentication is
-// enabled, etcd reports its status to root only.
+// checkAuthEnabled returns an error while etcd requires certificates but has authentication disabled, because any
+// holder of a certificate could then write every key. Without TLS it checks nothing. Once authentication is
+// enabled, only root may read its status, so being denied counts as enabled.
 func (r *Registry) checkAuthEnabled(ctx context.Context, op string) error {
 	if !strings.HasPrefix(r.client.Endpoints()[0], "https://") {
 		return nil
@@ -62,11 +62,11 @@ func (r *Registry) checkAuthEnabled(ctx context.Context, op string) error {
 	case isDenied(err):
 		return nil
 	case err != nil:
-		return r.away(ctx, op, err)
+		return r.callError(ctx, op, err)
 	case !status.Enabled:
 		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) has no authentication yet, "+
 			"so anyone with a certificate may do everything there; "+
-			"make users and roles with troupe provision etcd", strings.Join(r.client.Endpoints(), ", "))
+			"create users and roles with troupe provision etcd", strings.Join(r.client.Endpoints(), ", "))
 	}
 	return nil
 }

@@ -16,57 +16,57 @@ import (
 )
 
 const (
-	// livenessInterval is the interval of liveness calls to etcd. A watch alone does not notice that etcd is gone: the
-	// client retries forever.
+	// livenessInterval is the interval of calls that check whether etcd answers. A watch alone does not notice an
+	// outage, because the client retries forever.
 	livenessInterval = 2 * time.Second
-	// relistInterval is the interval of listing everything again, in case events were lost (guarantees 5.2.5).
+	// relistInterval is the interval at which all keys are listed again, in case the watch missed events
+	// (guarantees 5.2.5).
 	relistInterval = time.Minute
 )
 
-// errRelist restarts a working watch.
+// errRelist ends a working watch so that it starts again with a new list.
 var errRelist = errors.New("list again")
 
-// feed receives what happens to the keys under a prefix.
-type feed struct {
-	prefix string
-	list   func([]*mvccpb.KeyValue) // all keys; replaces what was known
-	change func([]*clientv3.Event)  // changes in order
-	away   func(error)              // called once per outage; what was known stays valid
+// keyHandler holds the callbacks for the keys under a prefix.
+type keyHandler struct {
+	prefix   string
+	onList   func([]*mvccpb.KeyValue) // receives all keys, which replace the known ones
+	onChange func([]*clientv3.Event)  // receives changes in order
+	onOutage func(error)              // called once per outage; the known keys stay valid
 }
 
-// Watch implements registry.Watcher. The Away update comes within about 5 s of the
-// outage, once per outage.
+// Watch implements registry.Watcher. It reports each outage once, within about 5 s.
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
 	known := map[registry.Key]bool{}
-	return r.watch(ctx, feed{
-		prefix: r.prefix,
-		list: func(kvs []*mvccpb.KeyValue) {
+	return r.watchKeys(ctx, keyHandler{
+		prefix: r.instancePrefix,
+		onList: func(kvs []*mvccpb.KeyValue) {
 			all := make([]registry.Instance, 0, len(kvs))
 			clear(known)
 			for _, kv := range kvs {
-				if in, ok := r.instance(kv); ok {
+				if in, ok := r.decodeInstance(kv); ok {
 					all, known[in.Key()] = append(all, in), true
 				}
 			}
 			apply(registry.Update{List: &all})
 		},
-		change: func(events []*clientv3.Event) {
+		onChange: func(events []*clientv3.Event) {
 			for _, e := range events {
-				if u, ok := r.update(e, known); ok {
+				if u, ok := r.updateFromEvent(e, known); ok {
 					apply(u)
 				}
 			}
 		},
-		away: func(err error) { apply(registry.Update{Away: r.away(ctx, "registry.Watch", err)}) },
+		onOutage: func(err error) { apply(registry.Update{Unreachable: r.callError(ctx, "registry.Watch", err)}) },
 	})
 }
 
-// watch calls f until ctx ends.
-func (r *Registry) watch(ctx context.Context, f feed) error {
+// watchKeys lists and watches the keys of f until ctx ends, and retries during outages.
+func (r *Registry) watchKeys(ctx context.Context, f keyHandler) error {
 	away := false
 	pauses := newBackoff()
 	for ctx.Err() == nil {
-		err := r.follow(ctx, f, func() {
+		err := r.listAndWatch(ctx, f, func() {
 			if away {
 				r.log.Info("the registry answers again")
 			}
@@ -79,7 +79,7 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 		if !away {
 			away = true
 			r.log.Warn("the registry does not answer; the known instances stay valid", zap.Error(err))
-			f.away(err)
+			f.onOutage(err)
 		}
 		pause := time.NewTimer(pauses.NextBackOff())
 		select {
@@ -91,9 +91,9 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 	return nil
 }
 
-// follow lists all keys and then passes on every change, until an error or a relist. It calls heard before
-// each.
-func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
+// listAndWatch lists all keys and then passes each change to f, until an error or until it is time to list again.
+// It calls heard whenever etcd has answered.
+func (r *Registry) listAndWatch(ctx context.Context, f keyHandler, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
 	beating.Go(func() { cancel(r.awaitOutage(ctx, f.prefix)) })
@@ -106,7 +106,7 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 		return err
 	}
 	heard()
-	f.list(got.Kvs)
+	f.onList(got.Kvs)
 	changes := r.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(got.Header.Revision+1), clientv3.WithProgressNotify())
 	again := time.NewTimer(relistInterval)
 	defer again.Stop()
@@ -118,7 +118,7 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 			}
 			if len(change.Events) > 0 {
 				heard()
-				f.change(change.Events)
+				f.onChange(change.Events)
 			}
 		case <-again.C:
 			return errRelist
@@ -126,8 +126,8 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	}
 }
 
-// awaitOutage returns once etcd does not answer or ctx ends. It reads the watched keys, because the process may have
-// no right to others.
+// awaitOutage returns the error once etcd does not answer, or when ctx ends. It reads the watched keys, because
+// the process may not be permitted to read others.
 func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
 	ticks := time.NewTicker(livenessInterval)
 	defer ticks.Stop()
@@ -146,16 +146,16 @@ func (r *Registry) awaitOutage(ctx context.Context, prefix string) error {
 	}
 }
 
-// update returns the update for an event, and keeps track of the known instances. An instance whose key becomes
-// invalid counts as deleted.
-func (r *Registry) update(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
+// updateFromEvent returns the update for an event and maintains the set of known instances. An instance whose key
+// becomes invalid counts as deleted. ok is false if there is no update.
+func (r *Registry) updateFromEvent(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
 	if e.Type != clientv3.EventTypeDelete {
-		if in, ok := r.instance(e.Kv); ok {
+		if in, ok := r.decodeInstance(e.Kv); ok {
 			known[in.Key()] = true
 			return registry.Update{Put: &in}, true
 		}
 	}
-	key := keyUnder(r.prefix, e.Kv.Key)
+	key := keyFromPath(r.instancePrefix, e.Kv.Key)
 	gone := known[key]
 	delete(known, key)
 	return registry.Update{Delete: &key}, gone

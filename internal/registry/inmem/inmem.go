@@ -1,5 +1,5 @@
-// Package inmem is the registry in RAM, the reference implementation of package registry. It is always
-// reachable, and a registration lives until it is closed.
+// Package inmem implements the registry in memory. It is the reference implementation of package registry. It is
+// always reachable, and a registration lives until it is closed.
 package inmem
 
 import (
@@ -16,21 +16,21 @@ import (
 
 // Registry implements registry.Registry. It is safe for concurrent use.
 type Registry struct {
-	mu        sync.Mutex
-	revision  int64
-	instances map[registry.Key]registry.Instance
-	watchers  map[*watcher]struct{}
-	desires   map[registry.Key]registry.DesiredState
-	desired   chan struct{} // closed and replaced when desires change
+	mu             sync.Mutex
+	revision       int64
+	instances      map[registry.Key]registry.Instance
+	watchers       map[*watcher]struct{}
+	desiredStates  map[registry.Key]registry.DesiredState
+	desiredChanged chan struct{} // closed and replaced when desired states change
 }
 
 // New returns an empty registry.
 func New() *Registry {
 	return &Registry{
-		instances: map[registry.Key]registry.Instance{},
-		watchers:  map[*watcher]struct{}{},
-		desires:   map[registry.Key]registry.DesiredState{},
-		desired:   make(chan struct{}),
+		instances:      map[registry.Key]registry.Instance{},
+		watchers:       map[*watcher]struct{}{},
+		desiredStates:  map[registry.Key]registry.DesiredState{},
+		desiredChanged: make(chan struct{}),
 	}
 }
 
@@ -49,14 +49,14 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 			"instance %q of agent %q is registered already: give this one another id, or end the other", in.ID, in.Agent)
 	}
 	r.revision++
-	in.Incarnation, in.Description = r.revision, registry.Line(in.Description)
+	in.Incarnation, in.Description = r.revision, registry.SingleLine(in.Description)
 	r.put(in)
 	return &registration{r, in.Key(), in.Incarnation}, nil
 }
 
 // Watch implements registry.Watcher.
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
-	w := &watcher{news: make(chan struct{}, 1)}
+	w := &watcher{notified: make(chan struct{}, 1)}
 	r.mu.Lock()
 	list := slices.SortedFunc(maps.Values(r.instances), func(a, b registry.Instance) int {
 		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
@@ -74,7 +74,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.news:
+		case <-w.notified:
 		}
 		r.mu.Lock()
 		pending := w.pending
@@ -89,18 +89,18 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	}
 }
 
-// watcher queues the updates that its Watch has not applied yet, so a slow watcher delays no other. The
-// registry's mutex guards it.
+// watcher queues the updates that its Watch has not applied yet, so that a slow watcher does not delay the others.
+// The registry's mutex guards it.
 type watcher struct {
-	pending []registry.Update
-	news    chan struct{}
+	pending  []registry.Update
+	notified chan struct{}
 }
 
 func (r *Registry) notify(u registry.Update) {
 	for w := range r.watchers {
 		w.pending = append(w.pending, u)
 		select {
-		case w.news <- struct{}{}:
+		case w.notified <- struct{}{}:
 		default: // already notified
 		}
 	}

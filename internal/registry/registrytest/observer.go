@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// patience bounds every wait for an update, far above the time that one takes.
-const patience = 30 * time.Second
+// waitTimeout bounds every wait for an update. It is far longer than an update should take.
+const waitTimeout = 30 * time.Second
 
-// Observer follows a watch. Its methods fail the test if the expected update does not come. Only the goroutine
-// of the test may call them.
+// Observer receives the updates of a watch. Its methods fail the test if the expected update does not come. Only
+// the goroutine of the test may call them.
 type Observer struct {
-	// Known is the sum of all updates so far.
+	// Known holds the instances that result from all updates so far.
 	Known map[registry.Key]registry.Instance
 
 	t            *testing.T
@@ -24,7 +24,7 @@ type Observer struct {
 	incarnations map[registry.Key]int64 // the highest incarnation of each instance
 }
 
-// Observe starts a watch that ends with the test.
+// Observe starts a watch and returns its Observer. The watch ends with the test.
 func Observe(t *testing.T, w registry.Watcher) *Observer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -51,11 +51,11 @@ func Observe(t *testing.T, w registry.Watcher) *Observer {
 // Next returns the next update.
 func (o *Observer) Next() registry.Update {
 	o.t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case u := <-o.updates:
-		o.learn(u)
+		o.applyUpdate(u)
 		return u
 	case <-timer.C:
 		require.FailNow(o.t, "no update of the watch", "known: %v", o.Known)
@@ -71,7 +71,7 @@ func (o *Observer) Until(satisfied func() bool) {
 	}
 }
 
-// List returns the next update, which must be a list.
+// List returns the instances of the next update, and fails the test if that is not a list.
 func (o *Observer) List() []registry.Instance {
 	o.t.Helper()
 	u := o.Next()
@@ -79,7 +79,7 @@ func (o *Observer) List() []registry.Instance {
 	return *u.List
 }
 
-// Put returns the next update, which must be a put.
+// Put returns the instance of the next update, and fails the test if that is not a put.
 func (o *Observer) Put() registry.Instance {
 	o.t.Helper()
 	u := o.Next()
@@ -87,7 +87,7 @@ func (o *Observer) Put() registry.Instance {
 	return *u.Put
 }
 
-// Delete returns the next update, which must be a delete.
+// Delete returns the key of the next update, and fails the test if that is not a delete.
 func (o *Observer) Delete() registry.Key {
 	o.t.Helper()
 	u := o.Next()
@@ -95,33 +95,33 @@ func (o *Observer) Delete() registry.Key {
 	return *u.Delete
 }
 
-// learn applies an update and checks invariants of every update.
-func (o *Observer) learn(u registry.Update) {
+// applyUpdate applies an update to Known and checks what must hold for every update.
+func (o *Observer) applyUpdate(u registry.Update) {
 	o.t.Helper()
 	set := 0
 	if u.List != nil {
 		set++
 		clear(o.Known)
 		for _, in := range *u.List {
-			o.see(in)
+			o.applyInstance(in)
 		}
 	}
 	if u.Put != nil {
 		set++
-		o.see(*u.Put)
+		o.applyInstance(*u.Put)
 	}
 	if u.Delete != nil {
 		set++
-		require.Contains(o.t, o.Known, *u.Delete, "a delete of one that is not known")
+		require.Contains(o.t, o.Known, *u.Delete, "an unknown instance was deleted")
 		delete(o.Known, *u.Delete)
 	}
-	if u.Away != nil {
+	if u.Unreachable != nil {
 		set++
 	}
 	require.Equal(o.t, 1, set, "an update has exactly one field set: %+v", u)
 }
 
-func (o *Observer) see(in registry.Instance) {
+func (o *Observer) applyInstance(in registry.Instance) {
 	o.t.Helper()
 	require.GreaterOrEqual(o.t, in.Incarnation, o.incarnations[in.Key()], "an older incarnation of %v came back", in.Key())
 	o.incarnations[in.Key()] = in.Incarnation

@@ -1,5 +1,5 @@
-// Package registrytest is the suite that every implementation of package registry passes, with an Observer that
-// follows a watch.
+// Package registrytest is the test suite that every implementation of package registry must pass. Other tests use
+// its Observer to follow a watch.
 package registrytest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Run tests a registry. open returns an empty one.
+// Run runs the suite. open returns an empty registry.
 func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	for name, test := range map[string]func(*testing.T, registry.Registry){
 		"WatchListsInstances":             testList,
@@ -33,20 +33,20 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 		"SetStateFailsAfterClose":         testSetStateAfterClose,
 		"CloseLeavesASuccessorInPlace":    testCloseAfterSuccessor,
 		"OtherAgentsAreUnaffected":        testAgents,
-		"WatchReportsDesiredStates":       testDesires,
-		"WantTakesManyStates":             testManyDesires,
-		"TheLastDesiredStateWins":         testConcurrentDesires,
-		"ForgetKeepsRegisteredInstances":  testForget,
-		"DesiredStateOfAWholeAgent":       testDesireOfAnAgent,
+		"WatchReportsDesiredStates":       testDesiredStates,
+		"WantTakesManyStates":             testManyDesiredStates,
+		"TheLastDesiredStateWins":         testConcurrentDesiredStates,
+		"ForgetKeepsRegisteredInstances":  testRemoveDesired,
+		"DesiredStateOfAWholeAgent":       testDesiredStateOfAgent,
 		"DesiresAreNoRegistrations":       testDesiredStatesAreNotInstances,
-		"WatchDesiresEndsWithItsContext":  testDesiresEnd,
+		"WatchDesiresEndsWithItsContext":  testDesiredWatchEnds,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }
 
-// Instance returns an instance with every field set except the incarnation.
-func Instance(agent, id string) registry.Instance {
+// NewInstance returns an instance with every field set except the incarnation.
+func NewInstance(agent, id string) registry.Instance {
 	return registry.Instance{
 		ID: id, Agent: agent, Address: "127.0.0.1:7402", Version: "1.2.0", Description: "Finds facts.",
 		State: lifecycle.Initializing, Capacity: 16, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
@@ -68,7 +68,7 @@ func Register(t *testing.T, r registry.Registrar, in registry.Instance) registry
 
 func testList(t *testing.T, r registry.Registry) {
 	require.Empty(t, Observe(t, r).List())
-	want := Instance("research", "a")
+	want := NewInstance("research", "a")
 	said := want
 	said.Description = " Finds\x1b\n facts."
 	Register(t, r, said)
@@ -84,7 +84,7 @@ func testChanges(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
 	require.Empty(t, o.List())
 
-	in := Instance("research", "a")
+	in := NewInstance("research", "a")
 	reg := Register(t, r, in)
 	in.Incarnation = o.Put().Incarnation
 	for _, s := range []lifecycle.State{lifecycle.Ready, lifecycle.Paused, lifecycle.Ready, lifecycle.ShuttingDown} {
@@ -96,15 +96,15 @@ func testChanges(t *testing.T, r registry.Registry) {
 	require.Equal(t, in.Key(), o.Delete())
 }
 
-// testConcurrentChanges starts watches while others register, change and leave. Once a watch has seen the last
-// registered instance, it must know exactly the remaining instances.
+// testConcurrentChanges starts watches while instances register, change and leave. Once a watch has seen the
+// instance that registers last, it must know exactly the remaining instances.
 func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	const writers, rounds, observers = 8, 4, 4
 	var writing sync.WaitGroup
 	left := make([]registry.Instance, writers)
 	errs := make([]error, writers)
 	for i := range writers {
-		writing.Go(func() { left[i], errs[i] = churn(t, r, fmt.Sprintf("w%d", i), rounds) })
+		writing.Go(func() { left[i], errs[i] = registerRepeatedly(t, r, fmt.Sprintf("w%d", i), rounds) })
 	}
 	watching := make([]*Observer, observers)
 	for i := range watching {
@@ -115,7 +115,7 @@ func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	last := Instance("research", "last")
+	last := NewInstance("research", "last")
 	Register(t, r, last)
 
 	want := map[registry.Key]lifecycle.State{last.Key(): last.State}
@@ -132,9 +132,10 @@ func testConcurrentChanges(t *testing.T, r registry.Registry) {
 	}
 }
 
-// churn registers an instance a few times over and leaves the last one READY.
-func churn(t *testing.T, r registry.Registry, id string, rounds int) (registry.Instance, error) {
-	in := Instance("research", id)
+// registerRepeatedly registers an instance and closes its registration several times. It leaves the last
+// registration READY.
+func registerRepeatedly(t *testing.T, r registry.Registry, id string, rounds int) (registry.Instance, error) {
+	in := NewInstance("research", id)
 	for round := range rounds {
 		reg, err := r.Register(t.Context(), in)
 		if err != nil {
@@ -181,7 +182,7 @@ func testRegisterRejectsInvalid(t *testing.T, r registry.Registry) {
 		"a tool has a name of 0":    func(in *registry.Instance) { in.Tools = []registry.Tool{{}} },
 		`tool "t": "A b" is no cap`: func(in *registry.Instance) { in.Tools = []registry.Tool{{Name: "t", Capabilities: []string{"A b"}}} },
 	} {
-		in := Instance("research", "a")
+		in := NewInstance("research", "a")
 		change(&in)
 		_, err := r.Register(t.Context(), in)
 		require.ErrorContains(t, err, want)
@@ -191,8 +192,8 @@ func testRegisterRejectsInvalid(t *testing.T, r registry.Registry) {
 }
 
 func testDuplicate(t *testing.T, r registry.Registry) {
-	reg := Register(t, r, Instance("research", "a"))
-	_, err := r.Register(t.Context(), Instance("research", "a"))
+	reg := Register(t, r, NewInstance("research", "a"))
+	_, err := r.Register(t.Context(), NewInstance("research", "a"))
 	require.True(t, failure.Is(err, failure.AgentState), "got %v", err)
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready), "the first one must be untouched")
 	require.Len(t, Observe(t, r).List(), 1)
@@ -201,7 +202,7 @@ func testDuplicate(t *testing.T, r registry.Registry) {
 func testRegisterEnds(t *testing.T, r registry.Registry) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := r.Register(ctx, Instance("research", "a"))
+	_, err := r.Register(ctx, NewInstance("research", "a"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, Observe(t, r).List())
 }
@@ -211,7 +212,7 @@ func testIncarnation(t *testing.T, r registry.Registry) {
 	o.Next()
 	var before int64
 	for range 3 {
-		reg := Register(t, r, Instance("research", "a"))
+		reg := Register(t, r, NewInstance("research", "a"))
 		in := o.Put()
 		require.Greater(t, in.Incarnation, before)
 		before = in.Incarnation
@@ -221,7 +222,7 @@ func testIncarnation(t *testing.T, r registry.Registry) {
 }
 
 func testClose(t *testing.T, r registry.Registry) {
-	reg := Register(t, r, Instance("research", "a"))
+	reg := Register(t, r, NewInstance("research", "a"))
 	var closing sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
@@ -236,7 +237,7 @@ func testClose(t *testing.T, r registry.Registry) {
 }
 
 func testSetStateAfterClose(t *testing.T, r registry.Registry) {
-	reg := Register(t, r, Instance("research", "a"))
+	reg := Register(t, r, NewInstance("research", "a"))
 	require.NoError(t, reg.Close(t.Context()))
 	err := reg.SetState(t.Context(), lifecycle.Ready)
 	require.True(t, failure.Is(err, failure.AgentState), "got %v", err)
@@ -244,9 +245,9 @@ func testSetStateAfterClose(t *testing.T, r registry.Registry) {
 }
 
 func testCloseAfterSuccessor(t *testing.T, r registry.Registry) {
-	first := Register(t, r, Instance("research", "a"))
+	first := Register(t, r, NewInstance("research", "a"))
 	require.NoError(t, first.Close(t.Context()))
-	Register(t, r, Instance("research", "a"))
+	Register(t, r, NewInstance("research", "a"))
 	require.NoError(t, first.Close(t.Context()))
 	require.True(t, failure.Is(first.SetState(t.Context(), lifecycle.Ready), failure.AgentState))
 	list := Observe(t, r).List()
@@ -255,8 +256,8 @@ func testCloseAfterSuccessor(t *testing.T, r registry.Registry) {
 }
 
 func testAgents(t *testing.T, r registry.Registry) {
-	a := Register(t, r, Instance("research", "one"))
-	Register(t, r, Instance("synthesis", "one"))
+	a := Register(t, r, NewInstance("research", "one"))
+	Register(t, r, NewInstance("synthesis", "one"))
 	o := Observe(t, r)
 	require.Len(t, o.List(), 2)
 	require.NoError(t, a.Close(t.Context()))

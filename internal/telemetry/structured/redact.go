@@ -6,17 +6,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// Redacted replaces the value of a secret.
+// Redacted is logged in place of a secret.
 const Redacted = "[REDACTED]"
 
-// secretWords are the parts of keys whose values are redacted.
+// secretWords are the words that make a key look like the name of a secret.
 var secretWords = []string{"secret", "token", "password", "api_key", "credential", "auth", "bearer"}
 
-// maxLengths limits texts, in characters, by key.
+// maxLengths limits the length of texts, in characters, by key.
 var maxLengths = map[string]int{"goal": 200, "reason": 500}
 
-// Redact returns a copy of the data with secrets redacted and long texts cut, at any depth of maps and lists.
-// Keys match in any case, with a hyphen, an underscore or nothing between words.
+// Redact returns a copy of the data with secrets redacted and long texts cut, at any depth of maps and lists. It
+// ignores case in keys, and matches words that are joined by a hyphen, an underscore or nothing.
 func Redact(data map[string]any) map[string]any {
 	out := make(map[string]any, len(data))
 	for key, value := range data {
@@ -52,7 +52,7 @@ func redactValue(key string, value any) any {
 	return value
 }
 
-// IsSecret reports whether a key sounds like the name of a secret.
+// IsSecret reports whether a key looks like the name of a secret.
 func IsSecret(key string) bool {
 	key = strings.ToLower(strings.ReplaceAll(key, "-", "_"))
 	bare := strings.ReplaceAll(key, "_", "")

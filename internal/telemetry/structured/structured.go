@@ -1,5 +1,5 @@
-// Package structured writes log lines for programs: a fixed list of events with the same fields in every
-// process (contract OC-30, OC-31). Secrets are redacted by key, and long texts are cut.
+// Package structured writes log lines for programs to read: a fixed list of events, with the same fields in every
+// process (contract OC-30, OC-31). It redacts secrets by key, and cuts long texts.
 package structured
 
 import (
@@ -13,33 +13,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Name is the name of an event.
-type Name string
+// EventName is the name of a log event.
+type EventName string
 
-// The complete list of names.
+// These are all event names.
 const (
-	PlanCreated       Name = "plan_created"
-	RouteDecision     Name = "route_decision"
-	ToolCallStart     Name = "tool_call_start"
-	ToolCallComplete  Name = "tool_call_complete"
-	ToolCallError     Name = "tool_call_error"
-	BudgetWarning     Name = "budget_warning" // 80 % of the budget is used
-	BudgetExceeded    Name = "budget_exceeded"
-	BudgetUpdated     Name = "budget_updated"
-	ApprovalRequested Name = "approval_requested"
-	ApprovalReceived  Name = "approval_received"
-	ApprovalTimeout   Name = "approval_timeout"
-	ExecutionStart    Name = "execution_start"
-	ExecutionComplete Name = "execution_complete"
-	ExecutionError    Name = "execution_error"
-	MemoryQuery       Name = "memory_query"
-	MemoryStore       Name = "memory_store"
+	PlanCreated       EventName = "plan_created"
+	RouteDecision     EventName = "route_decision"
+	ToolCallStart     EventName = "tool_call_start"
+	ToolCallComplete  EventName = "tool_call_complete"
+	ToolCallError     EventName = "tool_call_error"
+	BudgetWarning     EventName = "budget_warning" // 80 % of a limit is used
+	BudgetExceeded    EventName = "budget_exceeded"
+	BudgetUpdated     EventName = "budget_updated"
+	ApprovalRequested EventName = "approval_requested"
+	ApprovalReceived  EventName = "approval_received"
+	ApprovalTimeout   EventName = "approval_timeout"
+	ExecutionStart    EventName = "execution_start"
+	ExecutionComplete EventName = "execution_complete"
+	ExecutionError    EventName = "execution_error"
+	MemoryQuery       EventName = "memory_query"
+	MemoryStore       EventName = "memory_store"
 
-	OrchestrationComplete Name = "orchestration.complete" // with the state of the turn (SO-10)
+	OrchestrationComplete EventName = "orchestration.complete" // contains the state of the turn (SO-10)
 )
 
-// levels maps each name to its log level. Events of every turn are debug lines.
-var levels = map[Name]zapcore.Level{
+// levels maps each event name to its log level. Events that occur in every turn have level debug.
+var levels = map[EventName]zapcore.Level{
 	PlanCreated: zap.DebugLevel, RouteDecision: zap.DebugLevel,
 	ToolCallStart: zap.DebugLevel, ToolCallComplete: zap.DebugLevel, ToolCallError: zap.InfoLevel,
 	BudgetWarning: zap.InfoLevel, BudgetExceeded: zap.InfoLevel, BudgetUpdated: zap.DebugLevel,
@@ -49,9 +49,9 @@ var levels = map[Name]zapcore.Level{
 	OrchestrationComplete: zap.DebugLevel,
 }
 
-// Names returns all names, sorted.
-func Names() []Name {
-	all := make([]Name, 0, len(levels))
+// EventNames returns all event names, sorted.
+func EventNames() []EventName {
+	all := make([]EventName, 0, len(levels))
 	for name := range levels {
 		all = append(all, name)
 	}
@@ -59,24 +59,24 @@ func Names() []Name {
 	return all
 }
 
-// Event is one line. Time, level and service come from the logger, the component is the logger's name, and the
-// span comes from the context.
+// Event is one log line. The logger supplies the time, the level and the service. The component is the logger's
+// name, and the span comes from the context.
 type Event struct {
-	Name    Name
-	Message string // one sentence for a person
+	Name    EventName
+	Message string // one phrase for people
 	TraceID string
-	UserID  string // owner of the session: an id, no secret
+	UserID  string // owner of the session; an id, not a secret
 	Profile string
-	// Data holds details as JSON values. Values under keys that sound like a secret are redacted; goal is cut
-	// to 200 characters and reason to 500.
+	// Data holds details as JSON values. Values under keys that look like the name of a secret are redacted. The
+	// text of goal is cut to 200 characters, and reason to 500.
 	Data map[string]any
 }
 
-// Emit logs an event. For an unknown name it logs nothing and returns user_invalid_input.
+// Emit logs an event. If its name is unknown, Emit logs nothing and returns an error of mode user_invalid_input.
 func Emit(ctx context.Context, log *zap.Logger, e Event) error {
 	level, ok := levels[e.Name]
 	if !ok {
-		return failure.Newf(failure.UserInvalidInput, "structured.Emit", "event %q is unknown; use one of %v", e.Name, Names())
+		return failure.Newf(failure.UserInvalidInput, "structured.Emit", "event %q is unknown; use one of %v", e.Name, EventNames())
 	}
 	line := log.Check(level, e.Message)
 	if line == nil {
@@ -93,7 +93,7 @@ func Emit(ctx context.Context, log *zap.Logger, e Event) error {
 	return nil
 }
 
-// spanID returns the span id of the context ("" without a trace).
+// spanID returns the id of the span in the context ("" if there is none).
 func spanID(ctx context.Context) string {
 	if s := trace.SpanContextFromContext(ctx); s.HasSpanID() {
 		return s.SpanID().String()

@@ -19,18 +19,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The names of OC-30, and the one that SO-10 adds to them.
-//
+// The list contains the names that OC-30 requires and the one that SO-10 adds.
 // Req: OC-30
 func TestEmit_RejectsUnknownNames(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
-	want := []structured.Name{
+	want := []structured.EventName{
 		"approval_received", "approval_requested", "approval_timeout", "budget_exceeded", "budget_updated", "budget_warning",
 		"execution_complete", "execution_error", "execution_start", "memory_query", "memory_store", "orchestration.complete", "plan_created", "route_decision",
 		"tool_call_complete", "tool_call_error", "tool_call_start",
 	}
-	require.Equal(t, want, structured.Names())
+	require.Equal(t, want, structured.EventNames())
 	for i, name := range want {
 		require.NoError(t, structured.Emit(t.Context(), log, structured.Event{Name: name, Message: "so"}))
 		require.Equal(t, string(name), logs.All()[i].ContextMap()["event"])
@@ -66,7 +65,7 @@ func TestEmit_RedactsSecretsAndCutsTexts(t *testing.T) {
 	require.Equal(t, map[string]any{"password": structured.Redacted, "b": "c"}, inner["pairs"])
 }
 
-// logger returns a logger that writes to a file, as a program's does to standard error.
+// logger returns a logger that writes to a file in the format in which programs log to standard error.
 func logger(t *testing.T, path string) *zap.Logger {
 	t.Helper()
 	file, err := os.Create(path)
@@ -80,15 +79,14 @@ func logger(t *testing.T, path string) *zap.Logger {
 	return tel.Log
 }
 
-// The record of a log line as a program writes it.
-//
+// A logged event has all fields that a program writes.
 // Req: OC-31
 func TestEmit_WritesTheFieldsOfARecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	log := logger(t, path)
 	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
 	require.NoError(t, structured.Emit(ctx, log.Named("turn"), structured.Event{
-		Name: structured.ExecutionStart, Message: "a turn begins", TraceID: "t1", UserID: "u1", Profile: "default",
+		Name: structured.ExecutionStart, Message: "a turn started", TraceID: "t1", UserID: "u1", Profile: "default",
 	}))
 	line, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -100,6 +98,6 @@ func TestEmit_WritesTheFieldsOfARecord(t *testing.T) {
 	delete(record, "timestamp")
 	require.Equal(t, map[string]string{
 		"level": "debug", "service": "orchestrator", "trace_id": "t1", "span_id": "0200000000000000", "user_id": "u1", "profile": "default",
-		"component": "orchestrator.turn", "event": "execution_start", "message": "a turn begins",
+		"component": "orchestrator.turn", "event": "execution_start", "message": "a turn started",
 	}, record)
 }

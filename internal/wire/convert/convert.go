@@ -1,4 +1,4 @@
-// Package convert has the parts that all conversions between Go values and protobuf messages share.
+// Package convert holds the helpers that all conversions between Go values and protobuf messages share.
 package convert
 
 import (
@@ -7,13 +7,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Enum is the table between the values of a Go string type and a protobuf enum.
+// Enum maps the values of a Go string type to the values of a protobuf enum.
 type Enum[G ~string, P ~int32] map[G]P
 
-// ToProto returns the protobuf value of g (UNSPECIFIED when the table lacks it).
+// ToProto returns the protobuf value of g (UNSPECIFIED if the map does not contain g).
 func (e Enum[G, P]) ToProto(g G) P { return e[g] }
 
-// FromProto returns the Go value of p (empty when the table lacks it).
+// FromProto returns the Go value of p (empty if the map does not contain p).
 func (e Enum[G, P]) FromProto(p P) G {
 	for g, candidate := range e {
 		if candidate == p {
@@ -35,7 +35,7 @@ func All[A, B any](in []A, convert func(A) B) []B {
 	return out
 }
 
-// TimeToProto returns t as a timestamp (nil for the zero time).
+// TimeToProto converts a time to a timestamp (nil for the zero time).
 func TimeToProto(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -43,7 +43,7 @@ func TimeToProto(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// TimeFromProto returns the time of a timestamp (zero for nil).
+// TimeFromProto converts a timestamp to a time (the zero time for nil).
 func TimeFromProto(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -1,4 +1,5 @@
-// Package instancewire converts registrations and the lifecycle of instances into their protobuf messages and back.
+// Package instancewire converts registrations and lifecycle values of instances between Go values and protobuf
+// messages.
 package instancewire
 
 import (
@@ -29,7 +30,7 @@ func StateToProto(s lifecycle.State) troupev1.InstanceState {
 }
 
 // StateFromProto converts the state of an instance. A value that this version does not know becomes the empty
-// state, which takes no steps.
+// state. An instance with the empty state gets no steps.
 func StateFromProto(s troupev1.InstanceState) lifecycle.State {
 	return instanceStates.FromProto(s)
 }
@@ -49,11 +50,11 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 
 		Capabilities: in.Capabilities,
 		Tools:        toolsToProto(in.Tools),
-		Config:       memorywire.Protocols.ToProto(in.Config),
+		Config:       memorywire.Protocols.ToProto(in.ConfigProtocol),
 	}
 }
 
-// InstanceFromProto converts a registration. Nil gives the zero Instance.
+// InstanceFromProto converts a registration. Nil becomes the zero Instance.
 func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 	return registry.Instance{
 		ID:          in.GetInstanceId(),
@@ -66,9 +67,9 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 		Incarnation: in.GetIncarnation(),
 		Started:     convert.TimeFromProto(in.GetStarted()),
 
-		Capabilities: in.GetCapabilities(),
-		Tools:        instanceTools(in.GetTools()),
-		Config:       memorywire.Protocols.FromProto(in.GetConfig()),
+		Capabilities:   in.GetCapabilities(),
+		Tools:          instanceTools(in.GetTools()),
+		ConfigProtocol: memorywire.Protocols.FromProto(in.GetConfig()),
 	}
 }
 
@@ -88,8 +89,8 @@ func instanceTools(tools []*troupev1.InstanceTool) []registry.Tool {
 	return all
 }
 
-// MarshalInstance encodes a registration as the registry stores it: as JSON, so that an operator can read it
-// with etcdctl.
+// MarshalInstance encodes a registration for storage. The encoding is JSON, so that an operator can read it with
+// etcdctl.
 func MarshalInstance(in registry.Instance) (string, error) {
 	value, err := protojson.Marshal(InstanceToProto(in))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-var leases = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
+var leaseStates = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
 	lifecycle.LeaseNone:    troupev1.LeaseState_LEASE_STATE_UNSPECIFIED,
 	lifecycle.LeaseOK:      troupev1.LeaseState_LEASE_STATE_OK,
 	lifecycle.LeaseUnknown: troupev1.LeaseState_LEASE_STATE_UNKNOWN,
@@ -24,7 +24,7 @@ var owners = convert.Enum[ownership.Owner, troupev1.Owner]{
 	ownership.Shared:       troupev1.Owner_OWNER_SHARED,
 }
 
-// StatusToProto converts a status. The caller adds the name of the instance.
+// StatusToProto converts the status of an instance. The caller adds the name of the instance.
 func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 	return &troupev1.InstanceStatus{
 		State:        StateToProto(s.State),
@@ -34,12 +34,12 @@ func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 		Pausing:      s.Pausing,
 		Since:        timestamppb.New(s.Since),
 		Reason:       s.Reason,
-		Lease:        leases.ToProto(s.Lease),
+		Lease:        leaseStates.ToProto(s.Lease),
 		Draining:     s.Draining,
 	}
 }
 
-// TransitionToProto converts one change of state.
+// TransitionToProto converts one state transition.
 func TransitionToProto(t lifecycle.Transition) *troupev1.Transition {
 	return &troupev1.Transition{
 		From: StateToProto(t.From), To: StateToProto(t.To), Version: t.Version,

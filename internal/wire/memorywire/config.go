@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Protocols maps the ways to resolve concurrent changes of a configuration to their protobuf values.
+// Protocols maps the conflict protocols of a configuration to their protobuf values.
 var Protocols = convert.Enum[ownership.Protocol, troupev1.ConfigProtocol]{
 	ownership.Reject: troupev1.ConfigProtocol_CONFIG_PROTOCOL_REJECT,
 	ownership.Merge:  troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
@@ -23,7 +23,7 @@ func ConfigFromProto(c *troupev1.Config) memory.Configuration {
 	return memory.Configuration{Version: c.GetVersion(), Values: valuesFromProto(c.GetValues()), Protocol: Protocols.FromProto(c.GetProtocol())}
 }
 
-// ConfigChangeToProto converts a change to its request.
+// ConfigChangeToProto converts a configuration change to a request.
 func ConfigChangeToProto(c memory.ConfigChange) *troupev1.PutConfigRequest {
 	return &troupev1.PutConfigRequest{Agent: c.Agent, Base: c.Base, Protocol: Protocols.ToProto(c.Protocol), Delta: valuesToProto(c.Delta)}
 }

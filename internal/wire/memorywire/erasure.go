@@ -9,15 +9,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// ErasureToProto converts the report of an erasure, with its kinds by name.
+// ErasureToProto converts the report of an erasure. It keys the counts by the name of the kind.
 func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 	p := &troupev1.ErasureReceipt{
-		SessionId: e.Session, UserId: e.User, By: e.By, Began: convert.TimeToProto(e.Began), Ended: convert.TimeToProto(e.Ended),
+		SessionId: e.Session, UserId: e.User, By: e.RequestedBy, Began: convert.TimeToProto(e.Began), Ended: convert.TimeToProto(e.Ended),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(e.Removed)) {
 		p.Removed = append(p.Removed, &troupev1.ErasedItems{Kind: kind, Count: e.Removed[kind]})
 	}
-	for _, r := range e.Remains {
+	for _, r := range e.Remainders {
 		p.Remains = append(p.Remains, &troupev1.ErasureRemainder{What: r.What, Why: r.Why, Until: convert.TimeToProto(r.Until)})
 	}
 	return p
@@ -26,13 +26,14 @@ func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 // ErasureFromProto is the inverse of ErasureToProto.
 func ErasureFromProto(p *troupev1.ErasureReceipt) memory.Erasure {
 	e := memory.Erasure{
-		Session: p.GetSessionId(), User: p.GetUserId(), By: p.GetBy(), Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
+		Session: p.GetSessionId(), User: p.GetUserId(), RequestedBy: p.GetBy(),
+		Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
 	}
 	for _, items := range p.GetRemoved() {
 		e.Add(map[string]int64{items.GetKind(): items.GetCount()})
 	}
 	for _, r := range p.GetRemains() {
-		e.Remains = append(e.Remains, memory.Remainder{What: r.GetWhat(), Why: r.GetWhy(), Until: convert.TimeFromProto(r.GetUntil())})
+		e.Remainders = append(e.Remainders, memory.Remainder{What: r.GetWhat(), Why: r.GetWhy(), Until: convert.TimeFromProto(r.GetUntil())})
 	}
 	return e
 }

@@ -1,5 +1,5 @@
-// Package memorywire converts the values of package memory, which the memory service serves, into their protobuf
-// messages and back. Requests carry no tenant: XFromProto takes the tenant of the caller.
+// Package memorywire converts the values of package memory to protobuf messages and back, for the memory service
+// and its clients. Requests do not contain a tenant, so each XFromProto takes the tenant of the caller.
 package memorywire
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var verbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
+var sessionVerbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
 	session.Pause:  troupev1.SessionVerb_SESSION_VERB_PAUSE,
 	session.Resume: troupev1.SessionVerb_SESSION_VERB_RESUME,
 	session.Close:  troupev1.SessionVerb_SESSION_VERB_CLOSE,
@@ -45,18 +45,18 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 	return convert.All(ss, SessionFromProto)
 }
 
-// UpdateToProto converts an update of a session to its request.
+// UpdateToProto converts an update of a session to a request.
 func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
-		SessionId: u.Ref.Session, Verb: verbs.ToProto(u.Verb), Metadata: u.Metadata,
+		SessionId: u.Ref.Session, Verb: sessionVerbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
 	}
 }
 
-// UpdateFromProto converts a request of a caller of the tenant.
+// UpdateFromProto converts a request to an update in the caller's tenant.
 func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 	return memory.SessionUpdate{
-		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
+		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: sessionVerbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
 	}
 }
@@ -87,7 +87,7 @@ func HitsFromProto(hits []*troupev1.MemoryHit) []memory.Hit {
 	})
 }
 
-// SnapshotToProto converts the state that a session sees: its values, and the revisions of its scopes.
+// SnapshotToProto converts the state that a session sees: the values and the revisions of the scopes.
 func SnapshotToProto(s memory.Snapshot) (values map[string]string, revisions map[string]int64) {
 	revisions = map[string]int64{}
 	for scope, r := range s.Revisions {
@@ -105,7 +105,7 @@ func SnapshotFromProto(values map[string]string, revisions map[string]int64) mem
 	return s
 }
 
-// StateUpdateToProto converts an update of state to its request.
+// StateUpdateToProto converts an update of state to a request.
 func StateUpdateToProto(u memory.StateUpdate) *troupev1.UpdateStateRequest {
 	return &troupev1.UpdateStateRequest{
 		SessionId: u.Ref.Session, RequestId: u.RequestID, Delta: valuesToProto(u.Delta),
@@ -113,7 +113,7 @@ func StateUpdateToProto(u memory.StateUpdate) *troupev1.UpdateStateRequest {
 	}
 }
 
-// StateUpdateFromProto converts a request of a caller of the tenant.
+// StateUpdateFromProto converts a request to an update in the caller's tenant.
 func StateUpdateFromProto(tenant string, r *troupev1.UpdateStateRequest) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, RequestID: r.GetRequestId(), Delta: valuesFromProto(r.GetDelta()),
@@ -147,7 +147,7 @@ func ArtifactsFromProto(as []*troupev1.Artifact) []memory.Artifact {
 	return convert.All(as, ArtifactFromProto)
 }
 
-// valuesToProto converts state to JSON texts by key.
+// valuesToProto encodes each value of the state as JSON.
 func valuesToProto(values map[string]json.RawMessage) map[string]string {
 	if values == nil {
 		return nil

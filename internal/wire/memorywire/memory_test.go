@@ -98,7 +98,7 @@ func TestStrategy_RoundTrip(t *testing.T) {
 	}
 }
 
-// An absent value stays absent. An empty value stays one, because it removes the key.
+// A missing value stays missing, and an empty value stays empty, because an empty value removes the key.
 func TestValues_EmptyRemoves(t *testing.T) {
 	delta := map[string]json.RawMessage{"a": nil, "b": json.RawMessage("1")}
 	got := StateUpdateFromProto("", StateUpdateToProto(memory.StateUpdate{Delta: delta})).Delta

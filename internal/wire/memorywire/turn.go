@@ -66,7 +66,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 	}
 }
 
-// BeginToProto converts the beginning of a turn to its request.
+// BeginToProto converts the parameters of BeginTurn to a request.
 func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 	var said *troupev1.Message
 	for _, m := range b.UserMessages() {
@@ -84,12 +84,12 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		KnownOnly:    b.LookupOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
-		ContinuesTurnId: b.From.Continues, Answers: wire.AnswersToProto(b.From.Answers),
-		ResumesTurnId: b.From.Resumes, Inherited: convert.All(b.From.Inherited, wire.ResultToProto), Copy: copyToProto(b.From.Copy),
+		ContinuesTurnId: b.Predecessor.Continues, Answers: wire.AnswersToProto(b.Predecessor.Answers),
+		ResumesTurnId: b.Predecessor.Resumes, Inherited: convert.All(b.Predecessor.Inherited, wire.ResultToProto), Copy: copyToProto(b.Predecessor.Copy),
 	}
 }
 
-// BeginFromProto converts a request of a caller of the tenant.
+// BeginFromProto converts a request to the parameters of BeginTurn, in the caller's tenant.
 func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 	return memory.Begin{
 		Ref:           session.Ref{Tenant: tenant, Session: r.GetSessionId()},
@@ -103,7 +103,7 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		LookupOnly:    r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
-		From: memory.From{
+		Predecessor: memory.Predecessor{
 			Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
 			Resumes: r.GetResumesTurnId(), Inherited: convert.All(r.GetInherited(), wire.ResultFromProto), Copy: copyFromProto(r.GetCopy()),
 		},
@@ -127,7 +127,7 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	}
 }
 
-// BegunToProto converts the answer to BeginTurn.
+// BegunToProto converts the result of BeginTurn.
 func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
 		Outcome: founds.ToProto(b.Status),
@@ -155,7 +155,7 @@ func BegunFromProto(r *troupev1.BeginTurnResponse) memory.BeginResult {
 	}
 }
 
-// CommitToProto converts a commit to its request.
+// CommitToProto converts a commit to a request.
 func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 	return &troupev1.CommitStepRequest{
 		SessionId:    c.Ref.Session,
@@ -171,7 +171,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 	}
 }
 
-// CommitFromProto converts a request of a caller of the tenant.
+// CommitFromProto converts a request to a commit in the caller's tenant.
 func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit {
 	return memory.Commit{
 		Ref:      session.Ref{Tenant: tenant, Session: r.GetSessionId()},
@@ -187,7 +187,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 	}
 }
 
-// FailToProto converts the failure of a turn to its request.
+// FailToProto converts the parameters of FailTurn to a request.
 func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 	return &troupev1.FailTurnRequest{
 		SessionId: f.Ref.Session,
@@ -198,7 +198,7 @@ func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 	}
 }
 
-// FailFromProto converts a request of a caller of the tenant.
+// FailFromProto converts a request to the parameters of FailTurn, in the caller's tenant.
 func FailFromProto(tenant string, r *troupev1.FailTurnRequest) memory.Fail {
 	return memory.Fail{
 		Ref:     session.Ref{Tenant: tenant, Session: r.GetSessionId()},

@@ -78,9 +78,10 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
-			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
+			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t,
+				"reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
 			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
-			From: memory.From{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
+			Predecessor: memory.Predecessor{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)
@@ -102,7 +103,8 @@ func TestCommit_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
 		return memory.Commit{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"), Base: wiretest.Big.Draw(t, "base"),
-			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t, "outcome"),
+			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t,
+				"outcome"),
 			State: values.Draw(t, "state"),
 		}
 	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
@@ -119,7 +121,8 @@ func TestFail_RoundTrip(t *testing.T) {
 	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })
 }
 
-// A value that is added to a .proto must be added to its table.
+// Every value of these protobuf enums is in its conversion table, so a value added to a .proto must be added to
+// the table too.
 func TestEnums_CoverEveryValue(t *testing.T) {
 	for _, values := range []struct {
 		enum  protoreflect.Enum
@@ -128,7 +131,7 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 		{troupev1.SessionState(0), len(states) + 1},
 		{troupev1.TurnOutcome(0), len(outcomes)},
 		{troupev1.BeginOutcome(0), len(founds) + 1},
-		{troupev1.SessionVerb(0), len(verbs) + 1},
+		{troupev1.SessionVerb(0), len(sessionVerbs) + 1},
 		{troupev1.CompactionStrategy(0), len(strategies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())

@@ -1,4 +1,4 @@
-// Package wiretest has generators of values for the round-trip tests of package wire and of the packages below it.
+// Package wiretest generates values for the round-trip tests of package wire and its subpackages.
 package wiretest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The largest numbers that the generators make: an amount, and the model calls of one step. They equal the
-// limits of package wire.
+// These are the largest numbers that the generators produce: an amount, and the model calls of one step. They
+// equal the limits of package wire.
 const (
 	MaxAmount     = 1<<53 - 1
 	MaxModelCalls = 1_000_000
@@ -28,12 +28,12 @@ const (
 var (
 	// Word is any text.
 	Word = rapid.String()
-	// Count generates a number that fits 32 bits.
+	// Count generates a count that fits into 32 bits.
 	Count = rapid.IntRange(0, 1<<30)
-	// Big generates an amount that may be sent.
+	// Big generates an amount up to the largest one allowed on the wire.
 	Big = rapid.Int64Range(0, MaxAmount)
 
-	// Moment generates a time in milliseconds, or the zero time.
+	// Moment generates a time with millisecond precision, or the zero time.
 	Moment = rapid.Custom(func(t *rapid.T) time.Time {
 		if rapid.Bool().Draw(t, "zero") {
 			return time.Time{}
@@ -130,12 +130,12 @@ var (
 	})
 )
 
-// OneOrNone draws one of the values, or the zero value.
+// OneOrNone generates one of the given values, or the zero value.
 func OneOrNone[K ~string](t *rapid.T, name string, values ...K) K {
 	return rapid.SampledFrom(append(values, "")).Draw(t, name)
 }
 
-// RoundTrip checks that from is the inverse of to, over the bytes as they are sent.
+// RoundTrip checks that from is the inverse of to, also after encoding and decoding the message.
 func RoundTrip[G any, P proto.Message](t *testing.T, values *rapid.Generator[G], to func(G) P, from func(G, P) G) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
@@ -151,5 +151,6 @@ func RoundTrip[G any, P proto.Message](t *testing.T, values *rapid.Generator[G],
 	})
 }
 
-// Plain adapts a conversion for RoundTrip that does not need the value itself. Only requests do, for their tenant.
+// Plain adapts a conversion for RoundTrip that does not need the original value. Conversions of requests need it
+// to know the tenant.
 func Plain[G, P any](from func(P) G) func(G, P) G { return func(_ G, p P) G { return from(p) } }

@@ -17,14 +17,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// testAgentName is the name of the agent that conformance.proto describes.
+// testAgentName is the agent name that conformance.proto requires.
 const testAgentName = "conformance"
 
 func newTestAgent(capacity int) (*agent.Agent, error) {
 	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity})
 }
 
-// commandModel is the model of the test agent: it follows the user's last message, as conformance.proto describes.
+// commandModel is the model of the test agent. It executes the command in the user's last message, as
+// conformance.proto describes.
 type commandModel struct{}
 
 // Name implements llm.Model.
@@ -33,15 +34,15 @@ func (commandModel) Name() string { return "test/obedient" }
 // Generate implements llm.Model.
 func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		said := lastOfUser(req.Messages)
+		said := lastUserText(req.Messages)
 		verb, rest, _ := strings.Cut(said, " ")
 		switch verb {
 		case "say":
 			yield(llm.Delta{Text: rest}, nil)
 		case "count":
-			count(rest, yield)
+			streamNumbers(rest, yield)
 		case "sleep":
-			if err := sleep(ctx, rest); err != nil {
+			if err := parseAndSleep(ctx, rest); err != nil {
 				yield(llm.Delta{}, err)
 				return
 			}
@@ -49,7 +50,7 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 		case "fail":
 			yield(llm.Delta{}, failure.New(failure.AgentLogic, "conformance", "it was told to fail"))
 		case "panic":
-			panic("it was told to panic") //nolint:forbidigo // that is what is tested
+			panic("it was told to panic") //nolint:forbidigo // the kit tests panics
 		case "own":
 			answer := "does not own"
 			if owner, _ := ownership.OwnerOf(rest); owner == ownership.Agent {
@@ -62,8 +63,8 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// count streams the numbers up to n. The answer is n; the numbers before it are its deltas.
-func count(n string, yield func(llm.Delta, error) bool) {
+// streamNumbers streams the numbers from 1 to n, one in each delta.
+func streamNumbers(n string, yield func(llm.Delta, error) bool) {
 	last, err := strconv.Atoi(n)
 	if err != nil {
 		yield(llm.Delta{}, failure.Newf(failure.UserInvalidInput, "conformance", "count %s: want a number", n))
@@ -76,7 +77,7 @@ func count(n string, yield func(llm.Delta, error) bool) {
 	}
 }
 
-func sleep(ctx context.Context, duration string) error {
+func parseAndSleep(ctx context.Context, duration string) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "conformance", "sleep %s: want a duration such as 200ms", duration)
@@ -84,7 +85,7 @@ func sleep(ctx context.Context, duration string) error {
 	return retry.Sleep(ctx, d)
 }
 
-func lastOfUser(messages []conversation.Message) string {
+func lastUserText(messages []conversation.Message) string {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == conversation.RoleUser {
 			return m.Text

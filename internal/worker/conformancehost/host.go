@@ -1,5 +1,5 @@
-// Package conformancehost serves the conformance kit: a worker under test, which makes instances of a
-// test agent on request.
+// Package conformancehost implements the worker side of the conformance kit: a worker under test that starts
+// instances of a test agent on request.
 package conformancehost
 
 import (
@@ -27,14 +27,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Host is a worker that runs with --conformance: it makes instances of a test agent for the
-// conformance kit, each on a port of its own on the host of its gRPC address, and registers
-// nothing. All of that is plain text, whatever identity the worker has.
+// Host is a worker that runs with --conformance. For the conformance kit it starts instances of a test agent, each
+// on its own port of the host's gRPC address. It registers nothing, and uses plain text whatever identity the
+// worker has.
 type Host struct {
 	cfg       worker.Config
 	telemetry *telemetry.Telemetry
 	grpc      *rpc.Server
-	lis       net.Listener
+	listener  net.Listener
 
 	troupev1.UnimplementedConformanceServiceServer
 	mu        sync.Mutex
@@ -42,7 +42,7 @@ type Host struct {
 	closed    bool
 }
 
-// Serve makes a host and runs it until ctx ends.
+// Serve creates a host and runs it until ctx ends.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error {
 	h, err := NewHost(t, cfg)
 	if err != nil {
@@ -51,7 +51,7 @@ func Serve(ctx context.Context, t *telemetry.Telemetry, cfg worker.Config) error
 	return h.Run(ctx, func() {})
 }
 
-// NewHost opens the port of a host. Run must follow.
+// NewHost opens the port of a host. The caller must then call Run.
 func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.CheckAddress)
 	if err != nil {
@@ -61,26 +61,26 @@ func NewHost(t *telemetry.Telemetry, cfg worker.Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}
-	h := &Host{cfg: cfg, telemetry: t, grpc: server, lis: lis, instances: map[string]*hostedInstance{}}
+	h := &Host{cfg: cfg, telemetry: t, grpc: server, listener: lis, instances: map[string]*hostedInstance{}}
 	troupev1.RegisterConformanceServiceServer(server, h)
 	return h, nil
 }
 
 // Addr returns the address of the host.
-func (h *Host) Addr() string { return h.lis.Addr().String() }
+func (h *Host) Addr() string { return h.listener.Addr().String() }
 
-// Run serves until ctx ends, and drops every remaining instance.
+// Run serves until ctx ends, and then closes every remaining instance.
 func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.telemetry.Log.Info("serving the conformance kit; this worker takes no turns", zap.String("grpc", h.Addr()))
 	h.grpc.SetServing(true)
-	err := process.Run(ctx, h.telemetry.Log, ready, h.grpc.Part(h.lis, 0))
+	err := process.Run(ctx, h.telemetry.Log, ready, h.grpc.ProcessPart(h.listener, 0))
 	h.mu.Lock()
 	h.closed = true
 	left := h.instances
 	h.instances = map[string]*hostedInstance{}
 	h.mu.Unlock()
 	for _, in := range left {
-		in.drop()
+		in.close()
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 // MakeInstance implements troupev1.ConformanceServiceServer.
 func (h *Host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
 	id := "conformance-" + uuid.NewString()[:8]
-	in, err := h.make(id, req)
+	in, err := h.startInstance(id, req)
 	if err != nil {
 		return nil, failure.New(failure.SystemNetwork, "conformance.MakeInstance", "the instance cannot be served; see the log of the host").Because(err)
 	}
@@ -99,7 +99,7 @@ func (h *Host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest
 	}
 	h.mu.Unlock()
 	if closed {
-		in.drop()
+		in.close()
 		return nil, failure.New(failure.InstanceDraining, "conformance.MakeInstance", "the host is stopping")
 	}
 	return &troupev1.MakeInstanceResponse{InstanceId: id, Address: in.address, Agent: testAgentName}, nil
@@ -112,22 +112,22 @@ func (h *Host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	delete(h.instances, req.GetInstanceId())
 	h.mu.Unlock()
 	if ok {
-		in.drop()
+		in.close()
 	}
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// hostedInstance is a running instance of the test agent.
+// hostedInstance is a running instance of the test agent, with its server.
 type hostedInstance struct {
 	address  string
 	instance *lifecycle.Instance
 	memory   *grpc.ClientConn
-	release  chan struct{} // closed by drop: hooks that hang return
+	release  chan struct{} // closed by close, so that hanging hooks return
 	stop     context.CancelFunc
 	served   sync.WaitGroup
 }
 
-func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstance, error) {
+func (h *Host) startInstance(id string, req *troupev1.MakeInstanceRequest) (*hostedInstance, error) {
 	a, err := newTestAgent(int(req.GetCapacity()))
 	if err != nil {
 		return nil, err
@@ -144,18 +144,18 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstan
 	in.instance = lifecycle.New(lifecycle.Config{
 		Capacity: int(req.GetCapacity()), StartupTimeout: req.GetStartupTimeout().AsDuration(),
 		RetryOnFailure: req.GetMaxRetries() > 0, MaxRetries: int(req.GetMaxRetries()), KeepFailed: req.GetKeepFailed(),
-		Start: in.behave(req.GetStartup()), Stop: in.behave(req.GetShutdown()),
+		Start: in.hookFor(req.GetStartup()), Stop: in.hookFor(req.GetShutdown()),
 	})
-	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // most errors are intended
+	quiet := telemetry.FromLogger(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // the kit causes most errors on purpose
 	if in.memory, err = rpc.Dial(req.GetMemoryAddress(), quiet, troupev1.MemoryService_ServiceDesc.ServiceName); err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}
-	server, err := rpc.NewServer(quiet, rpc.Config{Reflection: true, Inner: true})
+	server, err := rpc.NewServer(quiet, rpc.Config{Reflection: true, Internal: true})
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), in.memory.Close())
 	}
 	troupev1.RegisterLifecycleServiceServer(server, &lifecycleserver.Server{
-		Instance: in.instance, ID: id, Agent: a.Name(), Version: a.Version(), Drain: lifecycle.DefaultDrain, State: a.State(),
+		Instance: in.instance, ID: id, Agent: a.Name(), Version: a.Version(), DefaultDrain: lifecycle.DefaultDrainTimeout, State: a.State(),
 	})
 	steps, err := stepserver.New(quiet, a, in.instance, id, memoryrpc.New(in.memory))
 	if err != nil {
@@ -163,20 +163,20 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hostedInstan
 	}
 	troupev1.RegisterAgentServiceServer(server, steps)
 	board := probe.NewBoard(worker.ConditionLifecycle)
-	server.Follow(board)
+	server.FollowBoard(board)
 
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
 	in.served.Go(func() { worker.ShowReadiness(ctx, in.instance, board) })
-	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // fails only when its listener is closed
+	in.served.Go(func() { _ = server.ProcessPart(lis, 0).Run(ctx, func() {}) }) // it fails only if its listener is closed
 	return in, nil
 }
 
-// slowHook is how long HOOK_BEHAVIOR_SLOW takes.
+// slowHook is how long a hook with HOOK_BEHAVIOR_SLOW takes.
 const slowHook = 300 * time.Millisecond
 
-// behave returns the hook of a behavior. A hanging hook ignores its context.
-func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) error {
+// hookFor returns a hook with the given behavior. A hanging hook ignores its context.
+func (in *hostedInstance) hookFor(b troupev1.HookBehavior) func(context.Context) error {
 	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
 	failing := func(yes bool) error {
 		if yes {
@@ -195,20 +195,20 @@ func (in *hostedInstance) behave(b troupev1.HookBehavior) func(context.Context) 
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_TWICE:
 			return failing(tries <= 2)
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC:
-			panic("the hook was told to panic") //nolint:forbidigo // that is what is tested
+			panic("the hook was told to panic") //nolint:forbidigo // the kit tests panics
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_HANG:
 			<-in.release
 			return nil
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_SLOW:
-			return sleep(ctx, slowHook.String())
+			return parseAndSleep(ctx, slowHook.String())
 		default:
 			return nil
 		}
 	}
 }
 
-// drop ends the instance and waits for all of its goroutines.
-func (in *hostedInstance) drop() {
+// close shuts the instance down and waits until all of its goroutines have ended.
+func (in *hostedInstance) close() {
 	close(in.release)
 	_ = in.instance.Shutdown(context.Background(), 0, "dropped")
 	in.stop()

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Any calls in any order leave the instance in a valid state, and it can always be shut down.
+// Any sequence of calls leaves the instance in a valid state, from which it can be shut down.
 func FuzzLifecycle(f *testing.F) {
 	methods := troupev1.LifecycleService_ServiceDesc.Methods
 	f.Add([]byte{0, 1, 2, 3}, []byte(nil))
@@ -24,9 +24,9 @@ func FuzzLifecycle(f *testing.F) {
 		f.Add([]byte{byte(n), 0, 2, 3, byte(n)}, []byte("\x12\xc8\x01x"))
 	}
 	f.Fuzz(func(t *testing.T, order, body []byte) {
-		instance := lifecycle.New(lifecycle.Config{Capacity: 1, StartupTimeout: time.Second, Drain: time.Millisecond})
+		instance := lifecycle.New(lifecycle.Config{Capacity: 1, StartupTimeout: time.Second, DrainTimeout: time.Millisecond})
 		server := &Server{
-			Instance: instance, ID: "i", Agent: "a", Drain: time.Millisecond,
+			Instance: instance, ID: "i", Agent: "a", DefaultDrain: time.Millisecond,
 			State: ownership.NewAgentState("a", map[string]ownership.Owner{"why": ownership.Agent}, nil),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -35,7 +35,7 @@ func FuzzLifecycle(f *testing.F) {
 			m := methods[int(n)%len(methods)]
 			decode := func(req any) error {
 				if shutdown, ok := req.(*troupev1.ShutdownRequest); ok {
-					defer func() { shutdown.Drain = nil }() // which may be 10 minutes
+					defer func() { shutdown.Drain = nil }() // the fuzzed drain may be 10 minutes
 				}
 				if err := proto.Unmarshal(body, req.(proto.Message)); err != nil {
 					return err

@@ -1,4 +1,4 @@
-// Package lifecycleserver serves the lifecycle of one instance over RPC.
+// Package lifecycleserver implements LifecycleService for one instance.
 package lifecycleserver
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Server is the lifecycle over RPC.
+// Server implements LifecycleService for one instance.
 type Server struct {
 	troupev1.UnimplementedLifecycleServiceServer
-	Instance *lifecycle.Instance
-	ID       string
-	Agent    string
-	Version  string
-	Drain    time.Duration // when the caller names none
-	State    *ownership.AgentState
+	Instance     *lifecycle.Instance
+	ID           string
+	Agent        string
+	Version      string
+	DefaultDrain time.Duration // drain time for requests without one
+	State        *ownership.AgentState
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (s *Server) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.Instance.Startup(WithTrace(ctx)); err != nil {
+	if err := s.Instance.Startup(WithTransitionTrace(ctx)); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
@@ -37,11 +37,11 @@ func (s *Server) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*trou
 
 // Shutdown implements troupev1.LifecycleServiceServer.
 func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
-	drain := s.Drain
+	drain := s.DefaultDrain
 	if req.GetDrain() != nil {
 		drain = req.GetDrain().AsDuration()
 	}
-	err := s.Instance.Shutdown(WithTrace(ctx), drain, req.GetReason())
+	err := s.Instance.Shutdown(WithTransitionTrace(ctx), drain, req.GetReason())
 	if ctx.Err() != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 
 // Pause implements troupev1.LifecycleServiceServer.
 func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	if err := s.Instance.Pause(WithTrace(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Pause(WithTransitionTrace(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.PauseResponse{Status: s.status()}, nil
@@ -64,7 +64,7 @@ func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupe
 
 // Resume implements troupev1.LifecycleServiceServer.
 func (s *Server) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	if err := s.Instance.Resume(WithTrace(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Resume(WithTransitionTrace(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: s.status()}, nil
@@ -95,13 +95,13 @@ func (s *Server) WatchState(req *troupev1.WatchStateRequest, stream troupev1.Lif
 			return err
 		}
 		if first {
-			if err := stream.Send(&troupev1.WatchStateResponse{Status: s.named(status)}); err != nil {
+			if err := stream.Send(&troupev1.WatchStateResponse{Status: s.statusToProto(status)}); err != nil {
 				return err
 			}
 		}
 		for _, t := range fresh {
 			after = t.Version
-			if err := stream.Send(&troupev1.WatchStateResponse{Transition: instancewire.TransitionToProto(t), Status: s.named(status)}); err != nil {
+			if err := stream.Send(&troupev1.WatchStateResponse{Transition: instancewire.TransitionToProto(t), Status: s.statusToProto(status)}); err != nil {
 				return err
 			}
 		}
@@ -116,17 +116,17 @@ func (s *Server) WatchState(req *troupev1.WatchStateRequest, stream troupev1.Lif
 	}
 }
 
-func (s *Server) status() *troupev1.InstanceStatus { return s.named(s.Instance.Status()) }
+func (s *Server) status() *troupev1.InstanceStatus { return s.statusToProto(s.Instance.Status()) }
 
-func (s *Server) named(st lifecycle.Status) *troupev1.InstanceStatus {
+func (s *Server) statusToProto(st lifecycle.Status) *troupev1.InstanceStatus {
 	status := instancewire.StatusToProto(st)
 	status.InstanceId, status.Agent, status.Version = s.ID, s.Agent, s.Version
 	return status
 }
 
-// WithTrace gives the transitions of a call the trace that it belongs to, or one of its own
-// (LC-14).
-func WithTrace(ctx context.Context) context.Context {
+// WithTransitionTrace returns a context whose state transitions are recorded with the trace of the call. If the
+// call has no trace, they get a new one (LC-14).
+func WithTransitionTrace(ctx context.Context) context.Context {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return lifecycle.ContextWithTrace(ctx, span.TraceID().String())
 	}

@@ -15,9 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// loadAttachments loads the attachments of the user's last message in a history (AD-25). It loads them in parallel, so a
-// step with files waits only once more for the memory service. Attachments of earlier messages are not loaded:
-// the agent knows their names, and a tool or handler may load them. Deleted ones are left out.
+// loadAttachments loads the attachments of the user's last message in the history (AD-25). It loads them in
+// parallel, so files delay a step by only one more round trip to the memory service. It does not load attachments
+// of earlier messages. The agent knows their names, and a tool or handler may load them. It skips deleted
+// attachments.
 func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history []conversation.Message) error {
 	last := -1
 	for i, m := range slices.Backward(history) {
@@ -39,7 +40,7 @@ func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history [
 			defer panics.Recover("agent.ExecuteStep", &err)
 			data, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
-				_, err := transfer.Download(ctx, s.turns, ref, a.Name, a.Version, &content)
+				_, err := transfer.Download(ctx, s.store, ref, a.Name, a.Version, &content)
 				return content.Bytes(), err
 			})
 			if err == nil {

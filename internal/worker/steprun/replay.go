@@ -26,11 +26,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxRecordedInput limits the input of a step in its recording, in bytes.
+// maxRecordedInput limits the encoded input of a step in its recording, in bytes.
 const maxRecordedInput = 1 << 20
 
-// RecordedInput returns the input of a step for its recording. Messages in the session and results of the turn are only
-// referenced. It contains no secret. It is nil if it is too large.
+// RecordedInput returns the encoded input of a step for its recording. It contains references to the session's
+// messages and the turn's results, and no secret. It returns nil if the input is too large.
 func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
@@ -45,7 +45,7 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 		kept.History = append(kept.History, m)
 	}
 	for _, r := range prior {
-		if r.GetFailure() == nil { // failed results are only in the trace
+		if r.GetFailure() == nil { // failed results are stored only in the trace
 			r = &troupev1.StepResult{Step: r.GetStep()}
 		}
 		kept.Prior = append(kept.Prior, r)
@@ -60,12 +60,12 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	return encoded
 }
 
-// Replay runs a step again with its recording and returns the first difference.
+// Replay runs a step again with the answers of its recording and returns the first difference.
 func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
-	ref := RefOf(asked)
+	ref := SessionRef(asked)
 	step, was := wire.StepFromProto(asked), wire.ResultFromProto(req.GetResult())
-	entries, err := s.recording(ctx, ref, step)
+	entries, err := s.loadRecording(ctx, ref, step)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +74,10 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
-	step.Broker = broker.New("replay").For(step.SessionID) // keys of a replay are never published
-	done, err := s.run(ctx, agent.Invocation{
+	step.Broker = broker.New("replay").ForSession(step.SessionID) // the public keys of a replay are never published
+	done, err := s.runAgent(ctx, agent.Invocation{
 		Step:  step,
-		Store: sealedStore{hookstore.New(s.turns, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
+		Store: replayStore{hookstore.New(s.store, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.store, ref, journal},
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, nil)
 	if ctx.Err() != nil {
@@ -87,17 +87,17 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}, nil
 	}
 	if err == nil && step.Silent {
-		err = finishInBranch(&done)
+		err = dropBranchMessages(&done)
 	}
 	return replayToProto(asked, journal, journal.Compare(was, done.Result, err)), nil
 }
 
-// recording returns the recording of the step.
-func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
+// loadRecording loads the recording of a step, without the entry for the step's input.
+func (s *Runner) loadRecording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
-			return s.turns.Recording(ctx, ref, step.TurnID, step.Number, from)
+			return s.store.Recording(ctx, ref, step.TurnID, step.Number, from)
 		})
 		if err != nil {
 			return nil, err
@@ -113,19 +113,20 @@ func (s *Runner) recording(ctx context.Context, ref session.Ref, step execution.
 	return all[1:], nil
 }
 
-// sealedStore is the store of a replayed step: it reads the current state and stores nothing.
-type sealedStore struct {
+// replayStore is the store of a replayed step. It reads the current state and stores nothing.
+type replayStore struct {
 	hook.Store
-	turns   Store
+	store   Store
 	ref     session.Ref
 	journal *replay.Journal
 }
 
-// SaveArtifact implements hook.Store. An artifact with this name and content must exist already.
-func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
+// SaveArtifact implements hook.Store. It stores nothing and returns the version of the existing artifact with this
+// name and content. A missing artifact is a difference.
+func (s replayStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
 	sum := sha256.Sum256(content)
 	digest := hex.EncodeToString(sum[:])
-	all, err := retry.Do(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.turns.ListArtifacts(ctx, s.ref) })
+	all, err := retry.Do(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.store.ListArtifacts(ctx, s.ref) })
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +136,7 @@ func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content [
 		}
 	}
 	d := replay.Difference{Kind: replay.OtherArtifact, Subject: name, Now: fmt.Sprintf("%d bytes, sha256 %s", len(content), digest)}
-	s.journal.Note(d)
+	s.journal.AddDifference(d)
 	return 0, failure.New(failure.Nondeterminism, "replay", d.String())
 }
 
@@ -152,23 +153,23 @@ var differenceKinds = map[replay.Kind]troupev1.DifferenceKind{
 	replay.OtherArtifact:  troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT,
 }
 
-// maxDifferenceSide bounds each side of a difference in a reply, in bytes.
-const maxDifferenceSide = 64 << 10
+// maxDifferenceText limits each text of a difference in a response, in bytes.
+const maxDifferenceText = 64 << 10
 
 // replayToProto converts the outcome of a replay.
 func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
-	models, tools := journal.Calls()
+	models, tools := journal.CallCounts()
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
 	for _, a := range journal.ChangedRequests() {
 		if d != nil && d.Number > 0 && a.Number > d.Number {
-			break // later differences follow from this one
+			break // later differences are consequences of this one
 		}
 		r.ChangedPrompts = append(r.ChangedPrompts, &troupev1.ChangedPrompt{Number: int32(a.Number), Parts: a.Parts})
 	}
 	if d != nil {
 		r.Difference = &troupev1.Difference{
 			Kind: differenceKinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
-			Recorded: conversation.Cut(d.Recorded, maxDifferenceSide), Now: conversation.Cut(d.Now, maxDifferenceSide),
+			Recorded: conversation.Cut(d.Recorded, maxDifferenceText), Now: conversation.Cut(d.Now, maxDifferenceText),
 		}
 	}
 	return r

@@ -19,7 +19,7 @@ func (s *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 		return nil
 	}
 	rounds, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-		return s.turns.LoadRounds(ctx, RefOf(req), step.Agent, step.History[0].Sequence)
+		return s.store.LoadRounds(ctx, SessionRef(req), step.Agent, step.History[0].Sequence)
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package steprun runs a step of an agent and commits its result to the memory service.
+// Package steprun runs one step of an agent and commits its result to the memory service. Package stepserver calls
+// it.
 package steprun
 
 import (
@@ -24,28 +25,28 @@ import (
 // Runner runs the steps of an agent and commits their results.
 type Runner struct {
 	agent  *agent.Agent
-	turns  Store
+	store  Store
 	broker *broker.Broker
 }
 
-// New returns a runner for the agent of an instance.
+// New returns a runner for the steps of agent a. instanceID names the instance to the credential broker.
 func New(a *agent.Agent, instanceID string, turns Store) *Runner {
-	return &Runner{agent: a, turns: turns, broker: broker.New(instanceID)}
+	return &Runner{agent: a, store: turns, broker: broker.New(instanceID)}
 }
 
-// Store is the part of the MEMORY tier that a step uses.
+// Store is the part of memory.Store that a step uses.
 type Store interface {
 	memory.Turns
 	memory.Journal
-	hookstore.Tier
+	hookstore.MemoryTier
 }
 
-// RefOf returns the session of a step.
-func RefOf(req *troupev1.ExecuteStepRequest) session.Ref {
+// SessionRef returns the session that a step belongs to.
+func SessionRef(req *troupev1.ExecuteStepRequest) session.Ref {
 	return session.Ref{Tenant: req.GetTenant(), Session: req.GetSessionId()}
 }
 
-// Run runs the agent and commits the result. A failed step has a result with its usage only.
+// Run runs the agent and commits the result. If the step fails, the returned result only contains the used budget.
 func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
 	emit func(event.Event) error,
 ) (made *troupev1.StepResult, err error) {
@@ -55,11 +56,11 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 			made = &troupev1.StepResult{Used: wire.UsedToProto(step.Budget.Used())}
 		}
 	}()
-	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
+	step.Journal, step.Broker = journal, s.broker.ForSession(step.SessionID)
 	if err := s.loadRounds(ctx, req, &step); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
-	if err := s.loadAttachments(ctx, RefOf(req), step.History); err != nil {
+	if err := s.loadAttachments(ctx, SessionRef(req), step.History); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	auth := wire.AuthFromProto(req.GetAuth())
@@ -67,22 +68,22 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	authorized := execution.WithAuth(ctx, auth)
 	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plaintext credentials are dropped here
-	done, err := s.run(authorized, agent.Invocation{
+	done, err := s.runAgent(authorized, agent.Invocation{
 		Step:  step,
-		Store: hookstore.New(s.turns, memory.Lease{Ref: RefOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: hookstore.New(s.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {
-		err = finishInBranch(&done)
+		err = dropBranchMessages(&done)
 	}
 	if err == nil && len(done.Result.Pending) > 0 {
-		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
+		err = journal.Sync(ctx) // the continuing turn finds the step in the journal, not in a commit
 	}
 	left, err := s.entriesToCommit(ctx, req, journal, err)
 	rounds := roundsToCommit(req, journal, done.Rounds)
 	journal.Close()
 	if err == nil {
-		err = ctx.Err() // no commit begins after the end of the step
+		err = ctx.Err() // no commit starts after the step has ended
 	}
 	if err != nil {
 		return nil, failure.FromCause(ctx, err)
@@ -93,39 +94,39 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = s.commit(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
-		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // retried until the step was stopped
+	if result.Sequence, err = s.commitStep(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
+		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // the commit was retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
 		return nil, err
 	}
-	for _, a := range step.Answers { // the turn was taken over or has ended
+	for _, a := range step.Answers { // the answers are used, so their keys are no longer needed
 		s.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
 }
 
-// entriesToCommit returns the entries of a recorded step that its commit must store. A failed step writes its entries now,
-// if it can, except a last reply that was never delivered. A handler may have rejected that reply, and entries
-// of a failed turn are shown as text of the agent.
+// entriesToCommit returns the journal entries that the commit of a recorded step must store. A failed step has no
+// commit, so it writes its entries now, if it can. It drops a last reply that was never delivered: a handler may
+// have rejected it, and entries of a failed turn are shown as text of the agent.
 func (s *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
 		return nil, failed
 	case failed != nil:
-		ctx, cancel := context.WithTimeout(ctx, commitTime)
+		ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 		defer cancel()
 		journal.DropLate()
-		_ = journal.Sync(ctx) // the step has failed in any case
+		_ = journal.Sync(ctx) // the step has already failed
 		return nil, failed
 	default:
 		return journal.Unwritten(ctx)
 	}
 }
 
-// finishInBranch drops the messages of a step in a branch, which are not for the session. It rejects a step that
-// would end the turn, because parallel steps are still running.
-func finishInBranch(done *event.TurnResult) error {
+// dropBranchMessages drops the messages of a step in a branch, because they do not belong in the session. It
+// returns an error if the step would end the turn, because parallel steps are still running.
+func dropBranchMessages(done *event.TurnResult) error {
 	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
 		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
 			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user, wait or stop", r.Agent)
@@ -134,8 +135,9 @@ func finishInBranch(done *event.TurnResult) error {
 	return nil
 }
 
-// run runs the agent. An error without a mode gets the agent's; a panic already has one (LC-29).
-func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
+// runAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
+// mode (LC-29).
+func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
 	done, err := s.agent.Execute(ctx, inv, emit)
 	if err != nil {
 		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
@@ -145,9 +147,9 @@ func (s *Runner) run(ctx context.Context, inv agent.Invocation, emit func(event.
 	return done, err
 }
 
-// commitTime bounds the commit of a cancelled step. It is shorter than the orchestrator's limit for an
-// unresponsive step, so that the orchestrator gets the reason.
-const commitTime = 3 * time.Second
+// commitTimeoutout bounds the commit of a cancelled step. It is shorter than the orchestrator's timeout for an
+// unresponsive step, so that the orchestrator still gets the reason.
+const commitTimeout = 3 * time.Second
 
 // commitJournal is what a commit stores of the journal of its step.
 type commitJournal struct {
@@ -155,16 +157,16 @@ type commitJournal struct {
 	rounds []memory.RoundMessage // for the history of the agent
 }
 
-// commit makes the step's messages visible. From then on cancelling does not undo the work: the answer may be
-// durable.
-func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
+// commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
+// commit at once, because the result may already be durable.
+func (s *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	journal commitJournal,
 ) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
-	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
+	defer context.AfterFunc(step, func() { time.AfterFunc(commitTimeout, cancel) })()
 	commit := memory.Commit{
-		Ref:      RefOf(req),
+		Ref:      SessionRef(req),
 		TurnID:   req.GetTurnId(),
 		Epoch:    req.GetEpoch(),
 		Base:     req.GetBaseSequence(),
@@ -175,11 +177,11 @@ func (s *Runner) commit(step context.Context, req *troupev1.ExecuteStepRequest, 
 		Journal:  journal.left,
 		Rounds:   journal.rounds,
 	}
-	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
+	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.store.CommitStep(ctx, commit) })
 }
 
-// turnOutcome returns how the turn ends with this step, if it does. A question ends it, and so does an agent that
-// was stopped.
+// turnOutcome returns the outcome of the turn after this step, which is OutcomeOpen if the turn continues. A
+// question to the user ends the turn, and so does an agent that was stopped.
 func turnOutcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:

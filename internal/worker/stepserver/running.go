@@ -9,8 +9,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// runningSteps is the set of running steps, so that none runs twice under one epoch. The journal separates attempts,
-// but not two calls of one attempt (guarantees 2.4). It is safe for concurrent use.
+// runningSteps holds the running steps, so that no step runs twice under one epoch. The journal tells attempts
+// apart, but not two calls for the same attempt (guarantees 2.4). It is safe for concurrent use.
 type runningSteps struct {
 	mu    sync.Mutex
 	steps map[stepKey]*attempt
@@ -22,15 +22,15 @@ type stepKey struct {
 }
 
 type attempt struct {
-	epoch int64
-	end   context.CancelCauseFunc
+	epoch  int64
+	cancel context.CancelCauseFunc
 }
 
 func newRunningSteps() *runningSteps { return &runningSteps{steps: map[stepKey]*attempt{}} }
 
-// enter adds a step with an epoch, until leave. It ends an attempt with a lower epoch. If one with the same or
-// a higher epoch runs, it returns fenced.
-func (r *runningSteps) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (leave func(), err error) {
+// add adds a step under its epoch until remove is called. It cancels a running attempt of the step with a lower
+// epoch. If an attempt with the same or a higher epoch is running, it returns an error of mode fenced.
+func (r *runningSteps) add(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (remove func(), err error) {
 	key := stepKey{req.GetSessionId(), req.GetTurnId(), req.GetStep()}
 	mine := &attempt{req.GetEpoch(), end}
 	r.mu.Lock()
@@ -38,10 +38,10 @@ func (r *runningSteps) enter(req *troupev1.ExecuteStepRequest, end context.Cance
 	if other := r.steps[key]; other != nil {
 		if other.epoch >= mine.epoch {
 			return nil, failure.Newf(failure.Fenced, "agent.ExecuteStep",
-				"step %d of turn %s runs here already, under epoch %d", req.GetStep(), req.GetTurnId(), other.epoch).
+				"step %d of turn %s already runs here under epoch %d", req.GetStep(), req.GetTurnId(), other.epoch).
 				With("current_epoch", strconv.FormatInt(other.epoch, 10))
 		}
-		other.end(failure.Newf(failure.Fenced, "agent.ExecuteStep", "the step was given to this worker again, under epoch %d", mine.epoch))
+		other.cancel(failure.Newf(failure.Fenced, "agent.ExecuteStep", "the step was given to this worker again, under epoch %d", mine.epoch))
 	}
 	r.steps[key] = mine
 	return func() {

@@ -1,5 +1,5 @@
-// Package stepserver serves the steps of one agent over RPC: it admits a step, renews the lease of its
-// turn, streams its events, and sends its result. Package steprun runs the step.
+// Package stepserver implements AgentService for one agent. It admits a step, renews the lease of its turn,
+// streams its events, and sends its result. Package steprun runs the step.
 package stepserver
 
 import (
@@ -31,23 +31,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Server is the AgentService of one agent.
+// Server implements AgentService for one agent.
 type Server struct {
 	troupev1.UnimplementedAgentServiceServer
-	log      *zap.Logger
-	audit    *audit.Log
-	agent    string
-	instance *lifecycle.Instance
-	turns    steprun.Store
-	runner   *steprun.Runner
-	running  *runningSteps
-	fenced   metric.Int64Counter
+	log         *zap.Logger
+	audit       *audit.Log
+	agent       string
+	instance    *lifecycle.Instance
+	store       steprun.Store
+	runner      *steprun.Runner
+	running     *runningSteps
+	fencedSteps metric.Int64Counter
 
 	violations *telemetry.Violations
 	panics     *telemetry.Panics
 }
 
-// New returns the server of an agent's steps, on the instance with the id.
+// New returns a server that runs the steps of agent a on an instance. id is the instance id.
 func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns steprun.Store) (*Server, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
@@ -56,41 +56,42 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 	}
 	violations, err := t.Violations()
 	return &Server{
-		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, turns: turns, runner: steprun.New(a, id, turns),
-		running: newRunningSteps(), fenced: fenced, violations: violations, panics: t.Panics,
+		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, store: turns, runner: steprun.New(a, id, turns),
+		running: newRunningSteps(), fencedSteps: fenced, violations: violations, panics: t.Panics,
 	}, err
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
 func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if req.GetAgent() != s.agent {
-		// Not an error of the caller: its view of the registry is old, and another instance may take the step.
+		// The caller is not at fault: it has an outdated view of the registry, and another instance can take the
+		// step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.InRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.WithRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
-	leave, err := s.running.enter(req, stop)
+	remove, err := s.running.add(req, stop)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer remove()
 	ctx, end, err := s.instance.Admit(ctx)
 	if err != nil {
 		return err
 	}
 	failed := errUnfinished
 	defer func() { end(failed) }()
-	if err := stream.SendHeader(nil); err != nil { // the headers tell the caller that the step is admitted
+	if err := stream.SendHeader(nil); err != nil { // the headers tell the caller that the step was admitted
 		return err
 	}
 
-	out := &sender{stream: stream, sent: time.Now()}
+	out := &stepStream{stream: stream, lastSent: time.Now()}
 	result, err := s.runStep(ctx, stop, req, out)
 	if err != nil {
 		if failure.Is(err, failure.Fenced) {
-			s.fenced.Add(ctx, 1)
+			s.fencedSteps.Add(ctx, 1)
 		}
-		s.panics.Note(ctx, err)
+		s.panics.Record(ctx, err)
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()),
 			zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err), Used: result.GetUsed()}
@@ -117,31 +118,31 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
 }
 
-// withCredential returns the context of a step whose calls to the memory service show its credential. It removes
-// the credential from the request, so that nothing else has it.
+// withCredential returns a context whose calls to the memory service carry the credential of the step. It removes
+// the credential from the request, so that no other code can use it.
 func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
 	return ctx
 }
 
-// errUnfinished is the failure of a step that ends without a result or another failure.
-var errUnfinished = errors.New("the step did not end")
+// errUnfinished is recorded for a step that ends without a result or an error.
+var errUnfinished = errors.New("the step did not finish")
 
-// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns when every goroutine of the
-// step has stopped.
-func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
-	var beside sync.WaitGroup
-	defer beside.Wait()
+// runStep runs a step, sends heartbeats and renews the lease of the turn. It returns after all goroutines of the
+// step have ended.
+func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *stepStream) (*troupev1.StepResult, error) {
+	var background sync.WaitGroup
+	defer background.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	hold := memory.Lease{Ref: steprun.RefOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
-	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
-	beside.Go(func() {
-		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.turns, hold, turnLease, stop) })
+	hold := memory.Lease{Ref: steprun.SessionRef(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	background.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.sendHeartbeats(ctx) }) })
+	background.Go(func() {
+		panics.Guard("agent.ExecuteStep", stop, func() { turnlease.Renew(ctx, s.store, hold, leaseTTL, stop) })
 	})
 
-	journal, err := recorder.New(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	journal, err := recorder.New(ctx, stop, s.store, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
@@ -151,22 +152,22 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 			journal.Record(execution.Entry{Phase: execution.Intent, StepInput: g, Late: true})
 		}
 	}
-	rejected := s.newViolations(req, out)
+	rejected := s.newViolationReporter(req, out)
 	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
 		s.auditBlockedCall(req, e)
-		rejected.note(ctx, e)
+		rejected.recordEvent(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
 			return nil
 		}
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
 	})
-	rejected.noteStepError(ctx, err)
+	rejected.publishStepError(ctx, err)
 	return result, err
 }
 
-// auditBlockedCall records in the audit log that a tool call was blocked, or waits for an approval, because of content
-// that the turn had read (S14). The record does not contain the content.
+// auditBlockedCall records in the audit log that a tool call was blocked, or needs an approval, because the turn
+// has read untrusted content (S14). The record does not contain that content.
 func (s *Server) auditBlockedCall(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != guard.ReasonUntrustedInput {

@@ -12,46 +12,46 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// violations reports the writes of one step that were rejected because the state has another owner.
-// Each is published on the trace. This process counts the writes that it rejected itself; the memory
-// service counts its own. Only the goroutine of the step uses it.
-type violations struct {
-	violations *telemetry.Violations
-	req        *troupev1.ExecuteStepRequest
-	out        *sender
-	published  map[string]bool // keys whose violation was published
+// violationReporter reports the ownership violations of one step: rejected writes to state of another owner. It
+// publishes each of them on the trace. It counts the writes that this process rejected; the memory service counts
+// the ones that it rejects. Only the goroutine of the step may use it.
+type violationReporter struct {
+	recorder  *telemetry.Violations
+	req       *troupev1.ExecuteStepRequest
+	stream    *stepStream
+	published map[string]bool // keys whose violation was published
 }
 
-func (s *Server) newViolations(req *troupev1.ExecuteStepRequest, out *sender) *violations {
-	return &violations{s.violations, req, out, map[string]bool{}}
+func (s *Server) newViolationReporter(req *troupev1.ExecuteStepRequest, out *stepStream) *violationReporter {
+	return &violationReporter{s.violations, req, out, map[string]bool{}}
 }
 
-// note counts a violation among the agent's events, which are published separately.
-func (t *violations) note(ctx context.Context, e event.Event) {
+// recordEvent counts the violation in an event of the agent. Such events are published like all others.
+func (t *violationReporter) recordEvent(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {
 		return
 	}
 	t.published[v.Key] = true
-	t.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.req.GetTraceId(), "root_trace_id": t.req.GetRootTraceId()})
+	t.recorder.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.req.GetTraceId(), "root_trace_id": t.req.GetRootTraceId()})
 }
 
-// noteStepError publishes the violation that a step failed with, unless this process rejected the write and has
-// published it.
-func (t *violations) noteStepError(ctx context.Context, err error) {
-	refused, ok := errors.AsType[*failure.Error](err)
-	if !ok || refused.Mode != failure.StateViolation || t.published[refused.Facts[failure.FactKey]] {
+// publishStepError publishes the violation that made a step fail. It does nothing if that violation was already
+// published as an event.
+func (t *violationReporter) publishStepError(ctx context.Context, err error) {
+	rejection, ok := errors.AsType[*failure.Error](err)
+	if !ok || rejection.Mode != failure.StateViolation || t.published[rejection.Facts[failure.FactKey]] {
 		return
 	}
 	v, theirs := event.ViolationOf(err)
-	if !theirs { // rejected before the memory service was called
-		v, ok = event.ViolationOf(refused.With(failure.FactActor, t.req.GetAgent()))
+	if !theirs { // this process rejected the write before it called the memory service
+		v, ok = event.ViolationOf(rejection.With(failure.FactActor, t.req.GetAgent()))
 		if !ok {
 			return
 		}
-		t.note(ctx, event.Event{Payload: v})
+		t.recordEvent(ctx, event.Event{Payload: v})
 	}
-	_ = t.out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
+	_ = t.stream.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 		Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)},
-	}}}) // if this message is lost, so is the result
+	}}}) // if this message cannot be sent, neither can the result
 }

@@ -125,7 +125,7 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 	for i := range settled {
 		settled[i].Late = settled[i].Late || answers[i].Late
 	}
-	return s.mustSucceed(s.run(memory.Begin{From: memory.From{Continues: info.WaitingTurn, Answers: settled}}))
+	return s.mustSucceed(s.run(memory.Begin{Predecessor: memory.Predecessor{Continues: info.WaitingTurn, Answers: settled}}))
 }
 
 // decide gives the same answer to all calls that wait for an approval.

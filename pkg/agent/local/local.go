@@ -113,8 +113,8 @@ func (c Config) check() error {
 		return wrong("Store is missing; inmem.New makes one that lasts as long as the process")
 	case !sessionID.MatchString(c.ID):
 		return wrong("ID %q: use 1 to 64 of A-Z, a-z, 0-9, - and _", c.ID)
-	case len(c.User) > memory.MaxUser:
-		return wrong("User: %d bytes are too many; use at most %d", len(c.User), memory.MaxUser)
+	case len(c.User) > memory.MaxUserIDBytes:
+		return wrong("User: %d bytes are too many; use at most %d", len(c.User), memory.MaxUserIDBytes)
 	case c.MaxMessages < 2:
 		return wrong("MaxMessages %d: use 2 or more", c.MaxMessages)
 	case c.Window < 1 || c.Window > memory.MaxWindow:

@@ -30,7 +30,8 @@ func saveTests() sessionTests {
 
 // Req: LP-23, C-19
 func saveWritesNothingByItself(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Instructions: "Last: {last?}. Note: {artifact.note?}"}, scripted.Say("1"), scripted.Say("2"))
+	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Instructions: "Last: {last?}. Note: {artifact.note?}"},
+		scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
 	ask(t, s, "b")
@@ -77,7 +78,8 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	artifacts, err = s.Artifacts(t.Context())
 	require.NoError(t, err)
 	require.Len(t, artifacts, 2)
-	content, _, err := hookstore.New(store, memory.Lease{Ref: session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}}, "").LoadArtifact(t.Context(), "note", 0)
+	content, _, err := hookstore.New(store, memory.Lease{Ref: session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}}, "").LoadArtifact(t.Context(),
+		"note", 0)
 	require.NoError(t, err)
 	require.Equal(t, "b", string(content))
 }
@@ -113,7 +115,7 @@ func savePauseAndCloseSaveToo(t *testing.T, store memory.Store) {
 
 func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	long := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
-		return "", turn.Memory().Set(fmt.Sprintf("%0*d", memory.MaxStateKey+1, turn.Info().Turn), 1)
+		return "", turn.Memory().Set(fmt.Sprintf("%0*d", memory.MaxStateKeyBytes+1, turn.Info().Turn), 1)
 	})
 	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})

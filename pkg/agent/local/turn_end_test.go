@@ -48,7 +48,8 @@ func stateSetter(found map[string]string) hook.Handler {
 func turnKeepsState(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		found := map[string]string{}
-		a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{stateSetter(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{stateSetter(found)}, OutputKey: "answer"}, scripted.Say("1"), scripted.Say("2"),
+			scripted.Say("3"))
 		c := local.Config{Store: store, User: "user-" + fmt.Sprint(noAutoSave), NoAutoSave: noAutoSave}
 		s := openSession(t, a, c)
 		ask(t, s, "a")
@@ -80,7 +81,8 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 			return "done", nil
 		})
 		require.NoError(t, err)
-		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}}, lookupReply("1"), scripted.Say("1"), lookupReply("2"), scripted.Say("2"), lookupReply("3"), scripted.Say("3"))
+		a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}}, lookupReply("1"), scripted.Say("1"), lookupReply("2"), scripted.Say("2"),
+			lookupReply("3"), scripted.Say("3"))
 		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 		var events []event.Event
 		for _, actor := range []string{"alice", "bob", ""} {
@@ -223,7 +225,7 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 		if turn.Info().Turn > 1 {
 			return "", nil
 		}
-		return "", turn.Memory().Set("long", strings.Repeat("a", memory.MaxStateValue))
+		return "", turn.Memory().Set("long", strings.Repeat("a", memory.MaxStateValueBytes))
 	})
 	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{long}}, scripted.Say("Hi."), scripted.Say("Fine."))
 	s := openSession(t, a, local.Config{Store: store})
@@ -244,7 +246,8 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 //
 // Req: C-26
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {
-	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Rain."), scripted.Say("Rain."))
+	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Rain."),
+		scripted.Say("Rain."))
 	writer, model := scriptedAgent(t, agent.Config{Name: "writer"}, scripted.Say("It rains."), scripted.Say("Still."))
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, finder, writer)
 	require.NoError(t, err)

@@ -196,7 +196,7 @@ func turnInputIsChecked(t *testing.T, store memory.Store) {
 	_, info := storedMessages(t, store, s)
 	require.Zero(t, info.Turns)
 	for name, c := range map[string]local.Config{
-		"no store": {}, "id": {Store: store, ID: "a b"}, "user": {Store: store, User: strings.Repeat("a", memory.MaxUser+1)},
+		"no store": {}, "id": {Store: store, ID: "a b"}, "user": {Store: store, User: strings.Repeat("a", memory.MaxUserIDBytes+1)},
 		"messages": {Store: store, MaxMessages: 1}, "window": {Store: store, Window: memory.MaxWindow + 1}, "lease": {Store: store, Lease: time.Millisecond},
 	} {
 		_, err := local.Open(t.Context(), a, c)
@@ -311,7 +311,10 @@ func turnOneAgentServesManySessions(t *testing.T, store memory.Store) {
 				}
 			}
 			messages, err := s.Messages(t.Context(), 0)
-			if err == nil && (len(messages) != 6 || slices.ContainsFunc(messages, func(m conversation.Message) bool { return !strings.Contains(m.Text, s.ID()) })) {
+			if err == nil && (len(messages) != 6 || slices.ContainsFunc(messages, func(m conversation.Message) bool {
+				return !strings.Contains(m.Text,
+					s.ID())
+			})) {
 				err = errors.New("the messages are not the messages of the session")
 			}
 			ended <- err

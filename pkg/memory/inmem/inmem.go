@@ -1,5 +1,5 @@
-// Package inmem is a memory.Store in RAM, for tests and for sessions within one process. Other stores are compared
-// with it, so it is simple rather than fast. It loses all data when its process ends.
+// Package inmem implements memory.Store in RAM, for tests and for sessions within one process. Other stores are
+// compared with it, so it is simple rather than fast. It loses all data when its process ends.
 //
 // Its subpackages implement the parts of the contract, and this package combines them. They share one lock, which
 // makes each operation atomic.
@@ -23,7 +23,8 @@ import (
 
 var _ memory.Store = (*Store)(nil)
 
-// generationBits is the number of low bits of an epoch that count turns within a generation of the data.
+// generationBits is the number of low bits of an epoch that count turns. The bits above hold the generation of the
+// data.
 const generationBits = 32
 
 // Config holds the clock and the limits of a store.
@@ -34,12 +35,13 @@ type Config struct {
 	MaxMessages, MaxBytes int64
 	// Generation is the generation of the data. Epochs are at least Generation · 2³².
 	Generation int64
-	// KeepJournals is how long the journal of a step is kept after its commit, for Recording (0 means not at all).
+	// KeepJournals is how long the journal of a step is kept after its commit, for Recording (0 means that it is
+	// deleted).
 	KeepJournals time.Duration
 }
 
-// Store is the MEMORY tier in RAM. Use New to make one. It expects input within the limits of package memory,
-// which the RPC server checks. It is safe for concurrent use.
+// Store is the MEMORY tier in RAM. Create it with New. It expects input within the limits of package memory, which
+// the RPC server checks. It is safe for concurrent use.
 type Store struct {
 	memory.Turns
 	memory.Journal

@@ -19,7 +19,7 @@ func TestStore_KeepJournals(t *testing.T) {
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.KeepJournals}) })
 }
 
-// Two equal stores do not differ, and the random calls produce every kind of reply.
+// Comparing two equal stores reports no difference, and the random calls produce every kind of reply.
 func TestCompare_EqualStoresDoNotDiffer(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// FirstDifference finds each store that differs from this one by a single fault.
+// FirstDifference detects every mutant: a store that differs from inmem by a single fault.
 func TestFirstDifference_FindsMutants(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
@@ -190,8 +190,8 @@ func (s mutantAddingEqualContent) PutArtifact(ctx context.Context, h memory.Leas
 type mutantDroppingAnswers struct{ memory.Store }
 
 func (s mutantDroppingAnswers) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	if b.From.Continues != "" {
-		b.From.Answers = nil
+	if b.Predecessor.Continues != "" {
+		b.Predecessor.Answers = nil
 	}
 	return s.Store.BeginTurn(ctx, b)
 }
@@ -200,8 +200,8 @@ type mutantContinuingAnyTurn struct{ memory.Store }
 
 func (s mutantContinuingAnyTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	begun, err := s.Store.BeginTurn(ctx, b)
-	if b.From.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
-		b.From.Continues, b.From.Answers = "", nil
+	if b.Predecessor.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
+		b.Predecessor.Continues, b.Predecessor.Answers = "", nil
 		return s.Store.BeginTurn(ctx, b)
 	}
 	return begun, err
@@ -240,7 +240,7 @@ type mutantContinuingUnasked struct{ memory.Store }
 
 func (s mutantContinuingUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
-		b.From.Continues = found.WaitingTurn
+		b.Predecessor.Continues = found.WaitingTurn
 	}
 	return s.Store.BeginTurn(ctx, b)
 }

@@ -1,7 +1,7 @@
 // Package memorytest is the test suite for implementations of memory.Store.
 //
 // The author of a store calls Run from a test, and RunKeepJournals if the store can keep journals after the
-// commit. Compare makes the same random calls to the store and to a second one, usually inmem.
+// commit. Compare makes the same random calls to the store and to a reference store, usually inmem.
 package memorytest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/turns"
 )
 
-// Settings of the stores that the suite opens.
+// Settings that the stores under test must have.
 const (
 	// MaxMessages and MaxBytes limit a session. They are small, so that tests fill a session quickly.
 	MaxMessages = fixture.MaxMessages
@@ -29,9 +29,9 @@ const (
 	KeepJournals = fixture.KeepJournals
 )
 
-// Run runs the suite with stores that open returns. Each store is limited to MaxMessages and MaxBytes. Run calls
-// open once per test. It may return the same store each time, because each test uses sessions of its own. The
-// tests run in parallel.
+// Run runs the suite. open must return a store that is limited to MaxMessages and MaxBytes, and is called once per
+// test. It may return the same store each time, because each test uses its own sessions. The tests run in
+// parallel.
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, tests := range []fixture.Tests{
 		turns.Tests(), continuation.Tests(), journal.Tests(), sessions.Tests(), state.Tests(), artifacts.Tests(), erasure.Tests(),
@@ -45,12 +45,12 @@ func RunKeepJournals(t *testing.T, open func(t *testing.T) memory.Store) {
 	journal.RecordingTests().Run(t, open)
 }
 
-// Replies counts the replies that Compare saw, by method and result.
-type Replies = differential.Replies
+// ReplyCounts counts the replies to the calls of Compare, by method and result.
+type ReplyCounts = differential.ReplyCounts
 
-// Compare makes the same random calls to two stores and fails the test at the first reply that differs. It
-// returns the replies that it saw. See FirstDifference.
-func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) Replies {
+// Compare makes the same random calls to two stores and fails the test at the first reply that differs. It returns
+// how often each reply occurred. See FirstDifference.
+func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) ReplyCounts {
 	t.Helper()
 	t.Logf("Compare: %d calls with seed %d", calls, seed)
 	replies, err := FirstDifference(t.Context(), oracle, other, calls, seed)
@@ -60,13 +60,13 @@ func Compare(t *testing.T, oracle, other memory.Store, calls int, seed uint64) R
 	return replies
 }
 
-// FirstDifference makes the same random calls to two stores. It returns the first difference as an error with the
-// calls that led to it (nil if there is none). The seed determines every call. At the end it compares all data of
-// the sessions.
+// FirstDifference makes the same random calls to two stores. It returns the first difference between their replies
+// as an error, with the calls that led to it (nil if there is none). The seed determines every call. At the end it
+// compares all data of the sessions.
 //
 // Both stores must have the limits of this package and generation 0. The oracle must be empty, and the other store
-// must hold no data of an earlier run with the same seed. Times and texts of errors are not compared. No lease
-// expires by itself, because the calls end leases with ReleaseTurn.
-func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (Replies, error) {
+// must hold no data of an earlier run with the same seed. Times and error texts are not compared. No lease expires
+// by itself: the calls end leases with ReleaseTurn.
+func FirstDifference(ctx context.Context, oracle, other memory.Store, calls int, seed uint64) (ReplyCounts, error) {
 	return differential.Run(ctx, oracle, other, calls, seed)
 }

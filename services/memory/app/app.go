@@ -1,5 +1,5 @@
-// Package app is the composition root of the memory service: the only place that knows that the MEMORY tier
-// is in Redis.
+// Package app is the composition root of the memory service. It is the only package that knows that the MEMORY
+// tier is in Redis.
 package app
 
 import (
@@ -30,33 +30,33 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/scope"
 )
 
-// App is a memory service. Its ports are open from New on.
+// App is a memory service. New opens its ports, and Run serves them.
 type App struct {
-	cfg        Config
-	telemetry  *telemetry.Telemetry
-	board      *probe.Board
-	grpc       *rpc.Server
-	grpcLis    net.Listener
-	httpLis    net.Listener
-	store      *redisstore.Store
-	durable    *durability
-	guard      *generation.Guard // nil without etcd, or when the data are fleeting
-	maintainer *maintenance.Maintainer
-	desires    registry.DesiredStates // nil without etcd
-	quarantine quarantine
-	closers    process.Closers
+	cfg             Config
+	telemetry       *telemetry.Telemetry
+	board           *probe.Board
+	grpc            *rpc.Server
+	grpcLis         net.Listener
+	httpLis         net.Listener
+	store           *redisstore.Store
+	durability      *durabilityChecker
+	generationGuard *generation.Guard // nil without etcd and for ephemeral data
+	maintainer      *maintenance.Maintainer
+	desiredStates   registry.DesiredStates // nil without etcd
+	quarantine      quarantine
+	closers         process.Closers
 }
 
-// conditionStore names the readiness condition that holds while Redis serves.
-const conditionStore = "redis"
+// storeCondition is the name of the readiness condition that holds while Redis serves requests.
+const storeCondition = "redis"
 
-// recordName is the name under which the registry keeps the generation of the store.
-const recordName = "redis"
+// storeRecordName is the name under which the registry keeps the generation of the store.
+const storeRecordName = "redis"
 
-// New opens the ports and does not connect to Redis or etcd yet. The caller must call Run or Close.
+// New opens the ports. It does not connect to Redis or etcd yet. The caller must call Run or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
-	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
+	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(storeCondition)}
 	if err := a.open(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -79,16 +79,16 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.closers.Add(a.httpLis)
-	rates, err := rate.Load(a.cfg.Rates, rate.InnerDefaults())
+	rates, err := rate.Load(a.cfg.Rates, rate.InternalDefaults())
 	if err != nil {
 		return fmt.Errorf("--rates: %w", err)
 	}
 	turns := turncred.New(self)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
-		Reflection: a.cfg.Reflection, Inner: true, Identity: self,
-		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns),
-		Barred: a.quarantine.check, Usual: commitWasFaster,
-		Rates: rate.New(rates), PeerConnections: rpc.MaxInnerPeerConnections,
+		Reflection: a.cfg.Reflection, Internal: true, Identity: self,
+		Authenticate: turncred.Authenticate(turns, rpc.PrincipalFromCertificate), Scope: scope.New(turns),
+		CheckBarred: a.quarantine.check, IsExpectedError: isLateJournalWrite,
+		Rates: rate.New(rates), PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (a *App) open() (err error) {
 	if err != nil {
 		return err
 	}
-	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.maintainer.Observe()))
+	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.maintainer.ObservedStore()))
 	return nil
 }
 
@@ -115,55 +115,55 @@ func (a *App) openStore(self *identity.Source) (err error) {
 			return fmt.Errorf("--etcd: %w", err)
 		}
 		a.closers.Add(etcd)
-		a.desires = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
-		if !a.cfg.Fleeting {
-			a.guard, err = generation.New(generation.Config{
-				Records: etcdregistry.NewStores(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+		a.desiredStates = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
+		if !a.cfg.Ephemeral {
+			a.generationGuard, err = generation.New(generation.Config{
+				Records: etcdregistry.NewStoreRecords(etcd, ""), Name: storeRecordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 			})
 			if err != nil {
 				return err
 			}
 		}
 	}
-	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, checked: map[string]bool{}}
+	a.durability = &durabilityChecker{class: redisconn.DurabilityClass(a.cfg.Durability), log: a.telemetry.Log, checkedProcesses: map[string]bool{}}
 	a.store, err = redisstore.New(redisstore.Config{
 		URL:             a.cfg.Redis,
-		Durability:      a.durable.class,
+		Durability:      a.durability.class,
 		Security:        a.cfg.RedisSecurity,
 		Generation:      a.generation,
-		RequireIdentity: a.guard != nil,
+		RequireIdentity: a.generationGuard != nil,
 		OnConnect:       a.recordProcess,
 
 		KeepJournals: a.cfg.Sessions.KeepJournals,
 	})
 	if err != nil {
-		return err // it names the flag
+		return err // the error names the flag
 	}
-	a.durable.store = a.store
+	a.durability.store = a.store
 	a.closers.Add(a.store)
 	return nil
 }
 
-// commitWasFaster reports whether a write to a journal was rejected because its step was committed before. That
-// is usual: a worker does not wait for its journal writes before it commits, and the commit includes them.
-func commitWasFaster(method string, err error) bool {
+// isLateJournalWrite reports whether a journal write was rejected because its step was already committed. Such a
+// rejection is normal: a worker commits without waiting for its journal writes, and the commit includes them.
+func isLateJournalWrite(method string, err error) bool {
 	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
-// generation returns the generation of the data in Redis. While it returns an error, no turn can begin.
+// generation returns the generation of the data in Redis. While it returns an error, no turn may begin.
 func (a *App) generation() (int64, error) {
-	if err := a.durable.checkTurn(); err != nil || a.guard == nil {
+	if err := a.durability.checkTurn(); err != nil || a.generationGuard == nil {
 		return 0, err
 	}
-	return a.guard.Generation()
+	return a.generationGuard.Generation()
 }
 
-// recordProcess records the Redis process that a new connection has reached. A process that is new may have
-// other data and other settings.
+// recordProcess records the Redis process that a new connection has reached. A new process may have other data and
+// other settings.
 func (a *App) recordProcess(process string) {
-	a.durable.recordProcess(process)
-	if a.guard != nil {
-		a.guard.RecordProcess(process)
+	a.durability.recordProcess(process)
+	if a.generationGuard != nil {
+		a.generationGuard.RecordProcess(process)
 	}
 }
 
@@ -173,33 +173,33 @@ func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
 // HTTPAddr returns the address of the port for probes and metrics.
 func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 
-// Run serves until ctx ends, and calls ready once Redis has been reached. When it stops, calls in flight may end
-// within the grace period.
+// Run serves until ctx ends, and calls ready once Redis has been reached. When ctx ends, calls in flight may
+// finish within the grace period.
 func (a *App) Run(ctx context.Context, ready func()) error {
-	a.grpc.Follow(a.board)
+	a.grpc.FollowBoard(a.board)
 	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()),
 		zap.String("redis", a.store.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
-		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
-		a.grpc.Part(a.grpcLis, a.cfg.Grace),
+		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
+		a.grpc.ProcessPart(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Check: a.durable.check,
+			Condition: storeCondition, Address: a.store.Addr(), Check: a.durability.checkRedis,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.maintainer.Run})
-	if a.desires != nil {
-		parts = append(parts, a.quarantine.watchDesires(a.desires, a.telemetry.Log))
+	if a.desiredStates != nil {
+		parts = append(parts, a.quarantine.watchDesiredStates(a.desiredStates, a.telemetry.Log))
 	} else {
 		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, " +
 			"and workers of quarantined agents are not rejected")
 	}
-	if a.guard != nil {
+	if a.generationGuard != nil {
 		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
-			return a.guard.Run(ctx, a.store, ready)
+			return a.generationGuard.Run(ctx, a.store, ready)
 		}})
 	}
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }
 
-// Close closes the ports and connections that New opened. Run calls it when it returns.
+// Close closes the ports and connections that New opened. Run calls it before it returns.
 func (a *App) Close() error { return a.closers.Close() }

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// runningApp runs an App until the test ends.
+// runningApp is an App that runs until the test ends.
 type runningApp struct {
 	*App
 	conn  *grpc.ClientConn
@@ -46,7 +46,7 @@ func runApp(t testing.TB, redisURL string, more ...func(*Config)) *runningApp {
 	for _, set := range more {
 		set(&cfg)
 	}
-	a, err := New(telemetry.For(zap.New(core)), cfg)
+	a, err := New(telemetry.FromLogger(zap.New(core)), cfg)
 	require.NoError(t, err)
 	r := &runningApp{App: a, ready: make(chan struct{}), logs: logs}
 	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())
@@ -94,7 +94,7 @@ func (r *runningApp) awaitHealth(t *testing.T, want healthpb.HealthCheckResponse
 	require.Equal(t, want == healthpb.HealthCheckResponse_SERVING, code == http.StatusOK)
 }
 
-func beginFails(ctx context.Context, r *runningApp, sessionID string) (memory.BeginResult, error) {
+func beginTurn(ctx context.Context, r *runningApp, sessionID string) (memory.BeginResult, error) {
 	return memoryrpc.New(r.conn).BeginTurn(ctx, memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -111,7 +111,7 @@ func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
 	_, body := r.getProbe(t, "/readyz")
 	require.Contains(t, body, "redis: ")
 	require.NotContains(t, body, "hunter2")
-	_, err := beginFails(t.Context(), r, "s1")
+	_, err := beginTurn(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.NotEmpty(t, r.logs.FilterMessageSnippet("waiting for a dependency").All())
 	for _, line := range r.logs.All() {
@@ -127,22 +127,22 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	server.Start()
 	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	<-r.ready
-	begun, err := beginFails(t.Context(), r, "s1")
+	begun, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 
-	// While Redis is away, the service is not ready and calls fail. Acknowledged data still exist when Redis is
-	// back.
+	// While Redis is unreachable, the service is not ready and calls fail. Acknowledged data still exist when
+	// Redis is reachable again.
 	server.Kill()
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	_, err = beginFails(t.Context(), r, "s2")
+	_, err = beginTurn(t.Context(), r, "s2")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	code, _ := r.getProbe(t, "/startupz")
 	require.Equal(t, http.StatusOK, code)
 
 	server.Start()
 	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
-	again, err := beginFails(t.Context(), r, "s1")
+	again, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.Equal(t, begun.Turn.Epoch, again.Turn.Epoch)
 	require.Empty(t, r.logs.FilterMessage("acknowledged turns are not durable").All())
@@ -157,50 +157,50 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.Contains(t, said()[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	require.Contains(t, said()[0].ContextMap()["error"], "until then no turn begins")
-	_, err := beginFails(t.Context(), r, "s1")
+	_, err := beginTurn(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 requires")
 	require.ErrorContains(t, err, "set appendfsync always")
 
-	// The service becomes ready without a restart once the settings of Redis are repaired.
+	// The service becomes ready without a restart when the settings of Redis are corrected.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
 	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
-	_, err = beginFails(t.Context(), r, "s1")
+	_, err = beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
-// Redis may restart with weaker settings before the service notices the outage. So each new process of Redis is
-// checked.
+// The service checks the durability of each new Redis process, because Redis may restart with weaker settings
+// before the service notices the outage.
 func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 	server := redistest.New(t)
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
-	_, err := beginFails(t.Context(), r, "s1")
+	_, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
 	r.recordProcess("another")
-	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.checkTurn()))
-	require.ErrorContains(t, r.durable.check(t.Context()), "set appendfsync always")
-	require.ErrorContains(t, r.durable.checkTurn(), "set appendfsync always")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durability.checkTurn()))
+	require.ErrorContains(t, r.durability.checkRedis(t.Context()), "set appendfsync always")
+	require.ErrorContains(t, r.durability.checkTurn(), "set appendfsync always")
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	_, err = beginFails(t.Context(), r, "s2")
+	_, err = beginTurn(t.Context(), r, "s2")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
 	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
-	_, err = beginFails(t.Context(), r, "s2")
+	_, err = beginTurn(t.Context(), r, "s2")
 	require.NoError(t, err)
 }
 
-// An unreachable Redis is reported as unreachable, and not as less durable than required.
+// The service reports an unreachable Redis as unreachable, and not as less durable than required.
 func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	server := redistest.Reserve(t)
 	r := runApp(t, "redis://"+server.Addr)
-	err := r.store.Durable(t.Context())
+	err := r.store.CheckDurability(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.NotErrorIs(t, err, redisconn.ErrDurabilityUnknown)
 	require.NotErrorIs(t, err, redisconn.ErrNotDurable)
@@ -220,21 +220,21 @@ func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
-	_, err := beginFails(t.Context(), r, "s1")
+	_, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
-// A Redis that rejects INFO does not identify its process. The service keeps its connections all the same.
+// The service also works with a Redis that rejects INFO and therefore does not identify its process.
 func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
 	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
-	_, err := beginFails(t.Context(), r, "s1")
+	_, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 }
 
-func TestApp_ClassD2NeedsAReplica(t *testing.T) {
+func TestApp_DurabilityClassD2NeedsAReplica(t *testing.T) {
 	server := redistest.New(t)
 	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
 	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
@@ -243,14 +243,14 @@ func TestApp_ClassD2NeedsAReplica(t *testing.T) {
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// With etcd, the generation grows when Redis restarts. Without etcd, the generation stays the same, and the log
-// warns about it.
+// With etcd, a restart of Redis begins a new generation. Without etcd, the generation stays the same, and the
+// service logs a warning.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.New(t)
 	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Etcd = etcd.Endpoints() })
 	<-r.ready
-	begun, err := beginFails(t.Context(), r, "s1")
+	begun, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, begun.Turn.Epoch)
 	require.Zero(t, r.logs.FilterMessageSnippet("no --etcd").Len())
@@ -261,7 +261,7 @@ func TestApp_GenerationFollowsRedis(t *testing.T) {
 	r.awaitHealth(t, healthpb.HealthCheckResponse_SERVING)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for begun, err = beginFails(t.Context(), r, "s2"); err != nil; begun, err = beginFails(t.Context(), r, "s2") {
+	for begun, err = beginTurn(t.Context(), r, "s2"); err != nil; begun, err = beginTurn(t.Context(), r, "s2") {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 		<-tick.C
 	}
@@ -277,7 +277,7 @@ func TestApp_LogsThatEtcdIsMissing(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("no --etcd").Len())
 }
 
-func TestNew_PortInUse(t *testing.T) {
+func TestNew_RejectsAPortInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()

@@ -12,19 +12,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Config has all settings of the memory service. The tags are the flags, environment variables, defaults and
+// Config has all settings of the memory service. Its tags define the flags, environment variables, defaults and
 // help texts.
 type Config struct {
 	GRPCAddr string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7401" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7481" env:"TROUPE_HTTP_ADDR"`
 
-	// A password in the URL is visible in the list of processes; PasswordFile of RedisSecurity is not.
+	// The list of processes shows a password in the URL, but not a password from RedisSecurity.PasswordFile.
 	Redis string `help:"URL of the Redis for sessions: redis://[user:password@]host:port/db." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	// While Redis is less durable than this class, the service is not ready and begins no turns.
 	Durability string `help:"What a write survives: D0 nothing, D1 a crash of Redis, D2 loss of its machine." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
-	// Fleeting means that each process starts with empty data, so that a generation is not needed.
-	Fleeting bool `kong:"-"`
-	// Without etcd, an epoch may be used again after a failover or a restore of Redis.
+	// Ephemeral means that each process starts with empty data, so that no generation is needed.
+	Ephemeral bool `kong:"-"`
+	// Without etcd, an epoch may be assigned twice after a failover or a restore of Redis.
 	Etcd []string `help:"Addresses of etcd, which keeps the generation of the data (empty means none)." env:"TROUPE_ETCD"`
 
 	Sessions   SessionConfig `embed:""`
@@ -38,7 +38,7 @@ type Config struct {
 	Telemetry     telemetry.Config      `embed:""`
 }
 
-// SessionConfig sets how long sessions are kept, and when a session is compacted.
+// SessionConfig sets how long sessions are kept and when they are compacted.
 type SessionConfig struct {
 	SessionRetention time.Duration `help:"How long an unused session is kept before it is deleted (0 means for ever)." default:"0" env:"TROUPE_SESSION_RETENTION"`
 	CompactAbove     int           `help:"Messages of a session above which its oldest become a summary (0 means never)." default:"0" env:"TROUPE_COMPACT_ABOVE"`
@@ -46,7 +46,7 @@ type SessionConfig struct {
 	KeepJournals     time.Duration `help:"How long the journal of a finished step is kept for replay (0 means not at all)." default:"0" env:"TROUPE_KEEP_JOURNALS"`
 }
 
-// Validate returns an error that names the first setting that is invalid.
+// Validate returns an error that names the first invalid setting.
 func (c *Config) Validate() error {
 	if c.Grace < 0 {
 		return fmt.Errorf("--grace: %s is below zero", c.Grace)
@@ -70,5 +70,6 @@ func (c SessionConfig) validate() error {
 	return nil
 }
 
-// minRetention is the shortest retention that may be configured. It is longer than a turn with all its retries.
+// minRetention is the shortest session retention that may be configured. It is longer than a turn with all its
+// retries.
 const minRetention = time.Hour

@@ -15,31 +15,31 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
 
-// durability checks that each process of Redis is as durable as the service promises, once per process. While one
-// is not, or was not checked yet, no turn begins. It is safe for concurrent use.
-type durability struct {
+// durabilityChecker checks once per Redis process whether the process is as durable as the service promises. No
+// turn begins while a process is less durable or not checked yet. It is safe for concurrent use.
+type durabilityChecker struct {
 	store *redisstore.Store
-	class redisconn.Class
+	class redisconn.DurabilityClass
 	log   *zap.Logger
 
-	mu         sync.Mutex
-	wasChecked bool            // whether there was a check
-	checked    map[string]bool // whether each known process was checked since it was met
-	lastErr    error           // the result of the last check
+	mu               sync.Mutex
+	hasChecked       bool            // whether Redis was checked at least once
+	checkedProcesses map[string]bool // by Redis process; false for a known process that is not checked yet
+	lastErr          error           // error of the last check
 }
 
-// recordProcess records the Redis process that a new connection has reached. A new process must be checked,
-// because its settings may differ.
-func (d *durability) recordProcess(process string) {
+// recordProcess records the Redis process that a new connection has reached. A new process is checked before turns
+// begin, because its settings may differ.
+func (d *durabilityChecker) recordProcess(process string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.checked[process] {
-		d.checked[process] = false
+	if !d.checkedProcesses[process] {
+		d.checkedProcesses[process] = false
 	}
 }
 
-// checkTurn returns an error when no turn may begin. Modes: system_network.
-func (d *durability) checkTurn() error {
+// checkTurn returns an error while no turn may begin. Modes: system_network.
+func (d *durabilityChecker) checkTurn() error {
 	const op = "memory.BeginTurn"
 	if d.class == redisconn.D0 {
 		return nil
@@ -56,26 +56,26 @@ func (d *durability) checkTurn() error {
 	return nil
 }
 
-// uncheckedProcesses returns the Redis processes whose durability was not checked yet.
-func (d *durability) uncheckedProcesses() map[string]bool {
-	unchecked := maps.Clone(d.checked)
+// uncheckedProcesses returns the Redis processes whose durability is not checked yet.
+func (d *durabilityChecker) uncheckedProcesses() map[string]bool {
+	unchecked := maps.Clone(d.checkedProcesses)
 	maps.DeleteFunc(unchecked, func(_ string, checked bool) bool { return checked })
 	return unchecked
 }
 
-// check returns nil when Redis is reachable, permits what the service needs, and is not known to be less durable
-// than it should be.
-func (d *durability) check(ctx context.Context) error {
+// checkRedis returns nil if Redis is reachable, permits the commands that the service uses, and is not known to be
+// less durable than required.
+func (d *durabilityChecker) checkRedis(ctx context.Context) error {
 	if err := d.store.Ping(ctx); err != nil {
 		return err
 	}
 	d.mu.Lock()
-	unchecked, done := d.uncheckedProcesses(), d.wasChecked && d.lastErr == nil
+	unchecked, done := d.uncheckedProcesses(), d.hasChecked && d.lastErr == nil
 	d.mu.Unlock()
 	if len(unchecked) == 0 && done {
 		return nil
 	}
-	err := d.store.Durable(ctx)
+	err := d.store.CheckDurability(ctx)
 	weak := errors.Is(err, redisconn.ErrNotDurable)
 	switch {
 	case err == nil:
@@ -88,9 +88,9 @@ func (d *durability) check(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wasChecked, d.lastErr = true, err
-	for process := range unchecked { // a process that was met meanwhile is checked next
-		d.checked[process] = true
+	d.hasChecked, d.lastErr = true, err
+	for process := range unchecked { // a process that connected in the meantime is checked next time
+		d.checkedProcesses[process] = true
 	}
 	if err != nil {
 		return &probe.NotServingError{

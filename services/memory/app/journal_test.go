@@ -14,12 +14,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// The commit of a step may overtake a journal write. The late write is rejected and not logged.
+// A journal write that arrives after the commit of its step is rejected and not logged.
 func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
 	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
 	store := memoryrpc.New(r.conn)
-	begun, err := beginFails(t.Context(), r, "s1")
+	begun, err := beginTurn(t.Context(), r, "s1")
 	require.NoError(t, err)
 	hold := memory.Lease{Ref: session.Ref{Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 	write := func(step int) error {
@@ -31,9 +31,9 @@ func TestApp_DoesNotLogAJournalWriteAfterItsCommit(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(write(1)))
-	require.Zero(t, r.logs.FilterMessage("call refused").Len())
+	require.Zero(t, r.logs.FilterMessage("call rejected").Len())
 
 	hold.Epoch++
 	require.Equal(t, failure.Fenced, failure.ModeOf(write(2)))
-	require.Equal(t, 1, r.logs.FilterMessage("call refused").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("call rejected").Len())
 }

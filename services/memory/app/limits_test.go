@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A worker whose turn was taken over delays neither other workers nor orchestrators.
+// A worker that exceeds its call rate delays neither other workers nor orchestrators.
 func TestApp_LimitsTheCallRateOfWorkers(t *testing.T) {
 	s := &secureApp{dir: t.TempDir()}
 	rates := filepath.Join(t.TempDir(), "rates.yaml")
@@ -43,19 +43,19 @@ func TestApp_LimitsTheCallRateOfWorkers(t *testing.T) {
 	}
 }
 
-// One address cannot use all file descriptors, and may open more connections than any mesh on one machine
-// needs.
+// A client address cannot use all file descriptors of the service. It may open more connections than a mesh on one
+// machine needs.
 func TestApp_LimitsConnectionsPerAddress(t *testing.T) {
 	r := runApp(t, "redis://"+redistest.Start(t))
 	<-r.ready
-	for n := range rpc.MaxInnerPeerConnections + 1 {
+	for n := range rpc.MaxInternalPeerConnections + 1 {
 		conn, err := net.Dial("tcp", r.GRPCAddr())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		if n%256 == 0 { // to serve the pending ones
+		if n%256 == 0 { // lets the server accept the pending connections
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
-			_, err = conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
-			require.Equal(t, n < rpc.MaxInnerPeerConnections, err == nil, "connection %d: %v", n, err)
+			_, err = conn.Read(make([]byte, 1)) // an HTTP/2 server sends the first bytes
+			require.Equal(t, n < rpc.MaxInternalPeerConnections, err == nil, "connection %d: %v", n, err)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// quarantine holds the set of quarantined agents (S18). While the registry is away, the set stays as it was.
-// The zero value is empty. It is safe for concurrent use.
+// quarantine holds the set of quarantined agents (S18). While the registry is unreachable, the set does not
+// change. The zero value is an empty set. It is safe for concurrent use.
 type quarantine struct {
-	agents atomic.Pointer[map[string]registry.DesiredState]
+	quarantinedAgents atomic.Pointer[map[string]registry.DesiredState]
 }
 
-// check rejects calls from workers of quarantined agents. They may still read configurations and ask for the
-// health of the service: a worker needs both to start, and must be running when the agent is released.
+// check rejects calls from workers of quarantined agents. These workers may still read configurations and check
+// the health of the service. A worker needs both to start, and must be running when the agent is released.
 func (q *quarantine) check(p identity.Principal, method string) error {
-	known := q.agents.Load()
+	known := q.quarantinedAgents.Load()
 	if known == nil || p.Role != identity.Worker ||
 		method == troupev1.MemoryService_GetConfig_FullMethodName || method == healthpb.Health_Check_FullMethodName {
 		return nil
@@ -36,14 +36,14 @@ func (q *quarantine) check(p identity.Principal, method string) error {
 	return nil
 }
 
-// watchDesires returns the part of the service that keeps the set up to date from the registry.
-func (q *quarantine) watchDesires(desires registry.DesiredStates, log *zap.Logger) process.Part {
+// watchDesiredStates returns the component that updates the set from the registry.
+func (q *quarantine) watchDesiredStates(desires registry.DesiredStates, log *zap.Logger) process.Part {
 	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
+		return desires.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 			now := registry.QuarantinedAgents(all)
 			var was []string
-			if before := q.agents.Swap(&now); before != nil {
+			if before := q.quarantinedAgents.Swap(&now); before != nil {
 				was = slices.Sorted(maps.Keys(*before))
 			}
 			switch agents := slices.Sorted(maps.Keys(now)); {

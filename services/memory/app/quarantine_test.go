@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Guarantees S18: the memory service rejects calls of workers of a quarantined agent, even while etcd is away,
-// and serves other agents. Such a worker may still read its configuration and check the health of the service:
-// otherwise it could not start.
+// The memory service rejects calls of workers of a quarantined agent, even while etcd is unreachable, and serves
+// other agents (guarantees S18). Such a worker may still read its configuration and check the health of the
+// service. Otherwise it could not start.
 func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()
 	r := runApp(t, "redis://"+redistest.Start(t), func(cfg *Config) {
@@ -33,7 +33,7 @@ func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	caller := func(agent string) troupev1.MemoryServiceClient {
 		self, err := identity.Open(identity.Config{DevCA: dir}, identity.Worker, agent, zap.NewNop())
 		require.NoError(t, err)
-		conn, err := rpc.DialWith(self.Client(identity.Memory, ""), r.GRPCAddr(), telemetry.Discard())
+		conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), r.GRPCAddr(), telemetry.Discard())
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		conns[agent] = conn
@@ -55,7 +55,7 @@ func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	}
 	turns(failure.PolicySecurity)
 	said := func(message string) []observer.LoggedEntry {
-		var lines []observer.LoggedEntry // the log follows the effect
+		var lines []observer.LoggedEntry // the log line is written after the rejection
 		require.Eventually(t, func() bool { lines = r.logs.FilterMessage(message).All(); return len(lines) == 1 }, 20*time.Second, 5*time.Millisecond)
 		return lines
 	}
@@ -63,13 +63,13 @@ func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	require.Equal(t, allowed, mode(good))
 	_, err := evil.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
 	require.NoError(t, err)
-	require.NoError(t, rpc.Serving(conns["research"], troupev1.MemoryService_ServiceDesc.ServiceName)(t.Context()))
+	require.NoError(t, rpc.CheckServing(conns["research"], troupev1.MemoryService_ServiceDesc.ServiceName)(t.Context()))
 	_, err = evil.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "research"})
 	require.Equal(t, failure.PolicySecurity, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 	etcd.Stop()
 	require.Equal(t, failure.PolicySecurity, mode(evil))
 	etcd.Start()
-	require.Eventually(t, func() bool { return operators.Forget(t.Context(), d.Key) == nil }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return operators.RemoveDesired(t.Context(), d.Key) == nil }, 20*time.Second, 50*time.Millisecond)
 	turns(allowed)
 	require.Equal(t, zap.InfoLevel, said("no agent is quarantined any more")[0].Level)
 	said("agents are quarantined")

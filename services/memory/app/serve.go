@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Serve runs the memory service until ctx ends. It is what its program does with cfg.
+// Serve runs the memory service with cfg until ctx ends.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
 	a, err := New(t, cfg)
 	if err != nil {

@@ -33,14 +33,15 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// secureApp is a memory service in a mesh with identities. ann and bob have a session each, with an open turn.
+// secureApp is a memory service in a mesh with identities. The users ann and bob have a session each, with an open
+// turn.
 type secureApp struct {
 	*runningApp
-	dir         string
-	signer      *turncred.Authority
-	worker      *grpc.ClientConn // connection of agent research
-	turn        turncred.Turn    // turn of research in ann's session
-	foreignTurn turncred.Turn    // turn of synthesis in bob's session
+	dir       string
+	signer    *turncred.Authority
+	worker    *grpc.ClientConn // connection of agent research
+	turn      turncred.Turn    // turn of research in ann's session
+	otherTurn turncred.Turn    // turn of synthesis in bob's session
 }
 
 func runSecureApp(t testing.TB) *secureApp {
@@ -50,8 +51,8 @@ func runSecureApp(t testing.TB) *secureApp {
 	<-s.ready
 	s.signer = turncred.New(s.clientIdentity(t, identity.Orchestrator, ""))
 	s.worker = s.dial(t, identity.Worker, "research")
-	s.turn = s.begin(t, "research", "s-ann", "ann")
-	s.foreignTurn = s.begin(t, "synthesis", "s-bob", "bob")
+	s.turn = s.beginTurn(t, "research", "s-ann", "ann")
+	s.otherTurn = s.beginTurn(t, "synthesis", "s-bob", "bob")
 	return s
 }
 
@@ -64,15 +65,16 @@ func (s *secureApp) clientIdentity(t testing.TB, role identity.Role, agent strin
 
 func (s *secureApp) dial(t testing.TB, role identity.Role, agent string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.DialWith(s.clientIdentity(t, role, agent).Client(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
+	conn, err := rpc.DialWith(s.clientIdentity(t, role, agent).ClientCredentials(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
 }
 
-func (s *secureApp) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
+func (s *secureApp) beginTurn(t testing.TB, agent, sessionID, user string) turncred.Turn {
 	t.Helper()
-	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32), Step: 1}
+	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a",
+		32), Step: 1}
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
 		Fingerprint: "f", Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
@@ -92,23 +94,25 @@ func (s *secureApp) withCredential(t testing.TB, turn turncred.Turn, deadline ti
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// workerRequests returns one valid request in the turn for each method that workers may call.
+// workerRequests returns a valid request in the turn for each method that workers may call.
 func workerRequests(of turncred.Turn) map[string]proto.Message {
 	lease := durationpb.New(time.Minute)
 	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
 	file := &troupev1.Artifact{Name: "empty", Sha256: emptySHA256}
 	return map[string]proto.Message{
-		"RenewTurn":      &troupev1.RenewTurnRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Lease: lease},
-		"LoadHistory":    &troupev1.LoadHistoryRequest{SessionId: of.Session, Limit: 10},
-		"GetSession":     &troupev1.MemoryServiceGetSessionRequest{SessionId: of.Session},
-		"GetState":       &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
-		"SearchMemory":   &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
-		"ListArtifacts":  &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
-		"LoadJournal":    &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
-		"PutArtifact":    &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
+		"RenewTurn":     &troupev1.RenewTurnRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Lease: lease},
+		"LoadHistory":   &troupev1.LoadHistoryRequest{SessionId: of.Session, Limit: 10},
+		"GetSession":    &troupev1.MemoryServiceGetSessionRequest{SessionId: of.Session},
+		"GetState":      &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
+		"SearchMemory":  &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
+		"ListArtifacts": &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
+		"LoadJournal":   &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
+		"PutArtifact": &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session,
+			TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
 		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
 		"DeleteArtifact": &troupev1.DeleteArtifactRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Name: "none"},
-		"UpdateState":    &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r", Delta: map[string]string{"user:name": `"Ann"`}},
+		"UpdateState": &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r",
+			Delta: map[string]string{"user:name": `"Ann"`}},
 		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step), Entries: []*troupev1.JournalEntry{
 			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: reply},
 		}},
@@ -119,7 +123,7 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 	}
 }
 
-// callMethod calls one method and returns its error.
+// callMethod calls a method of the service and returns its error.
 func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -144,18 +148,18 @@ func callMethod(ctx context.Context, conn *grpc.ClientConn, method string, req p
 	return grpcfailure.FromStatus("test", err)
 }
 
-// A worker may make every request in its own turn, and the list of methods is complete.
+// A worker may make every request in its own turn. The list of tested methods is complete.
 func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	s := runSecureApp(t)
 	all := workerRequests(s.turn)
 	ctx := s.withCredential(t, s.turn, time.Time{})
 	for _, method := range authz.Methods() {
 		name, ours := strings.CutPrefix(method, "/troupe.v1.MemoryService/")
-		roles, _ := authz.Roles(method)
-		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
+		roles, _ := authz.RolesFor(method)
+		if !ours || !strings.Contains(strings.Join(roleNames(roles), " "), string(identity.Worker)) {
 			continue
 		}
-		if _, known := configurationRequests("")[name]; !known { // they need no turn
+		if _, known := configurationRequests("")[name]; !known { // these methods need no turn
 			require.Contains(t, all, name, "what does a worker ask there?")
 		}
 	}
@@ -169,16 +173,17 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 	require.NoError(t, callMethod(s.withCredential(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
 }
 
-// configurationRequests returns the requests of workers that need no turn.
+// configurationRequests returns the requests that a worker may make without a turn.
 func configurationRequests(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
-		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"tone": `"kind"`}},
+		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
+			Delta: map[string]string{"tone": `"kind"`}},
 	}
 }
 
-// A worker may read its configuration before its first turn and after its last one, by its certificate. A
-// replayed step changes none (ADR 0033).
+// A worker may read its configuration before its first turn and after its last one, because its certificate names
+// the agent. A replayed step cannot change a configuration (ADR 0033).
 func TestApp_ConfigurationNeedsNoTurn(t *testing.T) {
 	s := runSecureApp(t)
 	again := s.turn
@@ -193,16 +198,16 @@ func TestApp_ConfigurationNeedsNoTurn(t *testing.T) {
 	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
 }
 
-func texts(roles []identity.Role) (all []string) {
+func roleNames(roles []identity.Role) (all []string) {
 	for _, role := range roles {
 		all = append(all, string(role))
 	}
 	return all
 }
 
-// A compromised worker achieves nothing without the credential of its own turn: not without one, nor with one
-// of another agent, an expired or modified one, or one that no orchestrator of the mesh signed, whatever it
-// calls (guarantees S6, 4.2).
+// A compromised worker cannot make any call without the credential of its own turn. Calls are rejected without a
+// credential, with a credential of another agent, and with an expired or modified one. A credential that no
+// orchestrator of the mesh signed is rejected too (guarantees S6, 4.2).
 func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 	s := runSecureApp(t)
 	stranger, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
@@ -225,7 +230,7 @@ func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 		"garbage":          {[]string{"garbage"}, failure.PolicySecurity},
 		"two":              {[]string{good, good}, failure.PolicySecurity},
 		"another agent's":  {[]string{credential(s.signer, others, time.Time{})}, failure.PolicySecurity},
-		"another's, whole": {[]string{credential(s.signer, s.foreignTurn, time.Time{})}, failure.PolicySecurity},
+		"another's, whole": {[]string{credential(s.signer, s.otherTurn, time.Time{})}, failure.PolicySecurity},
 		"changed":          {[]string{good[:len(good)-8] + "AAAAAAAA"}, failure.PolicySecurity},
 		"of a stranger":    {[]string{credential(turncred.New(stranger), s.turn, time.Time{})}, failure.PolicySecurity},
 		"its own work":     {[]string{credential(worker, s.turn, time.Time{})}, failure.PolicySecurity},
@@ -242,15 +247,16 @@ func TestApp_RejectsWorkersWithoutACredential(t *testing.T) {
 	}
 }
 
-// With the credential of its turn a worker can access only that turn: sessions of other users look like missing
-// ones, whatever it calls, and other turns or epochs are fenced (guarantees S5, S6).
+// With the credential of its turn a worker can access only that turn. Sessions of other users look as if they did
+// not exist. Calls for other turns or epochs are fenced (guarantees S5, S6).
 func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 	s := runSecureApp(t)
 	ctx := s.withCredential(t, s.turn, time.Time{})
-	gone := s.foreignTurn
+	gone := s.otherTurn
 	gone.Session, gone.ID, gone.User = "s-nil", "t-s-nil", "nil"
 	for method := range workerRequests(s.turn) {
-		foreign, missing := callMethod(ctx, s.worker, method, workerRequests(s.foreignTurn)[method]), callMethod(ctx, s.worker, method, workerRequests(gone)[method])
+		foreign, missing := callMethod(ctx, s.worker, method, workerRequests(s.otherTurn)[method]), callMethod(ctx, s.worker, method,
+			workerRequests(gone)[method])
 		if method == "SearchMemory" {
 			require.True(t, failure.Is(foreign, failure.PolicySecurity), "%v", foreign)
 		} else {
@@ -259,7 +265,8 @@ func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 		require.Equal(t, missing.Error(), strings.ReplaceAll(foreign.Error(), "bob", "nil"), method)
 	}
 	err := callMethod(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", workerRequests(gone)["GetSession"])
-	require.EqualError(t, callMethod(ctx, s.worker, "GetSession", workerRequests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
+	require.EqualError(t, callMethod(ctx, s.worker, "GetSession", workerRequests(gone)["GetSession"]), err.Error(),
+		"the store says the same of one that does not exist")
 	for what, other := range map[string]turncred.Turn{
 		"turn":           {Step: 1, Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
 		"epoch before":   {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
@@ -275,8 +282,8 @@ func TestApp_WorkerCannotReachOtherSessions(t *testing.T) {
 	}
 }
 
-// BenchmarkApp_SmallRead measures the cost of the credential for a small call: the same read by an
-// orchestrator, which sends none, and by a worker.
+// BenchmarkApp_SmallRead measures what the credential costs a small call. It compares the same read by an
+// orchestrator, which sends no credential, and by a worker.
 func BenchmarkApp_SmallRead(b *testing.B) {
 	s := runSecureApp(b)
 	read := func(ctx context.Context, conn *grpc.ClientConn) func(b *testing.B) {
@@ -293,7 +300,7 @@ func BenchmarkApp_SmallRead(b *testing.B) {
 	b.Run("credential=shown", read(s.withCredential(b, s.turn, time.Time{}), s.worker))
 }
 
-// A worker whose turn was given to another one can neither write nor read any more, although its credential is
+// A worker can neither write nor read after another worker has taken over its turn, although its credential is
 // still valid (guarantees S6).
 func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	s := runSecureApp(t)
@@ -319,15 +326,15 @@ func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	}
 }
 
-// writingMethods are the methods with which a worker changes its turn, except for CommitStep.
+// writingMethods are the methods with which a worker changes its turn, except CommitStep.
 var writingMethods = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
-// An agent writes only in its own step and in its own name, and cannot read the journal of the next agent.
-// After its step is committed it writes nothing more, while the turn continues (guarantees S16).
+// An agent writes only in its own step and under its own name, and cannot read the journal of the next agent.
+// After its step is committed, it can write nothing more, even though the turn continues (guarantees S16).
 func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	s := runSecureApp(t)
 	research := s.withCredential(t, s.turn, time.Time{})
-	next := s.turn // its step has not begun
+	next := s.turn // a later turn, whose step has not begun
 	next.Step = 2
 	poses := workerRequests(next)
 	for _, method := range []string{"Journal", "LoadJournal", "CommitStep"} {
@@ -343,7 +350,8 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]))
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
 	own["UpdateState"].(*troupev1.UpdateStateRequest).RequestId = "late"
-	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood", Delta: map[string]string{"mood": `"late"`}}
+	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood",
+		Delta: map[string]string{"mood": `"late"`}}
 	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
 	}}}
@@ -367,8 +375,8 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	require.NoError(t, callMethod(ctx, synthesis, "CommitStep", last))
 }
 
-// After the last step has closed the turn, its worker reads nothing more of its session or of the user's
-// history, although no other turn has begun yet (guarantees S6).
+// After the last step has closed the turn, its worker can no longer read the session or the user's history. This
+// holds even before another turn begins (guarantees S6).
 func TestApp_WorkerCannotReadAfterItsTurn(t *testing.T) {
 	s := runSecureApp(t)
 	ctx, all := s.withCredential(t, s.turn, time.Time{}), workerRequests(s.turn)

@@ -36,11 +36,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// App is an orchestrator. Its ports are open from New on.
+// App is an orchestrator process. Its ports are open as soon as New returns.
 type App struct {
 	cfg          Config
 	telemetry    *telemetry.Telemetry
-	board        *probe.Board
+	readiness    *probe.Board
 	grpc         *rpc.Server
 	grpcLis      net.Listener
 	httpLis      net.Listener
@@ -52,14 +52,14 @@ type App struct {
 	closers      process.Closers
 }
 
-// Conditions of readiness, in addition to the conditions of the stores.
+// Names of the readiness conditions that do not depend on the stores.
 const (
 	conditionRegistry = "registry"
-	conditionTurns    = "turns" // holds until the orchestrator stops
+	conditionTurns    = "turns" // met until the orchestrator stops
 )
 
-// New opens the ports and reads the workflows from files, or from the folder of the configuration when files is nil.
-// It connects to nothing yet. Run must follow, and closes what New opened.
+// New opens the ports and reads the workflows. It reads them from files, or from the configured folder if files is
+// nil. It connects to no other service. The caller must call Run, which closes what New opened, or else Close.
 func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 	if cfg.InstanceID == "" {
 		cfg.InstanceID = "orchestrator-" + uuid.NewString()[:8]
@@ -68,7 +68,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 		files = os.DirFS(cfg.Agents)
 	}
 	board := probe.NewBoard(conditionRegistry, stores.ConditionMemory, stores.ConditionTraces)
-	a := &App{cfg: cfg, telemetry: t, board: board}
+	a := &App{cfg: cfg, telemetry: t, readiness: board}
 	if err := a.open(files); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -84,8 +84,9 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	// Servers inside the mesh measure and watch their own certificate; the port for clients has another one.
-	if err := self.Measure(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
+	// Servers inside the mesh watch the mesh certificate and report its expiry as a metric. The client port has
+	// its own certificate.
+	if err := self.RegisterMetrics(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
 		return err
 	}
 	port, err := a.openPorts(self)
@@ -109,9 +110,9 @@ func (a *App) open(files fs.FS) error {
 	}); err != nil {
 		return err
 	}
-	a.eraser = erase.New(erase.Config{Memory: s.Memory, Traces: s.Traces, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
+	a.eraser = erase.New(erase.Config{Memory: s.Memory, Traces: s.Traces, CancelTurn: a.runner.Cancel, Log: a.telemetry.Log})
 	if a.grpc, err = port.NewServer(clientport.Guard{
-		Credentials: credentials, Find: s.Traces.Get, Status: traces.Status, Barred: a.discovery.Instances.Desired().RejectQuarantined,
+		Credentials: credentials, FindTrace: s.Traces.Get, TraceStatus: traces.Status, Barred: a.discovery.Instances.Desired().RejectQuarantined,
 	}); err != nil {
 		return err
 	}
@@ -135,14 +136,14 @@ func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
 	return port, nil
 }
 
-// openDiscovery opens the discovery of instances. It returns the admission controller, whose limit follows
-// their capacity.
+// openDiscovery opens the discovery of instances. It returns the admission controller, whose limit follows the
+// capacity of the instances.
 func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error) {
 	var controller *admission.Controller
 	var err error
 	a.discovery, err = discovery.Open(a.cfg.Discovery, self, a.telemetry, func(listed bool) {
 		if listed {
-			a.board.Set(conditionRegistry, nil)
+			a.readiness.Set(conditionRegistry, nil)
 		}
 		controller.AdmitWaiting()
 	})
@@ -152,7 +153,7 @@ func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error
 	a.closers.Add(a.discovery)
 	limits := a.cfg.Admission
 	controller, err = admission.New(admission.Config{
-		Turns: a.maxTurns, PerTenant: limits.MaxTenantTurns, Queue: limits.MaxQueue, QueueTime: limits.MaxQueueTime,
+		MaxTurns: a.maxTurns, MaxTurnsPerTenant: limits.MaxTenantTurns, MaxQueue: limits.MaxQueue, MaxQueueTime: limits.MaxQueueTime,
 		Meter: a.telemetry.Metrics.Meter("troupe/orchestrator"),
 	})
 	return controller, err
@@ -169,9 +170,9 @@ func (a *App) registerServices(s *stores.Stores, traces *trace.Traces, workflows
 	troupev1.RegisterSessionServiceServer(a.grpc, &sessions.Server{Memory: s.Memory, Eraser: a.eraser})
 }
 
-// maxTurns returns how many turns may run at once: as many as the instances can take steps. With more, steps would
-// wait for each other, and answers would come too late for their callers. While no instance is known, turns fail
-// soon with the reason, so the limit is high.
+// maxTurns returns how many turns may run at once: as many as the instances can run steps. With more turns, steps
+// would queue behind each other and answers would come too late. While no instance is known, turns fail quickly
+// with a clear reason, so the limit is high.
 func (a *App) maxTurns() int {
 	if a.cfg.Admission.MaxTurns > 0 {
 		return a.cfg.Admission.MaxTurns
@@ -179,11 +180,11 @@ func (a *App) maxTurns() int {
 	if capacity := a.discovery.Instances.Capacity(); capacity > 0 {
 		return capacity
 	}
-	return unknownTurns
+	return turnsWithoutInstances
 }
 
-// unknownTurns is the limit of running turns while no instance is known.
-const unknownTurns = 256
+// turnsWithoutInstances is the limit of running turns while no instance is known.
+const turnsWithoutInstances = 256
 
 // GRPCAddr returns the address that serves gRPC.
 func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
@@ -191,38 +192,38 @@ func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
 // HTTPAddr returns the address that serves probes and metrics.
 func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 
-// Run serves until ctx ends, and calls ready once every dependency has answered. Running turns may end within the
-// drain time.
+// Run serves until ctx ends. It calls ready once every dependency has answered. After ctx ends, running turns have
+// the drain time to finish.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
-	a.grpc.Follow(a.board)
+	a.grpc.FollowBoard(a.readiness)
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()),
 		zap.String("version", process.Version()))
 	parts := []process.Part{
-		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
+		probe.ServerPart(a.httpLis, a.readiness.Handler(a.telemetry.MetricsHandler)),
 		{Name: "certificates", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
-			identity.Watch(ctx, a.certificates...)
+			identity.WatchCertificates(ctx, a.certificates...)
 			return nil
 		}},
 	}
 	parts = append(parts, a.discovery.Parts()...)
-	for _, d := range a.dependencies { // an unreachable store makes the orchestrator unready, but does not stop its start
-		parts = append(parts, probe.DependencyPart(a.board, a.telemetry.Log, d, false))
+	for _, d := range a.dependencies { // an unreachable store makes the orchestrator unready, but does not prevent its start
+		parts = append(parts, probe.DependencyPart(a.readiness, a.telemetry.Log, d, false))
 	}
 	parts = append(parts,
-		a.grpc.Part(a.grpcLis, time.Second), // streams have ended with their turns by then
-		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns})
+		a.grpc.ProcessPart(a.grpcLis, time.Second), // streams have ended with their turns by then
+		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTimeout, Run: a.runTurns})
 	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }
 
-// stopTime bounds the handover or the end of the turns that still run after the drain time.
-const stopTime = 35 * time.Second
+// stopTimeoutout bounds the handover or cancellation of the turns that still run after the drain time.
+const stopTimeout = 35 * time.Second
 
 // runTurns maintains traces and erasures until the last turn of this orchestrator has ended or was handed over. It
-// calls ready when every condition of the board is met.
+// calls ready when all readiness conditions are met.
 func (a *App) runTurns(ctx context.Context, ready func()) error {
-	a.board.OnChange(func(met bool) {
+	a.readiness.OnChange(func(met bool) {
 		if met {
 			ready()
 		}
@@ -230,16 +231,16 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	maintained, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var maintenance sync.WaitGroup
 	maintenance.Go(func() { a.runner.Maintain(maintained) })
-	maintenance.Go(func() { a.eraser.Maintain(maintained) })
+	maintenance.Go(func() { a.eraser.ResumePeriodically(maintained) })
 	defer maintenance.Wait()
 	defer stop()
 	<-ctx.Done()
-	a.board.Set(conditionTurns, errors.New("stopping"))
+	a.readiness.Set(conditionTurns, errors.New("stopping"))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain)
 	defer cancel()
 	a.runner.Close(ctx)
 	return nil
 }
 
-// Close closes the ports and connections of an App whose Run is never called. A second call does nothing.
+// Close closes the ports and connections of an App if Run was never called. Further calls do nothing.
 func (a *App) Close() error { return a.closers.Close() }

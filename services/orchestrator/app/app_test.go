@@ -36,22 +36,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
+const testTimeout = 30 * time.Second
 
 const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
 
-func files(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
+func workflowFiles(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
 
-// config returns the defaults of the flags, with free ports.
-func config(t *testing.T, flags ...string) Config {
+// testConfig returns the defaults of the flags, with free ports.
+func testConfig(t *testing.T, flags ...string) Config {
 	t.Helper()
-	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
+	cfg, err := parseFlags(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
 	require.NoError(t, err)
 	return cfg
 }
 
-func parse(t *testing.T, flags ...string) (Config, error) {
+func parseFlags(t *testing.T, flags ...string) (Config, error) {
 	t.Helper()
 	var cfg Config
 	parser, err := kong.New(&cfg, kong.Exit(func(int) { t.Error("exit") }))
@@ -60,12 +60,12 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	return cfg, err
 }
 
-// service is what the programs of all three services have in common.
+// service is the method that the programs of all three services have in common.
 type service interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// runService runs a service until the test ends; ready is closed once it is ready.
+// runService runs a service until the test ends. The returned channel is closed once the service is ready.
 func runService(t *testing.T, s service) (ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -77,7 +77,7 @@ func runService(t *testing.T, s service) (ready <-chan struct{}) {
 
 func getProbe(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testTimeout}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.HTTPAddr()+path, http.NoBody)
 	require.NoError(t, err)
 	resp, err := client.Do(req)
@@ -91,7 +91,7 @@ func getProbe(t *testing.T, a *App, path string) (int, string) {
 // await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(testTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -99,19 +99,19 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timed out waiting", what)
 		}
 	}
 }
 
-// An orchestrator that starts before its dependencies lives, reports what it waits for and where, rejects calls
-// cleanly, and becomes ready once all of them serve.
+// An orchestrator that starts before its dependencies is alive but not ready. It reports which dependency it waits
+// for and rejects calls. It becomes ready once all of them serve.
 func TestApp_WaitsForItsDependencies(t *testing.T) {
 	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), loopback.Address(t)
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
-	a, err := New(telemetry.For(zap.New(core)), config(t,
-		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), files(flow))
+	a, err := New(telemetry.FromLogger(zap.New(core)), testConfig(t,
+		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), workflowFiles(flow))
 	require.NoError(t, err)
 	ready := runService(t, a)
 	await(t, "it lives", func() bool { code, _ := getProbe(t, a, "/livez"); return code == http.StatusOK })
@@ -155,12 +155,14 @@ func TestApp_WaitsForItsDependencies(t *testing.T) {
 	}
 }
 
-func TestApp_IsReadyOnceAllDependenciesServe(t *testing.T) {
+func TestApp_BecomesReadyWhenAllDependenciesServe(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second})
 	require.NoError(t, err)
 	runService(t, m)
-	a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr), files(flow))
+	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr),
+		workflowFiles(flow))
 	require.NoError(t, err)
 	<-runService(t, a)
 	code, _ := getProbe(t, a, "/readyz")
@@ -174,45 +176,46 @@ func TestApp_IsReadyOnceAllDependenciesServe(t *testing.T) {
 	await(t, "it is ready again", func() bool { code, _ := getProbe(t, a, "/readyz"); return code == http.StatusOK })
 }
 
-// memberServer serves the lifecycle of a READY worker at an address of its own.
-type memberServer struct {
+// readyWorker is a fake worker that reports the state READY at its own address.
+type readyWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 }
 
-func (memberServer) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+func (readyWorker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	return &troupev1.GetStateResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
-func serveMember(t *testing.T) (address string) {
+func serveReadyWorker(t *testing.T) (address string) {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
-	troupev1.RegisterLifecycleServiceServer(server, memberServer{})
+	troupev1.RegisterLifecycleServiceServer(server, readyWorker{})
 	lis, err := rpc.Listen("test", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }
 
-// While etcd is away, an orchestrator can start from the snapshot of an earlier one. It uses the instances that
-// still answer (guarantee F10).
+// While etcd is unreachable, an orchestrator can start from an earlier snapshot. It uses the instances that still
+// answer (guarantee F10).
 func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second})
 	require.NoError(t, err)
 	runService(t, m)
 	snapshot := filepath.Join(t.TempDir(), "instances.json")
-	cfg := config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
+	cfg := testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
 	registered := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
-	for id, address := range map[string]string{"alive": serveMember(t), "dead": loopback.Address(t)} {
-		in := registrytest.Instance("one", id)
+	for id, address := range map[string]string{"alive": serveReadyWorker(t), "dead": loopback.Address(t)} {
+		in := registrytest.NewInstance("one", id)
 		in.Address, in.State = address, lifecycle.Ready
 		registrytest.Register(t, registered, in)
 	}
-	first, err := New(telemetry.Discard(), cfg, files(flow))
+	first, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
 	require.NoError(t, err)
 	<-runService(t, first)
 	await(t, "the snapshot is written", func() bool {
@@ -221,7 +224,7 @@ func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	})
 	etcd.Stop()
 
-	second, err := New(telemetry.Discard(), cfg, files(flow))
+	second, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
 	require.NoError(t, err)
 	<-runService(t, second)
 	conn, err := rpc.Dial(second.GRPCAddr(), telemetry.Discard())
@@ -249,26 +252,26 @@ func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 		"redis":      {func(c *Config) { c.Stores.Redis = "localhost:hunter2" }, flow, "--redis: redis URL: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config(t)
+			cfg := testConfig(t)
 			c.change(&cfg)
-			_, err := New(telemetry.Discard(), cfg, files(c.text))
+			_, err := New(telemetry.Discard(), cfg, workflowFiles(c.text))
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
 }
 
-// When the caller passes no files, New reads the folder of the flag.
+// Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))
-	a, err := New(telemetry.Discard(), config(t, "--agents", folder), nil)
+	a, err := New(telemetry.Discard(), testConfig(t, "--agents", folder), nil)
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close(), "again")
 
 	absent := filepath.Join(folder, "absent")
-	_, err = New(telemetry.Discard(), config(t, "--agents", absent), nil)
+	_, err = New(telemetry.Discard(), testConfig(t, "--agents", absent), nil)
 	require.ErrorContains(t, err, "--agents "+absent)
 }
 
@@ -288,26 +291,28 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 		`--memory: "" is not host:port`:                   {"--memory", ""},
 		`--instance-id: "a b/c"`:                          {"--instance-id", "a b/c"},
 	} {
-		_, err := parse(t, flags...)
+		_, err := parseFlags(t, flags...)
 		require.ErrorContains(t, err, want)
 	}
-	cfg, err := parse(t)
+	cfg, err := parseFlags(t)
 	require.NoError(t, err)
 	cfg.Discovery.Etcd = nil
 	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
 }
 
-// A dependency that is reachable and does not serve is not reported as away; the reason is shown.
-func TestApp_ReportsWhyItsStoresDoNotServe(t *testing.T) {
+// A dependency that is reachable but fails is not reported as unreachable. The report contains its error.
+func TestApp_ReportsWhyAStoreDoesNotServe(t *testing.T) {
 	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr, Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr,
+		Grace: time.Second})
 	require.NoError(t, err)
 	runService(t, m)
 	for user, store := range map[string]string{
 		"orchestrator": "",
 		"memory":       "trace store: " + redis.Addr + " does not permit the user of the service to use scripts on keys o:*; grant what users.acl says\n",
 	} {
-		a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user, redis.Addr)), files(flow))
+		a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user,
+			redis.Addr)), workflowFiles(flow))
 		require.NoError(t, err)
 		runService(t, a)
 		await(t, "it says why", func() bool {

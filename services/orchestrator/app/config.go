@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/app/internal/stores"
 )
 
-// Config has all settings of the orchestrator, by the part that they belong to. The tags are flags, environment
-// variables, defaults and help texts.
+// Config has all settings of the orchestrator, grouped by component. The tags define flags, environment variables,
+// defaults and help texts.
 type Config struct {
 	HTTPAddr   string        `name:"http-addr" help:"Address of probes and metrics, plain HTTP." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents     string        `help:"Folder of workflow YAML files." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
@@ -30,13 +30,13 @@ type Config struct {
 	Telemetry telemetry.Config `embed:""`
 }
 
-// The settings of the parts, for programs that start an orchestrator without flags.
+// Settings of the components, exported for programs that start an orchestrator without flags.
 type (
-	// PortConfig is the port for clients.
+	// PortConfig configures the port for clients.
 	PortConfig = clientport.Config
-	// StoresConfig says where traces and sessions are.
+	// StoresConfig has the addresses of the stores of traces and sessions.
 	StoresConfig = stores.Config
-	// DiscoveryConfig says how instances and workflows are found.
+	// DiscoveryConfig configures how the orchestrator finds instances of agents.
 	DiscoveryConfig = discovery.Config
 )
 
@@ -59,7 +59,7 @@ func (c *AdmissionConfig) Check() error {
 	return nil
 }
 
-// Limits of the timeout of a turn. The .proto has the same.
+// Limits of the timeout of a turn. The .proto file repeats them.
 const (
 	minTimeout = time.Second
 	maxTimeout = 10 * time.Minute

@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
-// Serve runs the orchestrator until ctx ends. It is what its program does with cfg.
+// Serve creates an orchestrator with cfg and runs it until ctx ends.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
 	a, err := New(t, cfg, nil)
 	if err != nil {

@@ -30,9 +30,10 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// runTenants are clients of one mesh by tenant, each an admin, so that it may call every method. The mesh has no
-// worker: a turn fails with NO_WORKER, and leaves a session, a message, a file and a trace.
-func runTenants(t *testing.T, names ...string) map[string]*client.Client {
+// newTenantClients starts a mesh and returns one client for each tenant. Each client is an admin, so that it may
+// call every method. The mesh has no worker. So a turn fails with NO_WORKER, but still leaves a session, a
+// message, a file and a trace.
+func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 	t.Helper()
 	var entries []token.Entry
 	shown := map[string]string{}
@@ -48,11 +49,12 @@ func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second})
 	require.NoError(t, err)
 	runService(t, m)
-	a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,
-		"--client-tokens", file, "--route-wait", "1ms"), files(flow))
+	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,
+		"--client-tokens", file, "--route-wait", "1ms"), workflowFiles(flow))
 	require.NoError(t, err)
 	<-runService(t, a)
 	all := map[string]*client.Client{}
@@ -67,8 +69,8 @@ func runTenants(t *testing.T, names ...string) map[string]*client.Client {
 	return all
 }
 
-// storeTurn stores a turn of alice in a session and returns its trace.
-func storeTurn(t *testing.T, c *client.Client, session, request, text string) string {
+// runFailingTurn runs a turn of user alice in the session. The turn fails but is stored. It returns the trace id.
+func runFailingTurn(t *testing.T, c *client.Client, session, request, text string) string {
 	t.Helper()
 	traceID := ""
 	for e, err := range c.Turn(t.Context(), &troupev1.OrchestrateRequest{
@@ -84,11 +86,11 @@ func storeTurn(t *testing.T, c *client.Client, session, request, text string) st
 	return traceID
 }
 
-// namedIDs are the ids with which a request names an object.
-type namedIDs struct{ session, trace string }
+// objectIDs holds the ids that a request uses to name an object.
+type objectIDs struct{ session, trace string }
 
-// callsByMethod returns all calls that name an object, by method. Reads come before writes.
-func callsByMethod(n namedIDs) []struct {
+// callsByMethod returns one call of each method that names an object. Reads come before writes.
+func callsByMethod(n objectIDs) []struct {
 	method string
 	call   func(ctx context.Context, c *client.Client) (proto.Message, error)
 } {
@@ -178,24 +180,25 @@ func callsByMethod(n namedIDs) []struct {
 	}
 }
 
-// meshWideMethods lists the methods that name no object of a tenant, because agents, workflows and instances serve
-// all tenants.
+// meshWideMethods lists the methods that name no object of a tenant. Agents, workflows and instances serve all
+// tenants.
 var meshWideMethods = []string{
 	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 
-// receivedBytes returns everything that a caller receives, after it has replaced the ids by those of other.
-func receivedBytes(t *testing.T, n, other namedIDs, m proto.Message, err error) []byte {
+// responseBytes returns the response or error that a caller receives. It replaces the ids in it by the ids of
+// other, so that two responses can be compared.
+func responseBytes(t *testing.T, n, other objectIDs, m proto.Message, err error) []byte {
 	t.Helper()
-	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
+	reportedErr := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
 	if err == nil {
-		told = &troupev1.Failure{}
+		reportedErr = &troupev1.Failure{}
 	} else {
 		m = &troupev1.Failure{}
 	}
-	a, failed := proto.MarshalOptions{Deterministic: true}.Marshal(told)
+	a, failed := proto.MarshalOptions{Deterministic: true}.Marshal(reportedErr)
 	require.NoError(t, failed)
 	b, failed := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	require.NoError(t, failed)
@@ -207,24 +210,24 @@ func receivedBytes(t *testing.T, n, other namedIDs, m proto.Message, err error) 
 	return bytes.ReplaceAll(text, []byte(n.trace), []byte(other.trace))
 }
 
-// Objects of another tenant are reported as not existing, byte for byte, by every method that names an object,
-// and are never changed (guarantees S5).
+// For every method that names an object, another tenant's object looks exactly like an object that does not exist.
+// The response is the same byte for byte, and the object is never changed (guarantees S5).
 func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
-	all := runTenants(t, "acme", "umbrella")
-	nothing := namedIDs{"session-0", strings.Repeat("0", 31) + "1"}
+	all := newTenantClients(t, "acme", "umbrella")
+	nothing := objectIDs{"session-0", strings.Repeat("0", 31) + "1"}
 	for _, pair := range [][2]string{{"acme", "umbrella"}, {"umbrella", "acme"}} {
 		owner, other := all[pair[0]], all[pair[1]]
-		there := namedIDs{session: "session-" + pair[0][:1]}
-		there.trace = storeTurn(t, owner, there.session, "r1", "one fish of "+pair[0])
-		before := ownerView(t, owner, there)
+		there := objectIDs{session: "session-" + pair[0][:1]}
+		there.trace = runFailingTurn(t, owner, there.session, "r1", "one fish of "+pair[0])
+		before := readAsOwner(t, owner, there)
 
 		covered := slices.Clone(meshWideMethods)
 		absent := callsByMethod(nothing)
 		for i, foreign := range callsByMethod(there) {
 			got, err := foreign.call(t.Context(), other)
 			want, wantErr := absent[i].call(t.Context(), other)
-			require.Equal(t, string(receivedBytes(t, nothing, nothing, want, wantErr)), string(receivedBytes(t, there, nothing, got, err)), foreign.method)
-			require.NotContains(t, string(receivedBytes(t, there, nothing, got, err)), "fish of "+pair[0], foreign.method)
+			require.Equal(t, string(responseBytes(t, nothing, nothing, want, wantErr)), string(responseBytes(t, there, nothing, got, err)), foreign.method)
+			require.NotContains(t, string(responseBytes(t, there, nothing, got, err)), "fish of "+pair[0], foreign.method)
 			if !slices.Contains([]string{"ListTraces", "ListDecisions", "ListSessions", "SearchMemory"}, foreign.method) {
 				require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%s: %v", foreign.method, err)
 			}
@@ -233,7 +236,7 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 		_, err := other.Sessions.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"}) // the other tenant has its own alice
 		require.NoError(t, err)
 		covered = append(covered, "EraseUser")
-		require.Equal(t, before, ownerView(t, owner, there), "nothing of it changed")
+		require.Equal(t, before, readAsOwner(t, owner, there), "nothing of it changed")
 		for _, service := range []protoreflect.ServiceDescriptor{
 			troupev1.File_troupe_v1_orchestrator_proto.Services().ByName("OrchestratorService"),
 			troupev1.File_troupe_v1_session_proto.Services().ByName("SessionService"),
@@ -245,8 +248,8 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 	}
 }
 
-// ownerView returns what the owner of the objects can read of them.
-func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string {
+// readAsOwner returns everything that the owner of the objects can read about them.
+func readAsOwner(t *testing.T, owner *client.Client, n objectIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, a := range callsByMethod(n)[:12] { // the reads
@@ -255,23 +258,23 @@ func ownerView(t *testing.T, owner *client.Client, n namedIDs) map[string]string
 		}
 		m, err := a.call(t.Context(), owner)
 		require.NoError(t, err, a.method)
-		all[a.method] = string(receivedBytes(t, n, n, m, nil))
+		all[a.method] = string(responseBytes(t, n, n, m, nil))
 	}
 	require.Contains(t, all["ListMessages"], "fish of ")
 	require.Contains(t, all["SearchMemory"], "fish of ")
 	return all
 }
 
-// Two tenants may use the same session and the same request, and each has its own turn.
-func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
-	all := runTenants(t, "acme", "umbrella")
+// Two tenants that use the same session id and request id get separate turns.
+func TestApp_SeparatesTenantsThatUseTheSameIDs(t *testing.T) {
+	all := newTenantClients(t, "acme", "umbrella")
 	traces := map[string]string{}
 	for _, name := range []string{"acme", "umbrella"} {
-		traces[name] = storeTurn(t, all[name], "s1", "r1", "a fish of "+name)
+		traces[name] = runFailingTurn(t, all[name], "s1", "r1", "a fish of "+name)
 	}
 	require.NotEqual(t, traces["acme"], traces["umbrella"])
 	for name, c := range all {
-		require.Equal(t, traces[name], storeTurn(t, c, "s1", "r1", "a fish of "+name), "the same turn again")
+		require.Equal(t, traces[name], runFailingTurn(t, c, "s1", "r1", "a fish of "+name), "the same turn again")
 		history, err := c.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: "s1"})
 		require.NoError(t, err)
 		require.Len(t, history.GetMessages(), 1)
@@ -289,8 +292,9 @@ func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
 	_, err = all["umbrella"].Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 
-	// A page token is a position in the caller's own list, even if another caller got it.
-	_ = storeTurn(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
+	// A page token is a position in the caller's own list. A tenant that uses another tenant's token still sees
+	// only its own objects.
+	_ = runFailingTurn(t, all["umbrella"], "s2", "r2", "a fish of umbrella")
 	page, err := all["umbrella"].Sessions.ListSessions(t.Context(), &troupev1.ListSessionsRequest{PageSize: 1})
 	require.NoError(t, err)
 	require.NotEmpty(t, page.GetNextPageToken())
@@ -299,18 +303,19 @@ func TestApp_TenantsMayUseTheSameIDs(t *testing.T) {
 	require.Empty(t, foreign.GetSessions())
 }
 
-// Without tokens nothing is served, and the process does not start on an address that others reach.
+// Without client tokens, calls are rejected. An orchestrator without tokens does not start on an address that
+// other machines can reach.
 func TestApp_RequiresClientTokens(t *testing.T) {
-	_, err := New(telemetry.Discard(), config(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), files(flow))
+	_, err := New(telemetry.Discard(), testConfig(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), workflowFiles(flow))
 	require.ErrorContains(t, err, "--client-tokens: ")
-	cfg := config(t, "--insecure-plaintext-beyond-loopback")
+	cfg := testConfig(t, "--insecure-plaintext-beyond-loopback")
 	cfg.Port.GRPCAddr = "0.0.0.0:0"
-	_, err = New(telemetry.Discard(), cfg, files(flow))
+	_, err = New(telemetry.Discard(), cfg, workflowFiles(flow))
 	require.ErrorContains(t, err, "give --client-tokens or --oidc-issuer, serve on 127.0.0.1, or add --insecure-anonymous-clients")
 	cfg.Port.Clients.Anonymous = true
-	a, err := New(telemetry.Discard(), cfg, files(flow))
+	a, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
-	_, err = parse(t, "--insecure-anonymous-clients", "--client-tokens", "file")
+	_, err = parseFlags(t, "--insecure-anonymous-clients", "--client-tokens", "file")
 	require.ErrorContains(t, err, "no caller is anonymous")
 }

@@ -2,8 +2,8 @@ package store
 
 import "syscall"
 
-// childAttributes keep the terminal's Ctrl-C from the child, so that the child is stopped after its users. The
-// child ends when this process is killed.
-func childAttributes() *syscall.SysProcAttr {
+// childSysProcAttr returns attributes that protect the child from the terminal's Ctrl-C, so that it can be stopped
+// after its users. The kernel ends the child when this process is killed.
+func childSysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

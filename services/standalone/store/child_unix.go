@@ -4,8 +4,8 @@ package store
 
 import "syscall"
 
-// childAttributes keep the terminal's Ctrl-C from the child, so that the child is stopped after its users. Only
-// Linux can also end the child when this process is killed.
-func childAttributes() *syscall.SysProcAttr {
+// childSysProcAttr returns attributes that protect the child from the terminal's Ctrl-C, so that it can be stopped
+// after its users. Only Linux can also end the child when this process is killed.
+func childSysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

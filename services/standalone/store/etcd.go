@@ -19,38 +19,40 @@ import (
 type EtcdConfig struct {
 	DataDir string // created with mode 0700 if it does not exist; used only by this etcd
 	Log     *zap.Logger
-	// CA issues the certificate of etcd, and clients need a certificate of the same CA, with the rights that
-	// package etcdauth gives them. Nil means plain text without authentication, for tests of other things.
+	// CA issues the certificate of etcd. Clients need a certificate of the same CA and have the rights that
+	// package etcdauth grants. Nil means plain text without authentication, for tests of other features.
 	CA     *identity.CA
 	Agents []string // the agents whose workers may connect
+
+	Client, Peer string // host:port to listen on (empty means a free port of loopback)
 }
 
-// Etcd is a one-member etcd inside this process, on loopback ports of its own choice. Its data stay on disk:
-// another Etcd on the same folder continues with them.
+// Etcd is an etcd with one member inside this process. It chooses its own loopback ports. The data stay on disk,
+// so a new Etcd with the same folder has the same data.
 type Etcd struct {
 	cfg          EtcdConfig
 	client, peer url.URL
 }
 
-// NewEtcd chooses the ports. Nothing runs and nothing is written before Run.
+// NewEtcd chooses the ports. It starts nothing and writes nothing before Run.
 func NewEtcd(cfg EtcdConfig) (*Etcd, error) {
-	client, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	peer, err := freeAddress()
-	if err != nil {
-		return nil, err
+	for _, address := range []*string{&cfg.Client, &cfg.Peer} {
+		if *address != "" {
+			continue
+		}
+		var err error
+		if *address, err = freeAddress(); err != nil {
+			return nil, err
+		}
 	}
 	scheme := "http"
 	if cfg.CA != nil {
 		scheme = "https"
 	}
-	return &Etcd{cfg, url.URL{Scheme: scheme, Host: client}, url.URL{Scheme: scheme, Host: peer}}, nil
+	return &Etcd{cfg, url.URL{Scheme: scheme, Host: cfg.Client}, url.URL{Scheme: scheme, Host: cfg.Peer}}, nil
 }
 
-// Endpoints returns the addresses for clients: https://host:port, or host:port in plain text. They are the same
-// in every Run.
+// Endpoints returns the addresses for clients: https://host:port, or host:port in plain text. They never change.
 func (e *Etcd) Endpoints() []string {
 	if e.cfg.CA != nil {
 		return []string{e.client.String()}
@@ -58,8 +60,8 @@ func (e *Etcd) Endpoints() []string {
 	return []string{e.client.Host}
 }
 
-// Run serves until ctx ends and calls ready once it does. It may be called again after it
-// returned. It is an error when etcd stops by itself, or the folder is in use.
+// Run runs etcd until ctx ends, and calls ready once etcd serves. It may be called again after it has returned. It
+// fails if etcd stops by itself or the folder is in use.
 func (e *Etcd) Run(ctx context.Context, ready func()) (err error) {
 	release, err := lockFolder(e.cfg.DataDir)
 	if err != nil {
@@ -100,12 +102,12 @@ func (e *Etcd) Run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-// provision creates the users and roles. It also does so for existing data that have none.
+// provision creates the users and roles, also for existing data that have none.
 func (e *Etcd) provision(ctx context.Context) error {
 	if e.cfg.CA == nil {
 		return nil
 	}
-	root, err := e.cfg.CA.CredentialsFor(etcdauth.Root)
+	root, err := e.cfg.CA.ExternalUserCredentials(etcdauth.Root)
 	if err != nil {
 		return err
 	}
@@ -124,28 +126,30 @@ func (e *Etcd) config() (*embed.Config, error) {
 	cfg.LogLevel = zapcore.ErrorLevel.String()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.cfg.Log.Named("etcd").WithOptions(
 		zap.IncreaseLevel(zapcore.ErrorLevel),
-		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return quietCore{core} }),
+		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return filteredCore{core} }),
 	))
 	if e.cfg.CA == nil {
 		return cfg, nil
 	}
-	files, err := e.cfg.CA.ServerFiles(e.cfg.DataDir, "etcd")
+	files, err := e.cfg.CA.WriteServerFiles(e.cfg.DataDir, "etcd")
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true}
-	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peer, and this keeps others from becoming one
+	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peers, and this address keeps others from joining
 	cfg.PeerTLSInfo.AllowedCNs = []string{"etcd"}
 	return cfg, err
 }
 
-// quietCore drops the lines at error level that also occur without a fault.
-type quietCore struct{ zapcore.Core }
+// filteredCore drops log lines of level error that etcd also writes during normal operation.
+type filteredCore struct{ zapcore.Core }
 
-func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c filteredCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	switch e.Message {
-	case "setting up serving from embedded etcd failed.", // at every close; Run returns the error if it is one
-		"failed to update storage version": // at a start, before the first entry is applied; etcd repeats it
+	case "setting up serving from embedded etcd failed.", // logged at every close; Run returns real errors
+		"failed to update storage version": // logged at startup, before the first entry is applied; etcd retries
 		return ce
 	}
 	return c.Core.Check(e, ce)
 }
 
-func (c quietCore) With(fields []zapcore.Field) zapcore.Core { return quietCore{c.Core.With(fields)} }
+func (c filteredCore) With(fields []zapcore.Field) zapcore.Core {
+	return filteredCore{c.Core.With(fields)}
+}

@@ -29,7 +29,7 @@ func TestEtcd_KeepsItsDataOverARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	first, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
 	require.NoError(t, err)
-	stop, _ := start(t, first.Run)
+	stop, _ := startPart(t, first.Run)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, err = etcdClient(t, first).Put(ctx, "k", "v")
@@ -42,7 +42,7 @@ func TestEtcd_KeepsItsDataOverARestart(t *testing.T) {
 
 	second, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
 	require.NoError(t, err)
-	stop, _ = start(t, second.Run)
+	stop, _ = startPart(t, second.Run)
 	defer stop()
 	got, err := etcdClient(t, second).Get(ctx, "k")
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestEtcd_LogsNoErrorsFromStartToStop(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	e, err := store.NewEtcd(store.EtcdConfig{DataDir: t.TempDir(), Log: zap.New(core)})
 	require.NoError(t, err)
-	stop, _ := start(t, e.Run)
+	stop, _ := startPart(t, e.Run)
 	stop()
 	require.Empty(t, logs.All())
 }
@@ -63,7 +63,7 @@ func TestEtcd_RejectsAFolderInUse(t *testing.T) {
 	cfg := store.EtcdConfig{DataDir: t.TempDir(), Log: zap.NewNop()}
 	first, err := store.NewEtcd(cfg)
 	require.NoError(t, err)
-	stop, _ := start(t, first.Run)
+	stop, _ := startPart(t, first.Run)
 	defer stop()
 	second, err := store.NewEtcd(cfg)
 	require.NoError(t, err)

@@ -16,10 +16,10 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// clientAs returns a client with a certificate for that common name.
-func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
+// etcdClientAs returns a client whose certificate has the given common name.
+func etcdClientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
 	t.Helper()
-	creds, err := ca.CredentialsFor(name)
+	creds, err := ca.ExternalUserCredentials(name)
 	require.NoError(t, err)
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
@@ -27,12 +27,12 @@ func clientAs(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *client
 	return client
 }
 
-// When existing data have no users yet, the next start creates them.
+// If existing data have no users yet, the next start creates them.
 func TestEtcd_AddsUsersToExistingData(t *testing.T) {
 	dir := t.TempDir()
 	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
 	require.NoError(t, err)
-	stop, _ := start(t, before.Run)
+	stop, _ := startPart(t, before.Run)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, err = etcdClient(t, before).Put(ctx, "/troupe/v1/store/redis", "v")
@@ -46,12 +46,12 @@ func TestEtcd_AddsUsersToExistingData(t *testing.T) {
 		e, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.New(core), CA: ca, Agents: []string{"a"}})
 		require.NoError(t, err)
 		began := time.Now()
-		stop, _ = start(t, e.Run)
+		stop, _ = startPart(t, e.Run)
 		t.Log("it took", time.Since(began))
-		got, err := clientAs(t, ca, e, "memory").Get(ctx, "/troupe/v1/store/redis")
+		got, err := etcdClientAs(t, ca, e, "memory").Get(ctx, "/troupe/v1/store/redis")
 		require.NoError(t, err)
 		require.Equal(t, "v", string(got.Kvs[0].Value))
-		_, err = clientAs(t, ca, e, "worker/a").Get(ctx, "/troupe/v1/store/redis")
+		_, err = etcdClientAs(t, ca, e, "worker/a").Get(ctx, "/troupe/v1/store/redis")
 		require.ErrorContains(t, err, "permission denied")
 		stop()
 	}

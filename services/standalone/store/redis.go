@@ -26,11 +26,11 @@ import (
 	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
-// longestSocket is the longest path of a unix socket that every system accepts, in bytes.
+// longestSocket is the longest path of a unix socket that all systems support, in bytes.
 const longestSocket = 103
 
-// stopTime is how long the child may take to stop before it is killed. A kill loses nothing: acknowledged
-// writes are on disk.
+// stopTime is how long the child may take to stop before it is killed. A kill loses no acknowledged writes,
+// because they are on disk.
 const stopTime = 5 * time.Second
 
 // RedisConfig configures the embedded Redis.
@@ -39,35 +39,35 @@ type RedisConfig struct {
 	Log     *zap.Logger
 }
 
-// Redis is a redis-server or valkey-server as a child of this process, with every write on
-// disk before it is acknowledged. It listens on a unix socket in its folder, which only
-// the folder's owner can enter, and has the users of deploy/redis, with new passwords in each
-// process. Where neither program is on PATH, it is an imitation inside this process, on a
-// loopback port: it asks for the same passwords, lets each user use all keys, and its state ends
-// with Run.
+// Redis runs a redis-server or valkey-server as a child process. Every write is on disk before it is acknowledged.
+// The server listens on a unix socket in its folder, which only the owner of the folder can enter. It has the
+// users of deploy/redis, with new passwords in each process.
+//
+// If neither program is on PATH, an imitation runs inside this process on a loopback port. It requires the same
+// passwords but lets each user access all keys. Its data are lost when Run ends.
 type Redis struct {
-	cfg       RedisConfig
-	program   string            // path of the server (empty for the imitation)
-	socket    string            // path of the server's socket
-	address   string            // address of the imitation
-	passwords map[string]string // by user
+	cfg        RedisConfig
+	serverPath string            // path of the server (empty for the imitation)
+	socket     string            // path of the server's socket
+	address    string            // address of the imitation
+	passwords  map[string]string // by user
 }
 
-// Admin is the user of Redis that may do everything. Its password is in the data folder.
+// Admin is the Redis user with all permissions. Its password is in the data folder.
 const Admin = "admin"
 
-// NewRedis finds the program, and logs a warning if there is none. Nothing runs and nothing is written before
-// Run.
+// NewRedis finds the server program, and logs a warning if there is none. It starts nothing and writes nothing
+// before Run.
 func NewRedis(cfg RedisConfig) (*Redis, error) {
 	r := &Redis{cfg: cfg, passwords: map[string]string{"memory": rand.Text(), "orchestrator": rand.Text(), Admin: rand.Text()}}
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
-			r.program = path
+			r.serverPath = path
 			break
 		}
 	}
 	var err error
-	if r.program == "" {
+	if r.serverPath == "" {
 		r.address, err = freeAddress()
 		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process, and its users may use each other's keys; install one of the two")
 		return r, err
@@ -84,22 +84,22 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 }
 
 // URL returns the URL for a user: unix://user:password@/path, or redis://user:password@host:port for the
-// imitation. It is the same in every Run.
+// imitation. It never changes.
 func (r *Redis) URL(user string) string {
 	known := url.UserPassword(user, r.passwords[user])
-	if r.program == "" {
+	if r.serverPath == "" {
 		return (&url.URL{Scheme: "redis", User: known, Host: r.address, Path: "/0"}).String()
 	}
 	return (&url.URL{Scheme: "unix", User: known, Path: r.socket}).String()
 }
 
-// IsDurable reports whether written data outlive Run. Those of the imitation do not.
-func (r *Redis) IsDurable() bool { return r.program != "" }
+// IsDurable reports whether data outlive Run. The data of the imitation do not.
+func (r *Redis) IsDurable() bool { return r.serverPath != "" }
 
-// Run serves until ctx ends and calls ready once it answers. It may be called again after
-// it returned. It is an error when the server ends by itself, or the folder is in use.
+// Run runs the server until ctx ends, and calls ready once the server answers. It may be called again after it has
+// returned. It fails if the server ends by itself or the folder is in use.
 func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
-	if r.program == "" {
+	if r.serverPath == "" {
 		return r.runInMemory(ctx, ready)
 	}
 	release, err := lockFolder(r.cfg.DataDir)
@@ -113,9 +113,9 @@ func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
 	return r.runChild(ctx, ready)
 }
 
-func (r *Redis) usersFile() string { return filepath.Join(r.cfg.DataDir, "users.acl") }
+func (r *Redis) usersPath() string { return filepath.Join(r.cfg.DataDir, "users.acl") }
 
-// writeUsers writes the users and their passwords to a file that only the owner of the folder can read.
+// writeUsers writes the users and their passwords to a file that only its owner can read.
 func (r *Redis) writeUsers() error {
 	shipped := maps.Clone(r.passwords)
 	delete(shipped, Admin)
@@ -123,23 +123,24 @@ func (r *Redis) writeUsers() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(r.usersFile()); err != nil && !errors.Is(err, fs.ErrNotExist) { // the old file may have other permissions
+	if err := os.Remove(r.usersPath()); err != nil && !errors.Is(err, fs.ErrNotExist) { // the old file may have other permissions
 		return err
 	}
-	return os.WriteFile(r.usersFile(), []byte(users+"user "+Admin+" reset on ~* &* +@all >"+r.passwords[Admin]+"\n"), 0o600)
+	return os.WriteFile(r.usersPath(), []byte(users+"user "+Admin+" reset on ~* &* +@all >"+r.passwords[Admin]+"\n"), 0o600)
 }
 
 func (r *Redis) runChild(ctx context.Context, ready func()) error {
-	// The kernel ends the child when the thread that started it ends. So this goroutine keeps its thread.
+	// The kernel ends the child when the thread that started it ends. So this goroutine stays locked to its
+	// thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
 	output := &zapio.Writer{Log: r.cfg.Log.Named("redis"), Level: zapcore.ErrorLevel}
 	defer func() { _ = output.Close() }() // nothing more is written to it
 	alive, cancel := context.WithCancel(ctx)
-	child := exec.CommandContext(alive, r.program, r.flags()...) //nolint:gosec // running a program from PATH is intended
+	child := exec.CommandContext(alive, r.serverPath, r.serverArgs()...) //nolint:gosec // running a program from PATH is intended
 	child.Stderr = output
-	child.SysProcAttr = childAttributes()
+	child.SysProcAttr = childSysProcAttr()
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = stopTime
 
@@ -147,7 +148,7 @@ func (r *Redis) runChild(ctx context.Context, ready func()) error {
 	var waiting sync.WaitGroup
 	if err == nil {
 		waiting.Go(func() {
-			if r.awaitAnswer(alive) {
+			if r.awaitPing(alive) {
 				ready()
 			}
 		})
@@ -158,22 +159,22 @@ func (r *Redis) runChild(ctx context.Context, ready func()) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("%s ended by itself, see %s: %w", filepath.Base(r.program), r.logFile(), cmp.Or(err, errors.New("exit status 0")))
+	return fmt.Errorf("%s ended by itself, see %s: %w", filepath.Base(r.serverPath), r.logPath(), cmp.Or(err, errors.New("exit status 0")))
 }
 
-func (r *Redis) logFile() string { return filepath.Join(r.cfg.DataDir, "redis.log") }
+func (r *Redis) logPath() string { return filepath.Join(r.cfg.DataDir, "redis.log") }
 
-func (r *Redis) flags() []string {
+func (r *Redis) serverArgs() []string {
 	return []string{
-		"--dir", r.cfg.DataDir, "--logfile", r.logFile(), "--daemonize", "no",
+		"--dir", r.cfg.DataDir, "--logfile", r.logPath(), "--daemonize", "no",
 		"--port", "0", "--unixsocket", r.socket, "--unixsocketperm", "700",
 		"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "no",
-		"--save", "", "--maxmemory-policy", "noeviction", "--aclfile", r.usersFile(),
+		"--save", "", "--maxmemory-policy", "noeviction", "--aclfile", r.usersPath(),
 	}
 }
 
-// awaitAnswer returns true once the server answers a PING, and false when ctx ends.
-func (r *Redis) awaitAnswer(ctx context.Context) bool {
+// awaitPing waits until the server answers a PING. It returns false if ctx ends first.
+func (r *Redis) awaitPing(ctx context.Context) bool {
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true, Username: Admin, Password: r.passwords[Admin],
 	})

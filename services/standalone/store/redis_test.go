@@ -41,8 +41,8 @@ func redisAs(t *testing.T, url string) *redis.Client {
 	return client
 }
 
-// pid returns the process id that the server reports.
-func pid(t *testing.T, client *redis.Client) int {
+// serverPID returns the process id that the server reports.
+func serverPID(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "server").Result()
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func pid(t *testing.T, client *redis.Client) int {
 func TestRedis_KeepsItsDataOverARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "redis")
 	first := newRedis(t, dir)
-	stop, _ := start(t, first.Run)
+	stop, _ := startPart(t, first.Run)
 	require.NoError(t, redisClient(t, first).Set(t.Context(), "k", "v", 0).Err())
 	require.NoError(t, redisClient(t, first).Eval(t.Context(), "redis.call('SET', KEYS[1], 1) return redis.call('INCR', KEYS[1])", []string{"n"}).Err())
 	stop()
@@ -66,7 +66,7 @@ func TestRedis_KeepsItsDataOverARestart(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 
 	second := newRedis(t, dir)
-	stop, _ = start(t, second.Run)
+	stop, _ = startPart(t, second.Run)
 	defer stop()
 	got, err := redisClient(t, second).Get(t.Context(), "k").Result()
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestRedis_KeepsItsDataOverARestart(t *testing.T) {
 
 func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	r := newRedis(t, t.TempDir())
-	stop, _ := start(t, r.Run)
+	stop, _ := startPart(t, r.Run)
 	defer stop()
 	client := redisClient(t, r)
 	for setting, want := range map[string]string{
@@ -89,12 +89,12 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	}
 }
 
-// Each user has its own keys, no client gets in without a password, and only the owner of the folder can read
-// the passwords.
+// Each user can access only its own keys, and no client connects without a password. Only the owner of the folder
+// can read the passwords.
 func TestRedis_RequiresUsersWithPasswords(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
-	stop, _ := start(t, r.Run)
+	stop, _ := startPart(t, r.Run)
 	defer stop()
 	info, err := os.Stat(filepath.Join(dir, "users.acl"))
 	require.NoError(t, err)
@@ -107,28 +107,28 @@ func TestRedis_RequiresUsersWithPasswords(t *testing.T) {
 	require.NotEqual(t, r.URL("memory"), newRedis(t, dir).URL("memory"), "each process has passwords of its own")
 }
 
-func TestRedis_NoticesThatItsServerIsKilled(t *testing.T) {
+func TestRedis_FailsWhenItsServerIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
-	_, ended := start(t, r.Run)
+	_, ended := startPart(t, r.Run)
 	client := redisClient(t, r)
 	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
-	require.NoError(t, syscall.Kill(pid(t, client), syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(serverPID(t, client), syscall.SIGKILL))
 	err := <-ended
 	require.ErrorContains(t, err, "ended by itself")
 	require.ErrorContains(t, err, "killed")
 
 	again := newRedis(t, dir)
-	stop, _ := start(t, again.Run)
+	stop, _ := startPart(t, again.Run)
 	defer stop()
 	require.Equal(t, "v", redisClient(t, again).Get(t.Context(), "k").Val(), "acknowledged before the kill")
 }
 
 func TestRedis_RunsInItsOwnProcessGroup(t *testing.T) {
 	r := newRedis(t, t.TempDir())
-	stop, _ := start(t, r.Run)
+	stop, _ := startPart(t, r.Run)
 	defer stop()
-	child := pid(t, redisClient(t, r))
+	child := serverPID(t, redisClient(t, r))
 	group, err := syscall.Getpgid(child)
 	require.NoError(t, err)
 	require.Equal(t, child, group)
@@ -172,7 +172,7 @@ func TestRedis_ReportsWhyItDoesNotStart(t *testing.T) {
 
 func TestRedis_RejectsAFolderInUse(t *testing.T) {
 	dir := t.TempDir()
-	stop, _ := start(t, newRedis(t, dir).Run)
+	stop, _ := startPart(t, newRedis(t, dir).Run)
 	defer stop()
 	err := newRedis(t, dir).Run(t.Context(), func() {})
 	require.ErrorContains(t, err, "is in use by another process")
@@ -183,15 +183,15 @@ func TestNewRedis_RejectsAPathTooLongForASocket(t *testing.T) {
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
-// Every client of the loopback port needs a password.
-func TestRedis_ImitationNeedsAPasswordAndWarns(t *testing.T) {
+// The imitation requires a password from every client, because it listens on a loopback port.
+func TestRedis_ImitationRequiresAPasswordAndLogsAWarning(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)
 	r, err := store.NewRedis(store.RedisConfig{DataDir: t.TempDir(), Log: zap.New(core)})
 	require.NoError(t, err)
 	require.Equal(t, 1, logs.FilterMessageSnippet("state ends with this process, and its users may use each other's keys").Len())
 
-	stop, _ := start(t, r.Run)
+	stop, _ := startPart(t, r.Run)
 	defer stop()
 	for _, user := range []string{"memory", "orchestrator"} {
 		client := redisAs(t, r.URL(user))

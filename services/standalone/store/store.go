@@ -1,6 +1,6 @@
-// Package store embeds the two stores of a mesh that runs in one process: an etcd in the process, and a Redis
-// as its child. Both are real and durable: acknowledged writes are on disk. Where no Redis is installed, an
-// imitation in RAM replaces it.
+// Package store embeds the two stores of a standalone mesh: an etcd inside the process, and a Redis as a child
+// process. Both are real and durable: acknowledged writes are on disk. If Redis is not installed, an imitation in
+// RAM replaces it.
 package store
 
 import (
@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// lockFolder creates the folder, readable only by its owner, and locks it until release is called: two servers
-// on the same data would destroy it.
+// lockFolder creates the folder, readable only by its owner, and locks it until release is called. Two servers
+// that use the same data would destroy them.
 func lockFolder(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -34,12 +34,12 @@ func lockFolder(dir string) (release func() error, err error) {
 	return lock.Close, nil
 }
 
-// Ports are chosen below those that Linux gives to outgoing connections. So no connection takes the port of a
-// server that is down for a moment.
+// Ports are chosen below the range that Linux uses for outgoing connections. So no connection takes the port of a
+// server that is restarting.
 const lowestPort, highestPort = 20000, 32000
 
-// freeAddress returns a loopback address on which no process listens. It is not reserved: the server may still
-// find it taken.
+// freeAddress returns a loopback address that is free at the moment. It is not reserved, so another process may
+// take it before the server listens.
 func freeAddress() (string, error) {
 	var err error
 	for range 100 {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
-// childFolder makes this test program a process that runs a Redis in the folder, if it is set.
+// childFolder is an environment variable. If it is set, this test program only runs a Redis in that folder.
 const childFolder = "TROUPE_TEST_CHILD_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -31,8 +31,8 @@ func serveRedis(dir string) int {
 	return 1
 }
 
-// start runs a part until stop or the end of the test, and returns once it is ready.
-func start(t *testing.T, run func(context.Context, func()) error) (stop func(), ended <-chan error) {
+// startPart runs a part until stop is called or the test ends. It returns once the part is ready.
+func startPart(t *testing.T, run func(context.Context, func()) error) (stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, result := make(chan struct{}), make(chan error, 1)

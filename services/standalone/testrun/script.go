@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// scriptedReplies returns the replies of a scripted model.
+// scriptedReplies converts the declared replies into replies of a scripted model.
 func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Reply, _ error) {
 	for i, r := range declared {
 		ways := 0
@@ -21,7 +21,7 @@ func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Re
 			}
 		}
 		if ways != 1 {
-			return nil, doc.At("model", i).Errorf("model[%d]: want exactly one of say, call and fail", i)
+			return nil, doc.PlaceOf("model", i).Errorf("model[%d]: want exactly one of say, call and fail", i)
 		}
 		switch {
 		case r.Say != "":
@@ -31,7 +31,7 @@ func scriptedReplies(doc manifest.Document, declared []Reply) (all []scripted.Re
 		default:
 			calls, err := toolCalls(&r.Call)
 			if err != nil {
-				return nil, doc.At("model", i, "call").Errorf("model[%d].call: want {tool: {argument: value}}", i)
+				return nil, doc.PlaceOf("model", i, "call").Errorf("model[%d].call: want {tool: {argument: value}}", i)
 			}
 			all = append(all, scripted.Call(calls...))
 		}

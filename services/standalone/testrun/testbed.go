@@ -6,14 +6,14 @@ import (
 	"runtime"
 )
 
-// testbed implements what package agenttest needs of a test.
+// testbed implements agenttest.T without package testing.
 type testbed struct {
-	context  func() context.Context
-	cleanups []func()
-	fatal    string
+	context      func() context.Context
+	cleanups     []func()
+	fatalMessage string
 }
 
-// runTest runs a test, and returns why it ended early (nil if it did not).
+// runTest runs a test and returns the message with which it ended early (empty if it did not).
 func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 	s := &testbed{context: func() context.Context { return ctx }}
 	done := make(chan struct{})
@@ -23,10 +23,10 @@ func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 		test(s)
 	}()
 	<-done
-	return s.fatal
+	return s.fatalMessage
 }
 
-// cleanUp runs the cleanup functions, last first. Each runs even if another one fails.
+// cleanUp runs the cleanup functions in reverse order. All of them run even if one panics or ends the goroutine.
 func (s *testbed) cleanUp() {
 	if len(s.cleanups) == 0 {
 		return
@@ -46,10 +46,10 @@ func (s *testbed) Context() context.Context { return s.context() }
 // Cleanup implements agenttest.T.
 func (s *testbed) Cleanup(end func()) { s.cleanups = append(s.cleanups, end) }
 
-// Fatalf implements agenttest.T. It ends the test, as in package testing.
+// Fatalf implements agenttest.T. It ends the test, like the method in package testing.
 func (s *testbed) Fatalf(format string, args ...any) {
-	if s.fatal == "" {
-		s.fatal = fmt.Sprintf(format, args...)
+	if s.fatalMessage == "" {
+		s.fatalMessage = fmt.Sprintf(format, args...)
 	}
 	runtime.Goexit()
 }

@@ -1,6 +1,6 @@
-// Package testrun runs the tests that a folder declares next to its agents, in documents of kind Test:
-// conversations with an agent in this process, without a mesh. A script can replace the models of the agent;
-// everything else is as declared.
+// Package testrun runs the tests that a folder declares next to its agents, in documents of kind Test. A test is a
+// conversation with an agent inside this process, without a mesh. A script can replace the models of the agent.
+// Everything else is as declared.
 package testrun
 
 import (
@@ -28,25 +28,25 @@ import (
 // Test is the spec of a document of kind Test.
 type Test struct {
 	Agent string  `yaml:"agent"` // may be omitted when the folder declares one agent
-	Model []Reply `yaml:"model"` // replies of the models, in order (the declared models are asked if empty)
+	Model []Reply `yaml:"model"` // replies of the models, in order (if empty, the declared models are called)
 	Turns []Turn  `yaml:"turns"`
 }
 
-// Reply is one reply of a model. Exactly one field is set.
+// Reply is one scripted reply of a model. Exactly one field is set.
 type Reply struct {
 	Say  string    `yaml:"say"`
 	Call yaml.Node `yaml:"call"` // {tool: arguments}, one or several
-	Fail string    `yaml:"fail"` // the error of the model
+	Fail string    `yaml:"fail"` // error that the model returns
 }
 
-// Turn is what the user says, and the expected result.
+// Turn is one user message with the expected result.
 type Turn struct {
 	Say  string `yaml:"say"`
 	Want Want   `yaml:"want"`
 }
 
-// Want is the expected result of a turn. Omitted fields are not checked, except that a turn may fail only if
-// Fails is set.
+// Want is the expected result of a turn. Omitted fields are not checked. But a turn fails the test if it fails and
+// Fails is not set.
 type Want struct {
 	Text     string   `yaml:"text"`     // the answer contains it
 	Tools    []string `yaml:"tools"`    // tools that were called, in order; [] means none
@@ -55,22 +55,22 @@ type Want struct {
 	Fails    string   `yaml:"fails"`    // the error of the turn contains it
 }
 
-// Result is the outcome of a test.
+// Result holds the errors and the duration of one test.
 type Result struct {
 	Name   string
 	Took   time.Duration
 	Errors []error // each with file and line (empty if the test passed)
 }
 
-// Config has what Run needs.
+// Config has the parameters of Run.
 type Config struct {
 	Folder fs.FS
 	Docs   string      // folder for search_documents (empty means the declared one)
-	Log    *zap.Logger // of the agents
+	Log    *zap.Logger // log of the agents
 }
 
-// Run runs all tests of the folder, in order, and calls report with each outcome. It fails if there is nothing
-// to run: the manifests are invalid or declare no test.
+// Run runs all tests of the folder in order, and calls report after each. It returns an error if there is nothing
+// to run, because the manifests are invalid or declare no test.
 func Run(ctx context.Context, cfg Config, report func(Result)) error {
 	docs, err := manifest.Load(cfg.Folder)
 	if err != nil {
@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 		return []error{err}
 	}
 	if len(test.Turns) == 0 {
-		return []error{doc.At("turns").Errorf("turns: missing; add what the user says")}
+		return []error{doc.PlaceOf("turns").Errorf("turns: missing; add what the user says")}
 	}
 	replies, err := scriptedReplies(doc, test.Model)
 	if err != nil {
@@ -120,26 +120,26 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 			wrong = append(wrong, turn.Want.check(doc, i, session.Try(turn.Say))...)
 		}
 	}); fatal != "" {
-		wrong = append(wrong, doc.At().Errorf("%s", fatal))
+		wrong = append(wrong, doc.PlaceOf().Errorf("%s", fatal))
 	}
 	if model != nil && len(wrong) == 0 {
 		if asked := len(model.Requests()); asked < len(replies) {
-			wrong = append(wrong, doc.At("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
+			wrong = append(wrong, doc.PlaceOf("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
 		}
 	}
 	return wrong
 }
 
-// check returns an error for each field in which the turn differs from what is wanted.
+// check returns one error for each field of the turn that differs from the expected value.
 func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []error) {
 	expect := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			wrong = append(wrong, doc.At("turns", i, "want", field).Errorf("turns[%d].want.%s: %s", i, field, fmt.Sprintf(format, args...)))
+			wrong = append(wrong, doc.PlaceOf("turns", i, "want", field).Errorf("turns[%d].want.%s: %s", i, field, fmt.Sprintf(format, args...)))
 		}
 	}
 	switch {
 	case got.Err != nil && w.Fails == "":
-		return []error{doc.At("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
+		return []error{doc.PlaceOf("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
 	case got.Err != nil:
 		expect(strings.Contains(failure.Plain(got.Err), w.Fails), "fails", "it failed with %q; want %q in it", failure.Plain(got.Err), w.Fails)
 	case w.Fails != "":

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a goroutine when it is imported.
+	// The Gemini SDK starts a goroutine when it is imported, so the leak check ignores it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -106,7 +106,7 @@ func TestRun_ReportsEachMismatch(t *testing.T) {
 	}
 }
 
-// Without a script the declared model is called.
+// A test without a script calls the declared model.
 func TestRun_UsesTheDeclaredModelWithoutAScript(t *testing.T) {
 	wrong := runTest(t, "  turns: [{say: hi}]\n")
 	require.Len(t, wrong, 1)

@@ -1,4 +1,4 @@
-// Package watch reports that files in a folder have changed, once the changes have settled.
+// Package watch reports that files in a folder have changed, once no more changes follow.
 package watch
 
 import (
@@ -16,38 +16,38 @@ import (
 	"go.uber.org/zap"
 )
 
-// Folder is a watched folder on disk, with all folders below it. It ignores node_modules and names that begin
-// with a dot or end with a tilde, because editors, version control and package managers write there.
+// Folder watches a folder on disk and all folders inside it. It ignores node_modules and names that begin with a
+// dot or end with a tilde, because editors, version control and package managers write there.
 type Folder struct {
 	dir     string
 	log     *zap.Logger
 	watcher *fsnotify.Watcher
 }
 
-// New starts a watch. Run reports changes from now on, and closes the watch.
+// New starts to watch a folder. Changes from now on are reported by Run, which also closes the watch.
 func New(dir string, log *zap.Logger) (*Folder, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	f := &Folder{dir: filepath.Clean(dir), log: log, watcher: watcher}
-	if err := f.add(f.dir); err != nil {
+	if err := f.watchTree(f.dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), watcher.Close())
 	}
 	return f, nil
 }
 
-// Close ends the watch of a Folder that does not Run. It may be called again.
+// Close stops the watch of a Folder whose Run is never called. Further calls do nothing.
 func (f *Folder) Close() error { return f.watcher.Close() }
 
-// Run calls changed after each change, until ctx ends. Changes in quick succession are reported once, because
-// an editor that writes by renaming makes several.
+// Run calls changed after each change, until ctx ends. Changes in quick succession are reported once. An editor
+// that saves by renaming, for example, makes several changes.
 func (f *Folder) Run(ctx context.Context, changed func()) {
 	defer func() { _ = f.watcher.Close() }()
 	seen := make(chan struct{})
 	go func() {
 		defer close(seen)
-		for f.next(ctx) {
+		for f.awaitChange(ctx) {
 			select {
 			case seen <- struct{}{}:
 			case <-ctx.Done():
@@ -58,8 +58,8 @@ func (f *Folder) Run(ctx context.Context, changed func()) {
 	debounce(seen, changed)
 }
 
-// next waits for the next change. It returns false when there will be none.
-func (f *Folder) next(ctx context.Context) bool {
+// awaitChange waits for the next change. It returns false if the watch has ended.
+func (f *Folder) awaitChange(ctx context.Context) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,18 +84,18 @@ func (f *Folder) next(ctx context.Context) bool {
 	}
 }
 
-// watchNew watches a new folder. Files that are already in it are read with the change that reports the folder.
+// watchNew watches a new folder. Files that are already in it are covered by the change that reports the folder.
 func (f *Folder) watchNew(name string) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return // it is not a folder, or is gone again
 	}
-	if err := f.add(name); err != nil {
+	if err := f.watchTree(name); err != nil {
 		f.log.Warn("changes in a folder are not noticed", zap.String("folder", name), zap.Error(err))
 	}
 }
 
-// add watches a folder and the folders below it.
-func (f *Folder) add(dir string) error {
+// watchTree watches a folder and all folders inside it.
+func (f *Folder) watchTree(dir string) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil && name == f.dir:
@@ -121,13 +121,13 @@ func (f *Folder) isIgnored(name string) bool {
 	})
 }
 
-// These times say how long to wait for more changes.
+// How long to wait for further changes before a change is reported.
 const (
-	quietTime = 100 * time.Millisecond // without a change before a report
-	maxDelay  = time.Second            // after the first change, even while more arrive
+	quietTime = 100 * time.Millisecond // time without a change before a report
+	maxDelay  = time.Second            // limit after the first change, even if more changes follow
 )
 
-// debounce calls changed once for changes in quick succession, until the channel is closed.
+// debounce calls changed once for several changes in quick succession. It returns when the channel is closed.
 func debounce(seen <-chan struct{}, changed func()) {
 	for range seen {
 		calm, enough := time.NewTimer(quietTime), time.NewTimer(maxDelay)

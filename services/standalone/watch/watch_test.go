@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
+const testTimeout = 30 * time.Second
 
 // watchUntilEnd returns a folder that is watched until the test ends.
 func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
@@ -42,42 +42,43 @@ func watchUntilEnd(t *testing.T) (dir string, await func(what string)) {
 		t.Helper()
 		select {
 		case <-changed:
-		case <-time.After(patience):
-			require.FailNow(t, "not told", what)
+		case <-time.After(testTimeout):
+			require.FailNow(t, "no report", what)
 		}
 	}
 }
 
-func write(t *testing.T, elements ...string) {
+func writeFile(t *testing.T, elements ...string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(elements...), []byte(t.Name()), 0o600))
 }
 
 func TestFolder_ReportsEveryKindOfChange(t *testing.T) {
 	dir, await := watchUntilEnd(t)
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a new file")
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a file written in place")
-	write(t, dir, "prompts", "a.md")
+	writeFile(t, dir, "prompts", "a.md")
 	await("a file in a folder below")
 
-	write(t, dir, ".agent.yaml.swp") // as editors do that replace files
+	writeFile(t, dir, ".agent.yaml.swp") // as editors do that replace files
 	require.NoError(t, os.Rename(filepath.Join(dir, ".agent.yaml.swp"), filepath.Join(dir, "agent.yaml")))
 	await("a file that another took the place of")
 	require.NoError(t, os.Rename(filepath.Join(dir, "agent.yaml"), filepath.Join(dir, "agent.yaml~")))
-	write(t, dir, "agent.yaml")
+	writeFile(t, dir, "agent.yaml")
 	await("a file made anew beside its backup")
 
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "more", "prompts"), 0o700))
 	await("a new folder")
-	write(t, dir, "more", "prompts", "b.md")
+	writeFile(t, dir, "more", "prompts", "b.md")
 	await("a file in a new folder")
 	require.NoError(t, os.Remove(filepath.Join(dir, "agent.yaml")))
 	await("a file that is gone")
 }
 
-// Only the next reported change counts: earlier ones had no effect.
+// Changes to files of editors, version control and package managers are ignored. Parent folders of the watched
+// folder do not matter.
 func TestFolder_IgnoresFilesOfEditorsAndGit(t *testing.T) {
 	f := &Folder{dir: "agents"}
 	for name, ignored := range map[string]bool{
@@ -99,9 +100,9 @@ func TestNew_NamesTheMissingFolder(t *testing.T) {
 func TestDebounce_ReportsOnceAfterTheLastChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, began := make(chan struct{}), time.Now()
-		var told []time.Duration
+		var reports []time.Duration
 		ended := make(chan struct{})
-		go func() { defer close(ended); debounce(seen, func() { told = append(told, time.Since(began)) }) }()
+		go func() { defer close(ended); debounce(seen, func() { reports = append(reports, time.Since(began)) }) }()
 		for range 3 { // at 0, 50 and 100 ms
 			seen <- struct{}{}
 			time.Sleep(quietTime / 2)
@@ -114,8 +115,8 @@ func TestDebounce_ReportsOnceAfterTheLastChange(t *testing.T) {
 		time.Sleep(quietTime)
 		close(seen)
 		<-ended
-		require.Equal(t, quietTime*2, told[0])
-		require.Equal(t, time.Second+maxDelay, told[1], "it waits no longer")
-		require.Len(t, told, 4)
+		require.Equal(t, quietTime*2, reports[0])
+		require.Equal(t, time.Second+maxDelay, reports[1], "it waits no longer")
+		require.Len(t, reports, 4)
 	})
 }

@@ -1,5 +1,5 @@
-// Package app is the composition root of the worker that runs agents declared in YAML: it
-// makes the agent, and package worker serves it.
+// Package app is the composition root of the worker that runs agents declared in YAML. It creates the agent, and
+// package worker serves it.
 package app
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// Config has all settings of the worker. The tags are flags, environment variables, defaults and help texts.
+// Config has all settings of the worker. The tags define flags, environment variables, defaults and help texts.
 type Config struct {
 	Agents string `help:"Folder with the YAML files that declare agents." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
 	Agent  string `help:"Agent to run. May be left out when the folder declares one." env:"TROUPE_AGENT" placeholder:"NAME"`
@@ -39,9 +39,9 @@ type Config struct {
 // Validate returns an error that names the first invalid setting.
 func (c *Config) Validate() error { return c.Worker.Validate() }
 
-// New creates the worker of the configured agent, with open ports. If files is nil, it reads the folder of the
-// configuration. The error lists everything that is wrong with the declaration, each with file and line. The
-// context bounds the requests to MCP servers for their tools.
+// New creates the worker of the configured agent, with open ports. If files is nil, it reads the configured
+// folder. The error lists all problems of the declaration, each with file and line. ctx bounds the requests that
+// ask MCP servers for their tools.
 func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error) {
 	if files == nil {
 		if _, err := os.Stat(cfg.Agents); err != nil {
@@ -56,8 +56,8 @@ func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (
 	return worker.New(t, cfg.Worker, made)
 }
 
-// BuildAgent creates the configured agent as New does, without a worker. If standIn is set, it replaces every
-// model that the agent declares.
+// BuildAgent creates the configured agent without a worker. If standIn is set, it replaces every model that the
+// agent declares.
 func BuildAgent(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
 	all := providers()
 	for i := range all {
@@ -86,9 +86,9 @@ func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, provid
 	return made, nil
 }
 
-// sessionLog returns where the agent logs its turns (nil for nowhere; CO-56, CO-57).
+// sessionLog returns the log of the agent's turns (nil if they are not logged; CO-56, CO-57).
 func (c *Config) sessionLog() *agent.SessionLog {
-	if _, set := os.LookupEnv(sessionlog.Variable); c.AgentLog == "" && !set {
+	if _, set := os.LookupEnv(sessionlog.EnvVariable); c.AgentLog == "" && !set {
 		return nil
 	}
 	return &agent.SessionLog{Folder: c.AgentLog, Lookup: os.LookupEnv}

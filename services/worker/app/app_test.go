@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK of Gemini starts a goroutine when it is imported.
+	// The Gemini SDK starts a goroutine when it is imported, so the leak check ignores it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -29,9 +29,9 @@ const one = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec
 
 const two = "---\napiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec:\n  model: builtin/extractive\n"
 
-func files(text string) fstest.MapFS { return fstest.MapFS{"agents.yaml": {Data: []byte(text)}} }
+func agentFiles(text string) fstest.MapFS { return fstest.MapFS{"agents.yaml": {Data: []byte(text)}} }
 
-func parse(t *testing.T, flags ...string) (Config, error) {
+func parseFlags(t *testing.T, flags ...string) (Config, error) {
 	t.Helper()
 	var cfg Config
 	parser, err := kong.New(&cfg, kong.Exit(func(int) { t.Error("exit") }))
@@ -40,10 +40,10 @@ func parse(t *testing.T, flags ...string) (Config, error) {
 	return cfg, err
 }
 
-// config returns the defaults of the flags, with free ports.
-func config(t *testing.T, flags ...string) Config {
+// testConfig returns the defaults of the flags, with free ports.
+func testConfig(t *testing.T, flags ...string) Config {
 	t.Helper()
-	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
+	cfg, err := parseFlags(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
 	require.NoError(t, err)
 	return cfg
 }
@@ -52,50 +52,51 @@ func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent, text, want string
 	}{
-		"misspelled":   {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
-		"no YAML":      {"", "kind: [", "--agents: agents.yaml:"},
-		"provider":     {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1), `no provider has the prefix "nobody"; there are anthropic/, builtin/, `},
+		"misspelled": {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"no YAML":    {"", "kind: [", "--agents: agents.yaml:"},
+		"provider": {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1),
+			`no provider has the prefix "nobody"; there are anthropic/, builtin/, `},
 		"two agents":   {"", one + two, "say which agent to run: there are one, two"},
 		"another name": {"tow", one + two, `agent "tow" is not declared: did you mean "two"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config(t, "--agent", c.agent)
+			cfg := testConfig(t, "--agent", c.agent)
 			cfg.Agents = ""
-			_, err := New(t.Context(), telemetry.Discard(), cfg, files(c.text))
+			_, err := New(t.Context(), telemetry.Discard(), cfg, agentFiles(c.text))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 }
 
-// Without files from the caller, the folder of the flag is read.
+// Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
-	w, err := New(t.Context(), telemetry.Discard(), config(t, "--agents", folder), nil)
+	w, err := New(t.Context(), telemetry.Discard(), testConfig(t, "--agents", folder), nil)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 
 	absent := filepath.Join(folder, "absent")
-	_, err = New(t.Context(), telemetry.Discard(), config(t, "--agents", absent), nil)
+	_, err = New(t.Context(), telemetry.Discard(), testConfig(t, "--agents", absent), nil)
 	require.ErrorContains(t, err, "--agents: ")
 	require.ErrorContains(t, err, absent)
 }
 
 func TestNames_ReturnsTheDeclaredAgents(t *testing.T) {
-	names, err := Names(files(one + two))
+	names, err := Names(agentFiles(one + two))
 	require.NoError(t, err)
 	require.Equal(t, []string{"one", "two"}, names)
-	_, err = Names(files("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {}\n"))
+	_, err = Names(agentFiles("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {}\n"))
 	require.ErrorContains(t, err, "--agents: the folder declares no agent")
 }
 
-// A worker that starts before its dependencies lives, reports what it waits for and where, and stops on
-// request.
+// A worker that starts before its dependencies is alive but not ready. It reports which dependency it waits for,
+// and stops on request.
 func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
-	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
+	cfg := testConfig(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
 	cfg.Worker.HTTPAddr = loopback.Address(t)
-	w, err := New(t.Context(), telemetry.For(zap.New(core)), cfg, files(one))
+	w, err := New(t.Context(), telemetry.FromLogger(zap.New(core)), cfg, agentFiles(one))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -136,14 +137,14 @@ func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 
 func TestConfig_RejectsInvalidSettings(t *testing.T) {
 	for want, flags := range map[string][]string{
-		"--drain: -1s is below zero":                     {"--drain=-1s"},
-		`--advertise-addr: "host" is not host:port`:      {"--advertise-addr", "host"},
-		"--log-format must be one of":                    {"--log-format", "xml"},
-		`--memory: "foo" is not host:port`:               {"--memory", "foo"},
-		`--instance-id: "a/b"`:                           {"--instance-id", "a/b"},
-		`unknown flag --drainn, did you mean "--drain"?`: {"--drainn", "1s"},
+		"--drain: -1s is below zero":                       {"--drain=-1s"},
+		`--advertise-addr: "host" is not the host:port of`: {"--advertise-addr", "host"},
+		"--log-format must be one of":                      {"--log-format", "xml"},
+		`--memory: "foo" is not host:port`:                 {"--memory", "foo"},
+		`--instance-id: "a/b"`:                             {"--instance-id", "a/b"},
+		`unknown flag --drainn, did you mean "--drain"?`:   {"--drainn", "1s"},
 	} {
-		_, err := parse(t, flags...)
+		_, err := parseFlags(t, flags...)
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/worker/conformancehost"
 )
 
-// Serve runs the worker until ctx ends. It is what its program does with cfg.
+// Serve creates a worker with cfg and runs it until ctx ends.
 func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
 	if cfg.Worker.Conformance {
 		return conformancehost.Serve(ctx, t, cfg.Worker)

@@ -58,7 +58,7 @@ func (c *Caller) withCredential(ctx context.Context, args any) (context.Context,
 }
 
 func (c *Caller) connFor(method string) *grpc.ClientConn {
-	if roles, _ := authz.Roles(method); slices.Contains(roles, identity.Orchestrator) {
+	if roles, _ := authz.RolesFor(method); slices.Contains(roles, identity.Orchestrator) {
 		return c.orchestrator
 	}
 	return c.worker

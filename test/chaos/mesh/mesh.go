@@ -206,7 +206,7 @@ func (m *Mesh) Memory(lossy bool) *Caller {
 	}
 	orchestrator, worker := as(identity.Orchestrator, ""), as(identity.Worker, Agent)
 	return &Caller{
-		orchestrator: m.dial(orchestrator.Client(identity.Memory, ""), addr), worker: m.dial(worker.Client(identity.Memory, ""), addr),
+		orchestrator: m.dial(orchestrator.ClientCredentials(identity.Memory, ""), addr), worker: m.dial(worker.ClientCredentials(identity.Memory, ""), addr),
 		signer: turncred.New(orchestrator),
 	}
 }

@@ -140,7 +140,7 @@ func (c *Credentials) TLS(role identity.Role) *tls.Config {
 	c.t.Helper()
 	ca, err := identity.OpenCA(c.DevCA)
 	require.NoError(c.t, err)
-	issued, err := ca.Files(role, "")
+	issued, err := ca.WriteFiles(role, "")
 	require.NoError(c.t, err)
 	pair, err := tls.LoadX509KeyPair(issued.Cert, issued.Key)
 	require.NoError(c.t, err)

@@ -88,7 +88,7 @@ func (c *Credentials) Issue(name string, id identity.ID, life time.Duration) {
 		id.TrustDomain = c.files.ca.Leaf.URIs[0].Host
 		uri, err := url.Parse(id.String())
 		require.NoError(c.t, err)
-		cert.Subject.CommonName, cert.URIs = id.User(), []*url.URL{uri}
+		cert.Subject.CommonName, cert.URIs = id.EtcdUser(), []*url.URL{uri}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, c.files.ca.Leaf, key.Public(), c.files.ca.PrivateKey)
 	require.NoError(c.t, err)

@@ -85,7 +85,7 @@ func (a caller) call(ctx context.Context, what, key string) error {
 	if auth, ok := execution.AuthFrom(ctx); ok {
 		req.SetBasicAuth(auth.Actor, auth.Credentials["gate"].Reveal())
 	}
-	sent, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
+	sent, _ := metadata.FromOutgoingContext(turnctx.WithOutgoingCredential(ctx))
 	for _, credential := range sent.Get(turnctx.CredentialKey) {
 		req.Header.Add(turnctx.CredentialKey, credential)
 	}

@@ -82,7 +82,7 @@ func NumberCall(id string) *troupev1.PendingCall {
 
 // credentialCall returns a pending call that needs a credential.
 func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
-	key, err := d.keys.Ask(session, "mailbox")
+	key, err := d.keys.CreateKey(session, "mailbox")
 	if err != nil {
 		panic(err) //nolint:forbidigo // a fake for tests, and a key is always made
 	}

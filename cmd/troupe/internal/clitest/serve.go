@@ -22,7 +22,7 @@ func Serve(t *testing.T, register func(grpc.ServiceRegistrar)) string {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }

@@ -53,7 +53,7 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	if err != nil {
 		return err
 	}
-	made, err := ca.Files(role, name)
+	made, err := ca.WriteFiles(role, name)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (conformanceCheck) Help() string {
 
 // Run checks the worker and prints the report. It returns an exit code if a check failed.
 func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error {
-	checks, err := conformance.Select(c.Only...)
+	checks, err := conformance.SelectChecks(c.Only...)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error
 	if err := c.print(term, report); err != nil {
 		return err
 	}
-	if report.Failed() > 0 {
+	if report.FailedCount() > 0 {
 		return console.ExitCode(process.ExitError)
 	}
 	return nil
@@ -67,14 +67,14 @@ func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error
 // print writes the report in each requested format.
 func (c *conformanceCheck) print(term console.Terminal, report conformance.Report) error {
 	if c.JUnit != "" {
-		if err := writeFile(c.JUnit, report.JUnit); err != nil {
+		if err := writeFile(c.JUnit, report.WriteJUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)
 		}
 	}
 	if c.JSON {
-		return report.JSON(term.Out)
+		return report.WriteJSON(term.Out)
 	}
-	return report.Table(term.Out, term.Color)
+	return report.WriteTable(term.Out, term.Color)
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

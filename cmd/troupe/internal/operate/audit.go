@@ -84,16 +84,16 @@ type showAudit struct {
 func (s *showAudit) Run(term console.Terminal) error {
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIME\tAT\tKIND\tACTOR\tACTION\tOBJECT\tRESULT\tFACTS")
-	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.Recorded) {
+	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.RecordedEntry) {
 		if s.matches(r) {
-			console.PrintRow(w, r.Time.Format(time.RFC3339), console.OrDash(r.At), r.Kind, console.OrDash(r.Actor),
+			console.PrintRow(w, r.Time.Format(time.RFC3339), console.OrDash(r.Component), r.Kind, console.OrDash(r.Actor),
 				r.Action, console.OrDash(r.Object), console.OrDash(r.Result), factsText(r.Facts))
 		}
 	})
 	return errors.Join(w.Flush(), err)
 }
 
-func (s *showAudit) matches(r audit.Recorded) bool {
+func (s *showAudit) matches(r audit.RecordedEntry) bool {
 	return (s.Kind == "any" || string(r.Kind) == s.Kind) && strings.Contains(r.Actor, s.Actor) &&
 		strings.Contains(r.Object+" "+factsText(r.Facts), s.On) && (s.Since == 0 || time.Since(r.Time) <= s.Since)
 }

@@ -44,7 +44,7 @@ func TestAudit_VerifiesAndShowsLog(t *testing.T) {
 	text = told(0, "show", path, "--kind", "admin")
 	require.Contains(t, text, "admin ada")
 	require.NotContains(t, text, "worker research")
-	for _, kind := range []audit.Kind{audit.Denied, audit.Violation, audit.Admin, audit.Lifecycle, audit.Takeover, audit.Credential, audit.Own} {
+	for _, kind := range []audit.Kind{audit.Denied, audit.Violation, audit.Admin, audit.Lifecycle, audit.Takeover, audit.Credential, audit.LogItself} {
 		require.Contains(t, told(0, "show", path, "--kind", string(kind)), "TIME", kind)
 	}
 	require.Contains(t, told(2, "show", path, "--kind", "foo"), "--kind must be one of ")

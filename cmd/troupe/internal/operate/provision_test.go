@@ -18,7 +18,7 @@ func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 	etcd := etcdtest.Guarded(t, dir, "gone")
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
-	root, err := ca.ServerFiles(t.TempDir(), "root")
+	root, err := ca.WriteServerFiles(t.TempDir(), "root")
 	require.NoError(t, err)
 	var out, errs bytes.Buffer
 	args := []string{
@@ -30,7 +30,7 @@ func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 		"It also knows worker/gone, which no file declares; remove each with etcdctl user delete.\n", out.String())
 	require.True(t, etcdtest.MayWrite(t, etcd.As("worker/hello"), "/troupe/v1/reg/hello/1"))
 
-	worker, err := ca.Files(identity.Worker, "research")
+	worker, err := ca.WriteFiles(identity.Worker, "research")
 	require.NoError(t, err)
 	args[len(args)-3], args[len(args)-1] = worker.Cert, worker.Key
 	require.Equal(t, 1, run(t.Context(), args, console.Terminal{Out: &out, Err: &errs}))
@@ -42,7 +42,7 @@ func TestProvision_ExplainsRejectedConnection(t *testing.T) {
 	keys := func(dir string) identity.Files {
 		ca, err := identity.OpenCA(dir)
 		require.NoError(t, err)
-		root, err := ca.ServerFiles(t.TempDir(), "root")
+		root, err := ca.WriteServerFiles(t.TempDir(), "root")
 		require.NoError(t, err)
 		return root
 	}

@@ -17,7 +17,7 @@ func (s Server) Explain(err error) error {
 	if !ok || e.Cause == nil {
 		return translateToFlags(err)
 	}
-	missed, why := grpcfailure.ClassifyDial(e.Cause)
+	missed, why := grpcfailure.ClassifyDialError(e.Cause)
 	switch {
 	case missed == grpcfailure.DialUntrusted:
 		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, why)

@@ -82,10 +82,10 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	}
 	url := cmp.Or(b.URL, "http://"+lis.Addr().String())
 	mesh := client.New(conn)
-	served := a2a.New(a2a.Config{Client: mesh, Log: t.Log, URL: url, Name: b.Name, Target: b.Target, Bearer: b.Bearer}).Handler()
+	served := a2a.New(a2a.Config{Client: mesh, Log: t.Log, URL: url, Name: b.Name, DefaultTarget: b.Target, ForwardTokens: b.Bearer}).Handler()
 	return process.Run(ctx, t.Log, func() {
 		fmt.Fprintf(term.Out, "A2A is served at %s for the mesh at %s.\nStop it with Ctrl-C.\n", url, b.Server)
-	}, probe.Part(lis, served), b.checkMesh(mesh, term))
+	}, probe.ServerPart(lis, served), b.checkMesh(mesh, term))
 }
 
 // checkMesh prints a warning if the mesh cannot be reached. The bridge serves all the same, because each request

@@ -1,5 +1,5 @@
-// Package check provides what the conformance checks are written with. T runs one check, as a testing.T runs a
-// test. An Instance is one instance under test. MemoryService receives what the instances commit.
+// Package check is the test framework of the conformance checks. A T runs one check, as a testing.T runs a test.
+// An Instance is an instance under test. MemoryService receives the commits of the instances.
 package check
 
 import (
@@ -20,87 +20,87 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Callers is the number of concurrent callers in checks of concurrency.
-const Callers = 16
+// ConcurrentCallers is the number of callers in checks of concurrent calls.
+const ConcurrentCallers = 16
 
-// Times that the checks allow.
+// These are the time limits of the checks.
 const (
-	// CheckTime bounds a check.
-	CheckTime = 10 * time.Second
-	// medianTime is the limit for the faster half of the answers that need no waiting.
-	medianTime = 50 * time.Millisecond
-	// promptTime is the limit for each answer that needs no waiting. It is longer than medianTime because of the
-	// network and of busy machines.
-	promptTime = 250 * time.Millisecond
-	// Slack is how much later than its deadline an answer may arrive, because of the network and of busy machines.
-	Slack = 500 * time.Millisecond
+	// CheckTimeout bounds one check.
+	CheckTimeout = 10 * time.Second
+	// medianLimit bounds the median of answers that need no waiting.
+	medianLimit = 50 * time.Millisecond
+	// promptLimit bounds each answer that needs no waiting. It is longer than medianLimit to allow for the network
+	// and for busy machines.
+	promptLimit = 250 * time.Millisecond
+	// TimingSlack is how far an answer may exceed its deadline, to allow for the network and for busy machines.
+	TimingSlack = 500 * time.Millisecond
 )
 
-// Check is one rule and the function that tests it.
+// Check is a rule with the function that tests it.
 type Check struct {
 	ID          string
 	Requirement string
 	Title       string
-	// Alone is set when other checks would disturb this one, because it measures short times.
-	Alone bool
-	Run   func(t *T)
+	// Exclusive is true if the check measures short times, so that other checks would disturb it.
+	Exclusive bool
+	Run       func(t *T)
 }
 
-// T is one run of one check. Like a testing.T, it ends the check at the first failed assertion. So only the
+// T is one run of one check. Like a testing.T, it ends the check at the first failed assertion. Therefore only the
 // goroutine of the check may call its assertions.
 type T struct {
-	Ctx    context.Context //nolint:containedctx // a trial is one call, and every step of it is bound by this
+	Ctx    context.Context //nolint:containedctx // a T is used for one check, and this context bounds it
 	host   troupev1.ConformanceServiceClient
 	Memory *MemoryService
 
-	calls  sync.WaitGroup
-	drops  []func()
-	reason string
+	calls    sync.WaitGroup
+	cleanups []func()
+	reason   string
 }
 
-// Run runs a check and returns its result.
+// Run runs a check and returns why it failed (empty if it passed).
 func Run(ctx context.Context, c Check, host troupev1.ConformanceServiceClient, memory *MemoryService) (reason string) {
-	ctx, cancel := context.WithTimeout(ctx, CheckTime)
+	ctx, cancel := context.WithTimeout(ctx, CheckTimeout)
 	t := &T{Ctx: ctx, host: host, Memory: memory}
 	ended := make(chan struct{})
-	go func() { // of its own, which failf ends
+	go func() { // Failf ends this goroutine
 		defer close(ended)
 		c.Run(t)
 	}()
 	<-ended
 	cancel()
 	t.calls.Wait()
-	for _, drop := range slices.Backward(t.drops) {
+	for _, drop := range slices.Backward(t.cleanups) {
 		drop()
 	}
 	return t.reason
 }
 
-// Failf ends the check as failed. The reason is written on one line.
+// Failf fails the check and ends it. The reason is joined into one line.
 func (t *T) Failf(format string, args ...any) {
 	t.reason = strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
 	if errors.Is(t.Ctx.Err(), context.DeadlineExceeded) {
-		t.reason += fmt.Sprintf(" (the check ran out of its %s)", CheckTime)
+		t.reason += fmt.Sprintf(" (the check ran out of its %s)", CheckTimeout)
 	}
 	runtime.Goexit()
 }
 
-// NoError fails the check if a call failed.
+// NoError fails the check if the call returned an error.
 func (t *T) NoError(what string, err error) {
 	if err != nil {
 		t.Failf("%s: expected OK, actual %s", what, FormatError(err))
 	}
 }
 
-// Rejected fails the check unless a call failed with one of the modes, the gRPC code of that mode, and the
-// details that identify the mode.
-func (t *T) Rejected(what string, err error, modes ...failure.Mode) {
-	_ = t.Rejection(what, err, modes...)
+// ErrorMode fails the check unless err has one of the modes, the gRPC code of that mode, and the details that
+// identify the mode.
+func (t *T) ErrorMode(what string, err error, modes ...failure.Mode) {
+	_ = t.FailureWithMode(what, err, modes...)
 }
 
-// Rejection does what Rejected does, and returns the failure.
-func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Error {
-	want := reasons(modes)
+// FailureWithMode checks err as ErrorMode does, and returns the failure in it.
+func (t *T) FailureWithMode(what string, err error, modes ...failure.Mode) *failure.Error {
+	want := joinReasons(modes)
 	if err == nil {
 		t.Failf("%s: expected %s, actual OK", what, want)
 	}
@@ -109,63 +109,63 @@ func (t *T) Rejection(what string, err error, modes ...failure.Mode) *failure.Er
 		t.Failf("%s: expected %s, actual %s", what, want, FormatError(err))
 	}
 	if e.Cause != nil {
-		t.Failf("%s: expected %s with a troupe.v1.Failure among its details, actual a bare status %s", what, want, codeOf(err))
+		t.Failf("%s: expected %s with a troupe.v1.Failure among its details, actual a bare status %s", what, want, codeFromError(err))
 	}
-	if expected := codeOf(grpcfailure.ToStatus(failure.New(e.Mode, "", ""))); codeOf(err) != expected {
-		t.Failf("%s: expected %s with the code %s, actual the code %s", what, e.Mode.Reason(), expected, codeOf(err))
+	if expected := codeFromError(grpcfailure.ToStatus(failure.New(e.Mode, "", ""))); codeFromError(err) != expected {
+		t.Failf("%s: expected %s with the code %s, actual the code %s", what, e.Mode.Reason(), expected, codeFromError(err))
 	}
 	return e
 }
 
-// Error fails the check unless a call failed, with any mode.
+// Error fails the check unless the call returned an error, with any mode.
 func (t *T) Error(what string, err error) {
 	if err == nil {
 		t.Failf("%s: expected an error, actual OK", what)
 	}
 }
 
-// True fails the check unless the condition holds. The report shows expected and actual.
+// True fails the check unless holds is true. The report shows expected and actual.
 func (t *T) True(holds bool, what string, expected, actual any) {
 	if !holds {
 		t.Failf("%s: expected %v, actual %v", what, expected, actual)
 	}
 }
 
-// Equal fails the check unless two values are equal.
+// Equal fails the check unless the two values are equal.
 func Equal[V comparable](t *T, what string, expected, actual V) {
 	if expected != actual {
-		t.Failf("%s: expected %v, actual %v", what, Show(expected), Show(actual))
+		t.Failf("%s: expected %v, actual %v", what, FormatValue(expected), FormatValue(actual))
 	}
 }
 
-// Promptly fails the check unless answers that need no waiting are fast. Of ten answers, half must arrive within
-// medianTime and all within promptTime. ask returns the duration of one. Because the machine may be busy for a
-// moment, there are a few rounds; a slow worker fails in each.
-func (t *T) Promptly(what string, ask func() time.Duration) {
+// AnswersPromptly fails the check unless answers that need no waiting are fast. Of ten answers, half must arrive
+// within medianLimit and all within promptLimit. ask returns how long one answer took. There are several rounds,
+// because the machine may be busy for a moment. A slow worker fails in each round.
+func (t *T) AnswersPromptly(what string, ask func() time.Duration) {
 	const rounds, answers = 3, 10
 	var why string
 	for range rounds {
 		var took []time.Duration
-		for len(took) < answers && (len(took) == 0 || took[len(took)-1] <= promptTime) {
+		for len(took) < answers && (len(took) == 0 || took[len(took)-1] <= promptLimit) {
 			took = append(took, ask())
 		}
 		last := took[len(took)-1]
 		slices.Sort(took)
 		switch median := took[len(took)/2]; {
-		case last > promptTime:
-			why = fmt.Sprintf("expected within %s, actual %s", promptTime, last.Round(time.Millisecond))
-		case median > medianTime:
-			why = fmt.Sprintf("expected half of them within %s, actual %s", medianTime, median.Round(time.Millisecond))
+		case last > promptLimit:
+			why = fmt.Sprintf("expected within %s, actual %s", promptLimit, last.Round(time.Millisecond))
+		case median > medianLimit:
+			why = fmt.Sprintf("expected half of them within %s, actual %s", medianLimit, median.Round(time.Millisecond))
 		default:
 			return
 		}
-		t.Sleep(Slack)
+		t.Sleep(TimingSlack)
 	}
 	t.Failf("%s, in each of %d rounds: %s", what, rounds, why)
 }
 
-// Eventually evaluates the condition every few milliseconds until it holds, and fails the check after the limit.
-// The condition returns what it saw, for the report.
+// Eventually evaluates the condition every few milliseconds until it holds. It fails the check after the limit.
+// The condition also returns what it observed, for the report.
 func (t *T) Eventually(what string, limit time.Duration, holds func() (bool, any)) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -186,7 +186,7 @@ func (t *T) Eventually(what string, limit time.Duration, holds func() (bool, any
 	}
 }
 
-// Sleep waits for a time in which something must not happen.
+// Sleep waits for d, or until the check ends. Checks use it for periods in which something must not happen.
 func (t *T) Sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -196,7 +196,7 @@ func (t *T) Sleep(d time.Duration) {
 	}
 }
 
-// TraceContext returns a context whose calls belong to the trace.
+// TraceContext returns a context whose calls belong to the trace with this id.
 func (t *T) TraceContext(traceID string) context.Context {
 	id, err := trace.TraceIDFromHex(traceID)
 	t.NoError("trace id", err)
@@ -205,7 +205,7 @@ func (t *T) TraceContext(traceID string) context.Context {
 	}))
 }
 
-// Call is a call that runs in the background.
+// Call is an RPC that runs in the background.
 type Call[V any] struct {
 	done chan struct{}
 	// Value, Err and Ended are valid once done is closed.
@@ -215,7 +215,7 @@ type Call[V any] struct {
 	Ended time.Time
 }
 
-// Go begins a call in the background. The call must end when the context of the check ends.
+// Go starts a call in the background. The call must end when the context of the check ends.
 func Go[V any](t *T, call func() (V, error)) *Call[V] {
 	p := &Call[V]{done: make(chan struct{}), Began: time.Now()}
 	t.calls.Go(func() {
@@ -226,7 +226,7 @@ func Go[V any](t *T, call func() (V, error)) *Call[V] {
 	return p
 }
 
-// Wait returns the result of the call, and fails the check after the limit.
+// Wait waits for the call and returns its result. It fails the check after the limit.
 func (p *Call[V]) Wait(t *T, what string, limit time.Duration) (V, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -238,7 +238,7 @@ func (p *Call[V]) Wait(t *T, what string, limit time.Duration) (V, error) {
 	return p.Value, p.Err
 }
 
-// Running reports whether there is no answer yet.
+// Running reports whether the call has not returned yet.
 func (p *Call[V]) Running() bool {
 	select {
 	case <-p.done:
@@ -248,7 +248,7 @@ func (p *Call[V]) Running() bool {
 	}
 }
 
-// ParseError returns the failure that a gRPC status carries.
+// ParseError returns the failure in the details of a gRPC status.
 func ParseError(err error) *failure.Error {
 	e, ok := grpcfailure.FromStatus("call", err).(*failure.Error) //nolint:errorlint // the outermost, or none
 	if !ok {
@@ -263,17 +263,18 @@ func FormatError(err error) string {
 	if e.Cause != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s (%s)", reasons([]failure.Mode{e.Mode}), e.Message)
+	return fmt.Sprintf("%s (%s)", joinReasons([]failure.Mode{e.Mode}), e.Message)
 }
 
-// codeOf returns the gRPC code of a status by its text. Only package failure knows the codes.
-func codeOf(err error) string {
+// codeFromError returns the gRPC code in the text of an error. It parses the text because only package grpcfailure
+// may use gRPC codes.
+func codeFromError(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "code = ")
 	code, _, _ := strings.Cut(text, " ")
 	return code
 }
 
-func reasons(modes []failure.Mode) string {
+func joinReasons(modes []failure.Mode) string {
 	var names []string
 	for _, m := range modes {
 		names = append(names, cmp.Or(m.Reason(), "UNSPECIFIED"))
@@ -281,8 +282,8 @@ func reasons(modes []failure.Mode) string {
 	return strings.Join(names, " or ")
 }
 
-// Show formats a value for a report: it shortens the names of states and quotes texts.
-func Show(v any) string {
+// FormatValue formats a value for a report. It shortens the names of states and quotes strings.
+func FormatValue(v any) string {
 	switch v := v.(type) {
 	case troupev1.InstanceState:
 		return StateName(v)
@@ -298,5 +299,5 @@ func StateName(s troupev1.InstanceState) string {
 	return strings.TrimPrefix(s.String(), "INSTANCE_STATE_")
 }
 
-// AnswerTime is the limit for an answer that needs no waiting.
-const AnswerTime = 2 * time.Second
+// AnswerLimit bounds an answer that needs no waiting.
+const AnswerLimit = 2 * time.Second

@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Short names for the values that checks use most.
+// These are short names for frequently used enum values.
 const (
 	Uninitialized = troupev1.InstanceState_INSTANCE_STATE_UNINITIALIZED
 	Initializing  = troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
@@ -33,30 +33,30 @@ const (
 )
 
 type (
-	// Status is what an instance reports about itself.
+	// Status is the status that an instance reports.
 	Status  = troupev1.InstanceStatus
 	metrics = troupev1.GetMetricsResponse
 )
 
-// InstanceSpec describes the instance that a check needs.
+// InstanceSpec configures an instance for a check.
 type InstanceSpec struct {
-	Capacity       int32 // 0: 4
+	Capacity       int32 // (0 means 4)
 	Startup        troupev1.HookBehavior
 	Shutdown       troupev1.HookBehavior
-	StartupTimeout time.Duration // 0: the worker's default
+	StartupTimeout time.Duration // (0 means the worker's default)
 	MaxRetries     int32
 	KeepFailed     bool
 }
 
 // Instance is one instance under test.
 type Instance struct {
-	t         *T
-	Made      *troupev1.MakeInstanceResponse
-	Lifecycle troupev1.LifecycleServiceClient
-	stepper   troupev1.AgentServiceClient
+	t            *T
+	MakeResponse *troupev1.MakeInstanceResponse
+	Lifecycle    troupev1.LifecycleServiceClient
+	agentClient  troupev1.AgentServiceClient
 }
 
-// MakeInstance makes an instance in state UNINITIALIZED. It is dropped when the check ends.
+// MakeInstance creates an instance in state UNINITIALIZED. The instance is dropped when the check ends.
 func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	req := &troupev1.MakeInstanceRequest{
 		Capacity: s.Capacity, Startup: s.Startup, Shutdown: s.Shutdown,
@@ -73,16 +73,16 @@ func (t *T) MakeInstance(s InstanceSpec) *Instance {
 	conn, err := rpc.Dial(made.GetAddress(), telemetry.Discard())
 	t.NoError("the address of the instance", err)
 	host := t.host
-	t.drops = append(t.drops, func() {
+	t.cleanups = append(t.cleanups, func() {
 		_ = conn.Close()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), AnswerLimit)
 		defer cancel()
-		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // there is nothing to do about it
+		_, _ = host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()}) // an error here cannot be handled
 	})
 	return &Instance{t, made, troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)}
 }
 
-// StartInstance makes an instance and starts it.
+// StartInstance creates an instance and starts it.
 func (t *T) StartInstance(s InstanceSpec) *Instance {
 	in := t.MakeInstance(s)
 	_, err := in.Startup(t.Ctx)
@@ -128,28 +128,28 @@ func (in *Instance) ShutdownAsync(drain time.Duration) *Call[*troupev1.ShutdownR
 	return Go(in.t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(in.t.Ctx, drain, "") })
 }
 
-// Status returns the status by GetState, which must not fail.
+// Status returns the result of GetState. It fails the check if GetState fails.
 func (in *Instance) Status() *Status {
 	r, err := in.Lifecycle.GetState(in.t.Ctx, &troupev1.GetStateRequest{})
 	in.t.NoError("GetState", err)
 	return r.GetStatus()
 }
 
-// Metrics returns the counters by GetMetrics, which must not fail.
+// Metrics returns the result of GetMetrics. It fails the check if GetMetrics fails.
 func (in *Instance) Metrics() *metrics {
 	r, err := in.Lifecycle.GetMetrics(in.t.Ctx, &troupev1.GetMetricsRequest{})
 	in.t.NoError("GetMetrics", err)
 	return r
 }
 
-// RequireState fails the check unless GetState reports the state. It returns the whole status.
+// RequireState fails the check unless GetState reports the given state. It returns the whole status.
 func (in *Instance) RequireState(when string, state troupev1.InstanceState) *Status {
 	s := in.Status()
 	Equal(in.t, "state "+when, state, s.GetState())
 	return s
 }
 
-// AwaitState waits for a state.
+// AwaitState waits until the instance is in the given state.
 func (in *Instance) AwaitState(state troupev1.InstanceState, limit time.Duration) {
 	in.t.Eventually(StateName(state), limit, func() (bool, any) {
 		s := in.Status().GetState()
@@ -159,13 +159,13 @@ func (in *Instance) AwaitState(state troupev1.InstanceState, limit time.Duration
 
 // AwaitStartup waits until the instance is no longer UNINITIALIZED.
 func (in *Instance) AwaitStartup() {
-	in.t.Eventually("a start", AnswerTime, func() (bool, any) {
+	in.t.Eventually("a start", AnswerLimit, func() (bool, any) {
 		s := in.Status().GetState()
 		return s != Uninitialized, StateName(s)
 	})
 }
 
-// AwaitSteps waits until the given number of steps run.
+// AwaitSteps waits until the given number of steps is in flight.
 func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	in.t.Eventually(fmt.Sprintf("%d steps in flight", steps), limit, func() (bool, any) {
 		n := in.Status().GetInFlight()
@@ -173,7 +173,8 @@ func (in *Instance) AwaitSteps(steps int32, limit time.Duration) {
 	})
 }
 
-// RequireUnchanged fails the check if the status differs from the one before a verb that changes nothing.
+// RequireUnchanged fails the check if the status differs from before, which was read before a verb that must
+// change nothing.
 func (in *Instance) RequireUnchanged(verb string, before *Status) {
 	after := in.Status()
 	in.t.True(proto.Equal(before, after), verb+" changes nothing, so the status", FormatStatus(before), FormatStatus(after))
@@ -186,33 +187,33 @@ func FormatStatus(s *Status) string {
 	return c.String()
 }
 
-// Watched holds what a WatchState stream sent, up to its end or to the requested number of items.
-type Watched struct {
+// WatchResult holds the items of a WatchState stream, up to its end or to the requested number of items.
+type WatchResult struct {
 	First       *Status
 	Transitions []*troupev1.Transition
-	Statuses    []*Status // with the transitions
-	Ended       bool      // by the worker, with OK
+	Statuses    []*Status // status sent with each transition
+	EndedOK     bool      // whether the worker ended the stream with OK
 }
 
-// watchTime bounds a watch. It is longer than anything that a check does to an instance.
-const watchTime = 5 * time.Second
+// watchTimeoutout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
+const watchTimeout = 5 * time.Second
 
-// Watch reads n transitions, or all to the end of the stream if n is negative.
-func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, error) {
-	ctx, cancel := context.WithTimeout(ctx, watchTime)
+// Watch reads n transitions from WatchState, or all until the end of the stream if n is negative.
+func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*WatchResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	stream, err := in.Lifecycle.WatchState(ctx, &troupev1.WatchStateRequest{AfterVersion: after})
 	if err != nil {
 		return nil, err
 	}
-	w := &Watched{}
+	w := &WatchResult{}
 	for {
 		item, err := stream.Recv()
-		if done, err := formatEnd(err); done || err != nil {
+		if done, err := streamEnded(err); done || err != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("the stream had not ended after %s and %d transitions", watchTime, len(w.Transitions))
+				err = fmt.Errorf("the stream had not ended after %s and %d transitions", watchTimeout, len(w.Transitions))
 			}
-			w.Ended = done
+			w.EndedOK = done
 			return w, err
 		}
 		if w.First == nil {
@@ -230,31 +231,32 @@ func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*Watched, e
 	}
 }
 
-// Transitions returns every transition so far.
+// Transitions returns all transitions of the instance so far.
 func (in *Instance) Transitions() []*troupev1.Transition {
 	w, err := in.Watch(in.t.Ctx, 0, int(in.Status().GetStateVersion()))
 	in.t.NoError("WatchState", err)
 	return w.Transitions
 }
 
-// OwnsState returns the owner of a key.
+// OwnsState returns the reply of OwnsState for a key.
 func (in *Instance) OwnsState(key string) *troupev1.OwnsStateResponse {
 	r, err := in.Lifecycle.OwnsState(in.t.Ctx, &troupev1.OwnsStateRequest{Key: key})
 	in.t.NoError("OwnsState of "+key, err)
 	return r
 }
 
-// AwaitPausing waits until the status reports a pending Pause.
+// AwaitPausing waits until the status reports that a Pause is pending or done.
 func (in *Instance) AwaitPausing() {
-	in.t.Eventually("pausing in the status of a BUSY instance", AnswerTime, func() (bool, any) {
+	in.t.Eventually("pausing in the status of a BUSY instance", AnswerLimit, func() (bool, any) {
 		s := in.Status()
 		return s.GetPausing() || s.GetState() == Paused, FormatStatus(s)
 	})
 }
 
-// RequireAnswers makes every call that must be answered in every state.
-func (in *Instance) RequireAnswers() {
-	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerTime)
+// RequirePromptAnswers makes every call that must be answered in every state, and fails the check unless all
+// answers are prompt.
+func (in *Instance) RequirePromptAnswers() {
+	ctx, cancel := context.WithTimeout(in.t.Ctx, 3*AnswerLimit)
 	defer cancel()
 	for _, q := range []struct {
 		name string
@@ -266,9 +268,9 @@ func (in *Instance) RequireAnswers() {
 			_, err := in.Lifecycle.OwnsState(ctx, &troupev1.OwnsStateRequest{Key: "history"})
 			return err
 		}},
-		{"WatchState", func() error { return in.watchFirst(ctx) }},
+		{"WatchState", func() error { return in.watchFirstItem(ctx) }},
 	} {
-		in.t.Promptly(q.name, func() time.Duration {
+		in.t.AnswersPromptly(q.name, func() time.Duration {
 			began := time.Now()
 			in.t.NoError(q.name, q.ask())
 			return time.Since(began)
@@ -276,8 +278,8 @@ func (in *Instance) RequireAnswers() {
 	}
 }
 
-// watchFirst reads only the first item of WatchState.
-func (in *Instance) watchFirst(ctx context.Context) error {
+// watchFirstItem reads only the first item of WatchState.
+func (in *Instance) watchFirstItem(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := in.Lifecycle.WatchState(ctx, &troupev1.WatchStateRequest{})
@@ -288,8 +290,8 @@ func (in *Instance) watchFirst(ctx context.Context) error {
 	return err
 }
 
-// Apply calls the verb and returns the status in its reply, if the reply has one.
-func (in *Instance) Apply(verb string) (*Status, error) {
+// CallVerb calls the named verb and returns the status in its reply, if the reply has one.
+func (in *Instance) CallVerb(verb string) (*Status, error) {
 	ctx := in.t.Ctx
 	switch verb {
 	case "startup":
@@ -305,13 +307,13 @@ func (in *Instance) Apply(verb string) (*Status, error) {
 		s := in.StartStep("say hello")
 		o, err := s.Wait(in.t, "ExecuteStep", 5*time.Second)
 		if err != nil {
-			in.t.True(!o.Header, "a rejected step", "no response header", "one")
+			in.t.True(!o.HasHeader, "a rejected step", "no response header", "one")
 			return nil, err
 		}
-		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, AnswerTime).Text())
+		Equal(in.t, "answer of the step", "hello", s.RequireSuccess(in.t, AnswerLimit).Text())
 		return nil, nil //nolint:nilnil // the reply of a step has no status
 	default: // queries
-		in.RequireAnswers()
+		in.RequirePromptAnswers()
 		return nil, nil //nolint:nilnil // queries have no status
 	}
 }

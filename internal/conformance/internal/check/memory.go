@@ -16,9 +16,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// MemoryService is the memory service that the workers under test commit to. It keeps turns in RAM, is as strict
-// as the real one, and remembers every CommitStep. For each session a check may choose how it behaves. It is
-// safe for concurrent use.
+// MemoryService is the fake memory service to which workers under test commit. It keeps turns in memory, validates
+// commits by the same rules as the real service, and records every CommitStep. A check can change its behavior for
+// each session. It is safe for concurrent use.
 type MemoryService struct {
 	troupev1.UnimplementedMemoryServiceServer
 	address string
@@ -27,28 +27,29 @@ type MemoryService struct {
 	sessions map[string]*Session
 }
 
-// Session is one session with its only turn.
+// Session is a session with its only turn. Its exported fields say how the service behaves toward commits of the
+// session.
 type Session struct {
-	turnID string
-	epoch  int64
-	base   int64 // the session's last message
+	turnID       string
+	epoch        int64
+	baseSequence int64 // sequence of the session's last message
 
-	Outages int              // how many commits are still answered with UNAVAILABLE
-	Reject  failure.Mode     // with which every commit is rejected (empty means none)
-	Hold    chan struct{}    // a commit is answered once this is closed; nil: at once
-	calls   []*recordedCall  // every CommitStep, whatever became of it
-	commits map[int32]commit // by step
+	RemainingOutages int                    // number of further commits that are answered with UNAVAILABLE
+	RejectMode       failure.Mode           // mode with which every commit is rejected (empty means none)
+	HoldUntil        chan struct{}          // answers to commits wait until this is closed (nil means no wait)
+	calls            []*recordedCall        // every CommitStep call, including rejected ones
+	commits          map[int32]storedCommit // stored commits, by step
 }
 
 type recordedCall struct {
-	Request *troupev1.CommitStepRequest
-	Shown   []string // credentials of the turn
-	at      time.Time
+	Request     *troupev1.CommitStepRequest
+	Credentials []string // turn credentials sent with the call
+	receivedAt  time.Time
 }
 
-type commit struct {
-	request *troupev1.CommitStepRequest
-	last    int64
+type storedCommit struct {
+	request      *troupev1.CommitStepRequest
+	lastSequence int64
 }
 
 // ServeMemory serves a memory service on a loopback port until stop is called.
@@ -57,7 +58,7 @@ func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error)
 	if err != nil {
 		return nil, nil, failure.New(failure.SystemNetwork, "conformance.Run", "cannot open a loopback port for the memory service").Because(err)
 	}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	if err != nil {
 		_ = lis.Close()
 		return nil, nil, err
@@ -68,29 +69,29 @@ func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Part(lis, 0).Run(serving, func() {})
+		_ = server.ProcessPart(lis, 0).Run(serving, func() {})
 	}()
 	return m, func() { cancel(); <-ended }, nil
 }
 
-// open creates the session of a step. It sets the options before the session is visible.
-func (m *MemoryService) open(req *troupev1.ExecuteStepRequest, l Session) {
+// openSession creates the session of a step with the given behavior.
+func (m *MemoryService) openSession(req *troupev1.ExecuteStepRequest, l Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l.turnID, l.epoch, l.base = req.GetTurnId(), req.GetEpoch(), req.GetBaseSequence()
-	l.commits = map[int32]commit{}
+	l.turnID, l.epoch, l.baseSequence = req.GetTurnId(), req.GetEpoch(), req.GetBaseSequence()
+	l.commits = map[int32]storedCommit{}
 	m.sessions[req.GetSessionId()] = &l
 }
 
-// Commits returns every CommitStep of a session so far.
-func (m *MemoryService) Commits(session string) []*recordedCall {
+// CommitCalls returns every CommitStep call of a session so far, including rejected ones.
+func (m *MemoryService) CommitCalls(session string) []*recordedCall {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]*recordedCall(nil), m.sessions[session].calls...)
 }
 
-// Committed returns the only commit of a session, or nil if there is none.
-func (m *MemoryService) Committed(session string) *troupev1.CommitStepRequest {
+// StoredCommit returns the only stored commit of a session, or nil if there is none.
+func (m *MemoryService) StoredCommit(session string) *troupev1.CommitStepRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.sessions[session].commits {
@@ -101,7 +102,7 @@ func (m *MemoryService) Committed(session string) *troupev1.CommitStepRequest {
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	hold, last, err := m.commit(req, metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey))
+	hold, last, err := m.storeCommit(req, metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey))
 	if hold != nil {
 		select {
 		case <-hold:
@@ -115,8 +116,9 @@ func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStep
 	return &troupev1.CommitStepResponse{LastSequence: last}, nil
 }
 
-// commit stores a commit that is allowed, with all its parts at once.
-func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
+// storeCommit records the call and stores the commit unless it is invalid. If it returns a channel, the caller
+// must delay its answer until the channel is closed.
+func (m *MemoryService) storeCommit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	reject := func(mode failure.Mode, message string) error {
@@ -129,21 +131,21 @@ func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) 
 	s.calls = append(s.calls, &recordedCall{req, shown, time.Now()})
 	known, repeated := s.commits[req.GetResult().GetStep()]
 	switch {
-	case s.Outages > 0:
-		s.Outages--
-		return nil, 0, reject(failure.SystemNetwork, "the conformance kit plays an outage")
-	case s.Reject != "":
-		return nil, 0, reject(s.Reject, "the conformance kit rejects the commit")
+	case s.RemainingOutages > 0:
+		s.RemainingOutages--
+		return nil, 0, reject(failure.SystemNetwork, "the conformance kit simulates an outage")
+	case s.RejectMode != "":
+		return nil, 0, reject(s.RejectMode, "the conformance kit rejects the commit")
 	case req.GetTurnId() != s.turnID:
 		return nil, 0, reject(failure.TurnNotOpen, "turn_id: no such turn is open")
 	case req.GetEpoch() != s.epoch:
-		return nil, 0, reject(failure.Fenced, "epoch: another one holds the turn")
+		return nil, 0, reject(failure.Fenced, "epoch: the turn has another epoch")
 	case repeated && proto.Equal(known.request, req):
-		return s.Hold, known.last, nil
-	case repeated, req.GetBaseSequence() != s.base:
-		return nil, 0, reject(failure.BaseMismatch, "base_sequence: the session went on")
+		return s.HoldUntil, known.lastSequence, nil
+	case repeated, req.GetBaseSequence() != s.baseSequence:
+		return nil, 0, reject(failure.BaseMismatch, "base_sequence: the session has newer messages")
 	}
-	s.base += int64(len(req.GetMessages()))
-	s.commits[req.GetResult().GetStep()] = commit{req, s.base}
-	return s.Hold, s.base, nil
+	s.baseSequence += int64(len(req.GetMessages()))
+	s.commits[req.GetResult().GetStep()] = storedCommit{req, s.baseSequence}
+	return s.HoldUntil, s.baseSequence, nil
 }

@@ -11,11 +11,11 @@ import (
 func admissionChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "admission/one-at-capacity-1", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(1, check.Callers),
+			ID: "admission/one-at-capacity-1", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(1, check.ConcurrentCallers),
 			Title: "Of simultaneous steps at capacity 1 exactly one is admitted; the others get INSTANCE_FULL before any response header.",
 		},
 		{
-			ID: "admission/never-above-capacity", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(3, check.Callers),
+			ID: "admission/never-above-capacity", Requirement: "LC-29a", Run: checkAdmitsUpToCapacity(3, check.ConcurrentCallers),
 			Title: "Of simultaneous steps exactly capacity are admitted; the others get INSTANCE_FULL before any response header.",
 		},
 		{
@@ -36,7 +36,7 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 		for range steps {
 			sent = append(sent, in.StartStep("sleep 30s"))
 		}
-		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps rejected", steps-int(capacity), steps), check.AnswerTime, func() (bool, any) {
+		t.Eventually(fmt.Sprintf("%d of %d simultaneous steps rejected", steps-int(capacity), steps), check.AnswerLimit, func() (bool, any) {
 			rejected := 0
 			for _, s := range sent {
 				if !s.Running() {
@@ -45,22 +45,22 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 			}
 			return rejected >= steps-int(capacity), rejected
 		})
-		t.Sleep(100 * time.Millisecond) // for one that comes late
+		t.Sleep(100 * time.Millisecond) // a late change would still be noticed
 		admitted := 0
 		for _, s := range sent {
 			if s.Running() {
 				admitted++
 				continue
 			}
-			t.Rejected("a step above capacity", s.Err, failure.InstanceFull)
-			t.True(!s.Value.Header, "a rejected step", "no response header", "one")
+			t.ErrorMode("a step above capacity", s.Err, failure.InstanceFull)
+			t.True(!s.Value.HasHeader, "a rejected step", "no response header", "one")
 		}
 		check.Equal(t, "steps admitted", int(capacity), admitted)
 		check.Equal(t, "in_flight", capacity, in.RequireState("at capacity", check.Busy).GetInFlight())
 		for _, s := range sent {
 			s.Cancel()
 		}
-		in.AwaitState(check.Ready, check.AnswerTime)
+		in.AwaitState(check.Ready, check.AnswerLimit)
 		check.Equal(t, "in_flight when no step runs", 0, in.Status().GetInFlight())
 	}
 }
@@ -73,11 +73,11 @@ func checkBusyWhileStepsRun(t *check.T) {
 		sent = append(sent, in.StartStep("sleep 30s").AwaitAdmission(t))
 	}
 	for left := int32(3); left > 0; left-- {
-		in.AwaitSteps(left, check.AnswerTime)
+		in.AwaitSteps(left, check.AnswerLimit)
 		check.Equal(t, "transitions while steps run", 1, in.RequireState("while steps run", check.Busy).GetStateVersion()-before)
 		sent[left-1].Cancel()
 	}
-	in.AwaitState(check.Ready, check.AnswerTime)
+	in.AwaitState(check.Ready, check.AnswerLimit)
 	s := in.Status()
 	check.Equal(t, "transitions of three overlapping steps: to BUSY and back", 2, s.GetStateVersion()-before)
 }
@@ -86,7 +86,7 @@ func checkEndedStepFreesSlot(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 1})
 	for n := range 20 {
 		text := fmt.Sprintf("step %d", n)
-		check.Equal(t, "answer of one of 20 steps in a row at capacity 1", text, in.Say("say "+text))
+		check.Equal(t, "answer of one of 20 steps in a row at capacity 1", text, in.RunStep("say "+text))
 	}
 	in.RequireState("after the steps", check.Ready)
 }

@@ -10,8 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// forcedEndTime is how long a shutdown may take after its deadline.
-const forcedEndTime = time.Second
+// forcedEndLimit is how long a shutdown may continue after its deadline.
+const forcedEndLimit = time.Second
 
 func shutdownChecks() []check.Check {
 	return []check.Check{
@@ -64,16 +64,16 @@ func shutdownChecks() []check.Check {
 			Title: "Shutdown before Startup does not run the shutdown hook.",
 		},
 		{
-			ID: "shutdown/ended-step-does-not-make-ready", Requirement: "LC-29b", Run: checkShutdownStaysAfterStepEnds,
+			ID: "shutdown/ended-step-does-not-make-ready", Requirement: "LC-29b", Run: checkEndedStepDoesNotMakeReady,
 			Title: "A step that ends while the instance shuts down does not make it READY.",
 		},
 		{
-			ID: "shutdown/continues-without-its-caller", Requirement: "LC-19", Run: checkShutdownWithoutItsCaller,
-			Title: "A shutdown whose caller has left continues to TERMINATED.",
+			ID: "shutdown/continues-without-its-caller", Requirement: "LC-19", Run: checkShutdownContinuesWithoutCaller,
+			Title: "A shutdown continues to TERMINATED if its caller disconnects.",
 		},
 		{
 			ID: "shutdown/terminated-is-final", Requirement: "LC-3", Run: checkTerminatedIsFinal,
-			Title: "No verb, and no number of them at once, changes a TERMINATED instance.",
+			Title: "No verb changes a TERMINATED instance, not even many concurrent verbs.",
 		},
 	}
 }
@@ -83,14 +83,14 @@ func checkShutdownDrains(t *check.T) {
 	s := in.StartStep("sleep 400ms").AwaitAdmission(t)
 	stop := in.ShutdownAsync(5 * time.Second)
 	s.RequireSuccess(t, 5*time.Second)
-	r, err := stop.Wait(t, "Shutdown", check.AnswerTime)
+	r, err := stop.Wait(t, "Shutdown", check.AnswerLimit)
 	t.NoError("Shutdown", err)
 	check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 	t.True(len(r.GetErrors()) == 0, "errors of a shutdown in order", "none", r.GetErrors())
-	t.True(t.Memory.Committed(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
+	t.True(t.Memory.StoredCommit(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
 }
 
-// maxRounding is how much too early the timers of some languages fire, because they count whole milliseconds.
+// maxRounding is how early a timer may fire, because the timers of some languages count whole milliseconds.
 const maxRounding = 2 * time.Millisecond
 
 func checkShutdownCancelsSteps(drain time.Duration) func(*check.T) {
@@ -98,13 +98,13 @@ func checkShutdownCancelsSteps(drain time.Duration) func(*check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
 		stop := in.ShutdownAsync(drain)
-		r, err := stop.Wait(t, "Shutdown", drain+forcedEndTime+check.Slack)
+		r, err := stop.Wait(t, "Shutdown", drain+forcedEndLimit+check.TimingSlack)
 		t.NoError("Shutdown", err)
 		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 		took := stop.Ended.Sub(stop.Began)
 		t.True(took >= drain-maxRounding, "Shutdown with a running step", "not before its drain of "+drain.String(), took)
-		s.RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
-		check.Equal(t, "commits of a step that was cancelled", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
+		s.RequireFailure(t, check.AnswerLimit, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
+		check.Equal(t, "commits of a step that was cancelled", 0, len(t.Memory.CommitCalls(s.Req.GetSessionId())))
 	}
 }
 
@@ -112,11 +112,11 @@ func checkShutdownDeadlineShrinks(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	first := in.ShutdownAsync(time.Minute)
-	in.AwaitState(check.ShuttingDown, check.AnswerTime)
+	in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	const shorter = 200 * time.Millisecond
-	_, err := in.ShutdownAsync(shorter).Wait(t, "the second Shutdown, whose drain is 200ms", shorter+forcedEndTime+check.Slack)
+	_, err := in.ShutdownAsync(shorter).Wait(t, "the second Shutdown, whose drain is 200ms", shorter+forcedEndLimit+check.TimingSlack)
 	t.NoError("the second Shutdown", err)
-	_, err = first.Wait(t, "the first Shutdown", check.Slack)
+	_, err = first.Wait(t, "the first Shutdown", check.TimingSlack)
 	t.NoError("the first Shutdown", err)
 	in.RequireState("after both", check.Terminated)
 }
@@ -126,11 +126,11 @@ func checkShutdownDeadlineNeverGrows(t *check.T) {
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	const drain = 400 * time.Millisecond
 	first := in.ShutdownAsync(drain)
-	in.AwaitState(check.ShuttingDown, check.AnswerTime)
+	in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	second := in.ShutdownAsync(time.Minute)
-	_, err := first.Wait(t, "the first Shutdown, whose drain is 400ms", drain+forcedEndTime+check.Slack)
+	_, err := first.Wait(t, "the first Shutdown, whose drain is 400ms", drain+forcedEndLimit+check.TimingSlack)
 	t.NoError("the first Shutdown", err)
-	_, err = second.Wait(t, "the second Shutdown", check.Slack)
+	_, err = second.Wait(t, "the second Shutdown", check.TimingSlack)
 	t.NoError("the second Shutdown", err)
 }
 
@@ -139,22 +139,22 @@ func checkShutdownReportsDraining(t *check.T) {
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	check.Equal(t, "draining when BUSY", false, in.Status().GetDraining())
 	in.ShutdownAsync(time.Minute)
-	in.AwaitState(check.ShuttingDown, check.AnswerTime)
+	in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	s := in.Status()
 	check.Equal(t, "draining while a step may end", true, s.GetDraining())
 	check.Equal(t, "in_flight while a step may end", 1, s.GetInFlight())
-	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", forcedEndTime+check.Slack)
+	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", forcedEndLimit+check.TimingSlack)
 	t.NoError("Shutdown", err)
 	check.Equal(t, "draining when TERMINATED", false, in.Status().GetDraining())
 }
 
 func checkShutdownDrainEndsWithLastStep(t *check.T) {
-	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // so that it stays SHUTTING_DOWN
+	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // keeps the instance in SHUTTING_DOWN
 	s := in.StartStep("sleep 1s").AwaitAdmission(t)
 	in.ShutdownAsync(3 * time.Second)
-	in.AwaitState(check.ShuttingDown, check.AnswerTime)
-	s.RequireSuccess(t, check.AnswerTime)
-	in.AwaitSteps(0, check.AnswerTime)
+	in.AwaitState(check.ShuttingDown, check.AnswerLimit)
+	s.RequireSuccess(t, check.AnswerLimit)
+	in.AwaitSteps(0, check.AnswerLimit)
 	check.Equal(t, "draining when no step runs any more", false, in.RequireState("while the shutdown hook hangs", check.ShuttingDown).GetDraining())
 }
 
@@ -162,7 +162,7 @@ func checkShutdownHookFailure(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{Shutdown: hook})
 		const drain = 300 * time.Millisecond
-		r, err := in.ShutdownAsync(drain).Wait(t, "Shutdown, whose drain is 300ms", drain+forcedEndTime+check.Slack)
+		r, err := in.ShutdownAsync(drain).Wait(t, "Shutdown, whose drain is 300ms", drain+forcedEndLimit+check.TimingSlack)
 		t.NoError("Shutdown", err)
 		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
 		t.True(len(r.GetErrors()) > 0, "errors in the reply", "a line for the hook", "none")
@@ -173,7 +173,7 @@ func checkShutdownHookFailure(hook troupev1.HookBehavior) func(*check.T) {
 func checkShutdownJoinsCallers(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
 	var calls []*check.Call[*troupev1.ShutdownResponse]
-	for range check.Callers {
+	for range check.ConcurrentCallers {
 		calls = append(calls, in.ShutdownAsync(5*time.Second))
 	}
 	for _, call := range calls {
@@ -192,7 +192,7 @@ func checkShutdownBeforeStartup(t *check.T) {
 	check.Equal(t, "startup_time of an instance that was not started", 0, in.Metrics().GetStartupTime().AsDuration())
 }
 
-func checkShutdownStaysAfterStepEnds(t *check.T) {
+func checkEndedStepDoesNotMakeReady(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
 	s := in.StartStep("sleep 300ms").AwaitAdmission(t)
 	stop := in.ShutdownAsync(5 * time.Second)
@@ -209,16 +209,16 @@ func checkShutdownStaysAfterStepEnds(t *check.T) {
 	}
 }
 
-func checkShutdownWithoutItsCaller(t *check.T) {
+func checkShutdownContinuesWithoutCaller(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	ctx, cancel := context.WithCancel(t.Ctx)
 	gone := check.Go(t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(ctx, 500*time.Millisecond, "") })
-	in.AwaitState(check.ShuttingDown, check.AnswerTime)
+	in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	cancel()
-	_, err := gone.Wait(t, "a Shutdown that its caller cancelled", check.AnswerTime)
+	_, err := gone.Wait(t, "a Shutdown that its caller cancelled", check.AnswerLimit)
 	t.Error("a Shutdown that its caller cancelled", err)
-	in.AwaitState(check.Terminated, 500*time.Millisecond+forcedEndTime+check.Slack)
+	in.AwaitState(check.Terminated, 500*time.Millisecond+forcedEndLimit+check.TimingSlack)
 }
 
 func checkTerminatedIsFinal(t *check.T) {
@@ -231,17 +231,17 @@ func checkTerminatedIsFinal(t *check.T) {
 	for range 5 {
 		starts, pauses, steps = append(starts, in.StartupAsync()), append(pauses, in.PauseAsync("")), append(steps, in.StartStep("say no"))
 		_, err = in.Resume(t.Ctx, "")
-		t.Rejected("Resume", err, failure.AgentState)
+		t.ErrorMode("Resume", err, failure.AgentState)
 		_, err = in.Shutdown(t.Ctx, 0, "again")
 		t.NoError("Shutdown", err)
 	}
 	for i, s := range steps {
-		_, err := starts[i].Wait(t, "Startup", check.AnswerTime)
-		t.Rejected("Startup", err, failure.AgentState)
-		_, err = pauses[i].Wait(t, "Pause", check.AnswerTime)
-		t.Rejected("Pause", err, failure.AgentState)
-		_, err = s.Wait(t, "ExecuteStep", check.AnswerTime)
-		t.Rejected("ExecuteStep", err, failure.InstanceDraining)
+		_, err := starts[i].Wait(t, "Startup", check.AnswerLimit)
+		t.ErrorMode("Startup", err, failure.AgentState)
+		_, err = pauses[i].Wait(t, "Pause", check.AnswerLimit)
+		t.ErrorMode("Pause", err, failure.AgentState)
+		_, err = s.Wait(t, "ExecuteStep", check.AnswerLimit)
+		t.ErrorMode("ExecuteStep", err, failure.InstanceDraining)
 	}
 	in.RequireUnchanged("a verb after TERMINATED", before)
 }

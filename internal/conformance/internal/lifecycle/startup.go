@@ -10,11 +10,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// abandonTime is how long a startup may take after its timeout: one second for a hook that ignores its context, and
-// one for the release of resources.
-const abandonTime = 2 * time.Second
+// abandonLimit is how long a startup may continue after its timeout. One second is for a hook that ignores its
+// context, and one for the release of resources.
+const abandonLimit = 2 * time.Second
 
-// hookFailureModes lists the allowed modes of a startup whose hook failed. The hook is code of the agent or of a tool.
+// hookFailureModes lists the allowed modes of a startup whose hook failed. More than one is allowed, because a
+// hook may belong to the agent or to a tool.
 var hookFailureModes = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
@@ -31,46 +32,46 @@ func startupHookChecks() []check.Check {
 			Title: "Concurrent calls run the startup hook once: when that fails, all of them fail.",
 		},
 		{
-			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: checkStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailureModes...),
+			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: requireStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailureModes...),
 			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
 		},
 		{
 			ID: "startup/panicking-hook-terminates", Requirement: "LC-10",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailureModes...),
-			Title: "A startup hook that panics has failed.",
+			Run:   requireStartupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailureModes...),
+			Title: "A startup hook that panics counts as failed.",
 		},
 		{
-			ID: "startup/hanging-hook-is-abandoned", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
+			ID: "startup/hanging-hook-is-abandoned", Requirement: "LC-12", Run: requireStartupFails(check.InstanceSpec{
 				Startup:        check.HookHangs,
 				StartupTimeout: 300 * time.Millisecond,
 			}, failure.AgentTimeout),
 			Title: "A startup hook that does not return is abandoned after startup_timeout, with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
+			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: requireStartupFails(check.InstanceSpec{
 				Startup:        check.HookSlow,
 				StartupTimeout: 100 * time.Millisecond,
 			}, failure.AgentTimeout),
 			Title: "A start that takes longer than startup_timeout fails with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/retries", Requirement: "LC-13", Run: checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsOnce, MaxRetries: 1}),
+			ID: "startup/retries", Requirement: "LC-13", Run: requireStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsOnce, MaxRetries: 1}),
 			Title: "A startup hook that fails is tried again, up to max_retries times, inside INITIALIZING.",
 		},
 		{
 			ID: "startup/retries-up-to-max-retries", Requirement: "LC-13",
-			Run:   checkStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
+			Run:   requireStartupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
 			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
 		},
 		{
-			ID: "startup/retries-no-more-than-max-retries", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
+			ID: "startup/retries-no-more-than-max-retries", Requirement: "LC-13", Run: requireStartupFails(check.InstanceSpec{
 				Startup:    check.HookFailsTwice,
 				MaxRetries: 1,
 			}, hookFailureModes...),
-			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
+			Title: "With max_retries 1, a startup whose hook fails twice has failed: there is no third try.",
 		},
 		{
-			ID: "startup/releases-after-a-failed-try", Requirement: "LC-13", Run: checkStartupFails(check.InstanceSpec{
+			ID: "startup/releases-after-a-failed-try", Requirement: "LC-13", Run: requireStartupFails(check.InstanceSpec{
 				Startup:  check.HookFailsOnce,
 				Shutdown: check.HookFails, MaxRetries: 1,
 			}, hookFailureModes...),
@@ -78,16 +79,16 @@ func startupHookChecks() []check.Check {
 		},
 		{
 			ID: "startup/no-retries-with-max-retries-0", Requirement: "LC-13",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailureModes...),
+			Run:   requireStartupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailureModes...),
 			Title: "With max_retries 0 a startup hook is tried once.",
 		},
 		{
 			ID: "startup/fails-after-max-retries", Requirement: "LC-13",
-			Run:   checkStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailureModes...),
+			Run:   requireStartupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailureModes...),
 			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
 		},
 		{
-			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: checkStartupFails(check.InstanceSpec{
+			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: requireStartupFails(check.InstanceSpec{
 				Startup:    check.HookHangs,
 				MaxRetries: 10, StartupTimeout: 300 * time.Millisecond,
 			}, failure.AgentTimeout),
@@ -96,11 +97,11 @@ func startupHookChecks() []check.Check {
 	}
 }
 
-// startupCallerChecks returns the checks of other calls during a startup.
+// startupCallerChecks returns the checks of concurrent calls and their deadlines during a startup.
 func startupCallerChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "startup/keep-failed-stays-initializing", Requirement: "LC-11", Run: checkStartupKeepFailed,
+			ID: "startup/keep-failed-stays-initializing", Requirement: "LC-11", Run: checkStartupKeepsFailedInstance,
 			Title: "With keep_failed a failed start leaves the instance in INITIALIZING until a Shutdown.",
 		},
 		{
@@ -108,11 +109,11 @@ func startupCallerChecks() []check.Check {
 			Title: "The deadline of the caller bounds the start, when it is shorter than startup_timeout.",
 		},
 		{
-			ID: "startup/joiners-deadline-ends-only-its-call", Requirement: "LC-9", Run: checkStartupJoinersDeadline,
+			ID: "startup/joiners-deadline-ends-only-its-call", Requirement: "LC-9", Run: checkStartupJoiningCallersDeadline,
 			Title: "A caller that joins and reaches its deadline does not end the startup of the first caller.",
 		},
 		{
-			ID: "startup/continues-without-its-caller", Requirement: "LC-12", Run: checkStartupWithoutItsCaller,
+			ID: "startup/continues-without-its-caller", Requirement: "LC-12", Run: checkStartupContinuesWithoutCaller,
 			Title: "A caller that disconnects does not end the startup; only the deadline that it set does.",
 		},
 		{
@@ -133,7 +134,7 @@ func startupCallerChecks() []check.Check {
 func checkStartupJoinsCallers(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
 	var calls []*check.Call[*check.Status]
-	for range check.Callers {
+	for range check.ConcurrentCallers {
 		calls = append(calls, in.StartupAsync())
 	}
 	for _, call := range calls {
@@ -147,7 +148,7 @@ func checkStartupJoinsCallers(t *check.T) {
 func checkStartupRunsHookOnce(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFailsOnce})
 	var calls []*check.Call[*check.Status]
-	for range check.Callers {
+	for range check.ConcurrentCallers {
 		calls = append(calls, in.StartupAsync())
 	}
 	succeeded := 0
@@ -157,16 +158,16 @@ func checkStartupRunsHookOnce(t *check.T) {
 		}
 	}
 	check.Equal(t, "calls that returned OK though the only run of the hook failed", 0, succeeded)
-	in.AwaitState(check.Terminated, check.AnswerTime)
+	in.AwaitState(check.Terminated, check.AnswerLimit)
 }
 
-// checkStartupFails checks that a startup fails with one of the modes and that the instance terminates.
-func checkStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
+// requireStartupFails requires that a startup fails with one of the modes and that the instance then terminates.
+func requireStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
 		call := in.StartupAsync()
-		_, err := call.Wait(t, "Startup", s.StartupTimeout+abandonTime+check.Slack)
-		t.Rejected("Startup", err, modes...)
+		_, err := call.Wait(t, "Startup", s.StartupTimeout+abandonLimit+check.TimingSlack)
+		t.ErrorMode("Startup", err, modes...)
 		in.AwaitState(check.Terminated, time.Second)
 		for _, tr := range in.Transitions() {
 			t.True(tr.GetTo() != check.Ready, "states of a start that fails", "never READY", "READY")
@@ -175,29 +176,29 @@ func checkStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.
 	}
 }
 
-// checkStartupSucceeds checks that a startup succeeds, possibly after retries.
-func checkStartupSucceeds(s check.InstanceSpec) func(*check.T) {
+// requireStartupSucceeds requires that a startup succeeds, possibly after retries.
+func requireStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
 		s, err := in.StartupAsync().Wait(t, "Startup", 5*time.Second)
 		t.NoError("Startup", err)
 		check.Equal(t, "state in the reply", check.Ready, s.GetState())
 		check.Equal(t, "state_version after a start with a retry", 2, s.GetStateVersion())
-		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+		check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
 	}
 }
 
-func checkStartupKeepFailed(t *check.T) {
+func checkStartupKeepsFailedInstance(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails, KeepFailed: true})
-	_, err := in.StartupAsync().Wait(t, "Startup", check.AnswerTime)
-	t.Rejected("Startup", err, hookFailureModes...)
+	_, err := in.StartupAsync().Wait(t, "Startup", check.AnswerLimit)
+	t.ErrorMode("Startup", err, hookFailureModes...)
 	t.Sleep(200 * time.Millisecond)
 	s := in.RequireState("after a failed start with keep_failed", check.Initializing)
 	check.Equal(t, "state_version", 1, s.GetStateVersion())
-	_, err = in.StartupAsync().Wait(t, "a second Startup", check.AnswerTime)
+	_, err = in.StartupAsync().Wait(t, "a second Startup", check.AnswerLimit)
 	t.Error("a second Startup", err)
 	in.RequireState("after a second Startup", check.Initializing)
-	_, err = in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
+	_, err = in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.TimingSlack)
 	t.NoError("Shutdown", err)
 	in.RequireState("after Shutdown", check.Terminated)
 }
@@ -209,41 +210,41 @@ func checkStartupCallersDeadline(t *check.T) {
 	defer cancel()
 	_, err := in.Startup(ctx)
 	t.Error("Startup with a deadline of 300ms", err)
-	in.AwaitState(check.Terminated, abandonTime)
+	in.AwaitState(check.Terminated, abandonLimit)
 }
 
-func checkStartupJoinersDeadline(t *check.T) {
+func checkStartupJoiningCallersDeadline(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
 	first := in.StartupAsync()
 	in.AwaitStartup()
 	ctx, cancel := context.WithTimeout(t.Ctx, 50*time.Millisecond)
 	defer cancel()
-	_, _ = in.Startup(ctx) // what it returns depends on how quick the machine is
+	_, _ = in.Startup(ctx) // the result depends on the speed of the machine
 	_, err := first.Wait(t, "Startup", 5*time.Second)
 	t.NoError("Startup of the first caller", err)
 	in.RequireState("after the start", check.Ready)
 }
 
-func checkStartupWithoutItsCaller(t *check.T) {
+func checkStartupContinuesWithoutCaller(t *check.T) {
 	alone := func(s check.InstanceSpec) *check.Instance {
 		in := t.MakeInstance(s)
 		ctx, leave := context.WithCancel(t.Ctx)
 		first := check.Go(t, func() (*check.Status, error) { return in.Startup(ctx) })
 		in.AwaitStartup()
 		leave()
-		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.AnswerTime) // which may have been quicker
+		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.AnswerLimit) // the startup may have ended first
 		return in
 	}
 	hanging := alone(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	slow := alone(check.InstanceSpec{Startup: check.HookSlow})
-	slow.AwaitState(check.Ready, check.AnswerTime)
+	slow.AwaitState(check.Ready, check.AnswerLimit)
 	check.Equal(t, "state_version after one start", 2, slow.Status().GetStateVersion())
-	t.Sleep(abandonTime)
+	t.Sleep(abandonLimit)
 	hanging.RequireState("when its caller has gone away", check.Initializing)
 }
 
-// checkStartupCancelledByShutdown checks a Shutdown while the startup hook runs. It retries a few times, because on a busy
-// machine the hook may end before the Shutdown arrives.
+// checkStartupCancelledByShutdown calls Shutdown while the startup hook runs. It retries a few times, because on a
+// busy machine the hook may end before Shutdown arrives.
 func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		var err error
@@ -251,10 +252,10 @@ func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) 
 			in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: time.Minute})
 			starting := in.StartupAsync()
 			in.AwaitStartup()
-			r, stopErr := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
+			r, stopErr := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.TimingSlack)
 			t.NoError("Shutdown", stopErr)
 			check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
-			if _, err = starting.Wait(t, "Startup", check.AnswerTime); err != nil {
+			if _, err = starting.Wait(t, "Startup", check.AnswerLimit); err != nil {
 				check.Equal(t, "transitions: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.RequireState("in the end", check.Terminated).GetStateVersion())
 				return
 			}
@@ -266,13 +267,13 @@ func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) 
 func checkStartupsAreIndependent(t *check.T) {
 	hanging := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	hanging.StartupAsync()
-	hanging.AwaitState(check.Initializing, check.AnswerTime)
+	hanging.AwaitState(check.Initializing, check.AnswerLimit)
 	failing := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails})
-	_, err := failing.StartupAsync().Wait(t, "Startup of one that fails", check.AnswerTime)
+	_, err := failing.StartupAsync().Wait(t, "Startup of one that fails", check.AnswerLimit)
 	t.Error("Startup of one that fails", err)
 
 	in := t.StartInstance(check.InstanceSpec{})
-	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
 	hanging.RequireState("of the one that hangs", check.Initializing)
 	_, err = in.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)

@@ -1,5 +1,5 @@
-// Package lifecycle checks what Startup, Pause, Resume and Shutdown do in each state of an instance,
-// and how many steps it admits.
+// Package lifecycle contains the checks of Startup, Pause, Resume and Shutdown in each state of an instance, and
+// of the admission of steps.
 package lifecycle
 
 import (
@@ -12,20 +12,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// row is one cell of the table of states and verbs (docs/lifecycle.md).
-type row struct {
+// verbCase is one cell of the table of states and verbs (docs/lifecycle.md).
+type verbCase struct {
 	verb        string
 	state       troupev1.InstanceState
-	mode        failure.Mode // with which it is rejected (empty means OK)
+	rejectMode  failure.Mode // mode with which the verb is rejected (empty means OK)
 	nextState   troupev1.InstanceState
-	transitions uint64 // number of transitions that it makes (0 means that it changes nothing)
+	transitions uint64 // number of transitions that the verb causes (0 means no change)
 	requirement string
 	title       string
 }
 
-func verbTable() []row {
+func verbCases() []verbCase {
 	const ok = failure.Unknown
-	return []row{
+	return []verbCase{
 		{"startup", check.Uninitialized, ok, check.Ready, 2, "LC-2", "Startup takes a new instance to READY."},
 		{"startup", check.Initializing, ok, check.Ready, 1, "LC-9", "Startup joins the one that runs, and returns when that has ended."},
 		{"startup", check.Ready, ok, check.Ready, 0, "LC-8", "Startup of a READY instance is OK and changes nothing."},
@@ -39,7 +39,8 @@ func verbTable() []row {
 		{"step", check.Ready, ok, check.Ready, 2, "LC-27", "A step makes a READY instance BUSY, and READY again when it ends."},
 		{"step", check.Busy, ok, check.Busy, 0, "LC-27", "A BUSY instance takes steps up to its capacity, and stays BUSY."},
 		{"step", check.Paused, failure.InstancePaused, check.Paused, 0, "LC-26", "A PAUSED instance rejects steps with INSTANCE_PAUSED."},
-		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c", "An instance that shuts down rejects steps with INSTANCE_DRAINING."},
+		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c",
+			"An instance that shuts down rejects steps with INSTANCE_DRAINING."},
 		{"step", check.Terminated, failure.InstanceDraining, check.Terminated, 0, "LC-3", "A TERMINATED instance rejects steps with INSTANCE_DRAINING."},
 
 		{"pause", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Pause before Startup is OK and changes nothing."},
@@ -59,7 +60,8 @@ func verbTable() []row {
 		{"resume", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Resume of a TERMINATED instance is rejected with AGENT_STATE."},
 
 		{"shutdown", check.Uninitialized, ok, check.Terminated, 2, "LC-22", "Shutdown ends an instance that was never started."},
-		{"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2", "Shutdown cancels a startup and ends the instance, also when the startup hook hangs."},
+		{"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2",
+			"Shutdown cancels a startup and ends the instance, also when the startup hook hangs."},
 		{"shutdown", check.Ready, ok, check.Terminated, 2, "LC-2", "Shutdown ends a READY instance."},
 		{"shutdown", check.Busy, ok, check.Terminated, 2, "LC-29c", "Shutdown without time to drain cancels the steps and ends the instance."},
 		{"shutdown", check.Paused, ok, check.Terminated, 2, "LC-2", "Shutdown ends a PAUSED instance."},
@@ -76,37 +78,38 @@ func verbTable() []row {
 	}
 }
 
-// requiredStates lists the states that the error of a rejected verb must name as required (LC-26).
+// requiredStates maps each verb to a state that the error must name as required when the verb is rejected (LC-26).
 var requiredStates = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(verbChecks(), startupChecks(), admissionChecks(), pauseChecks(), shutdownChecks())
 }
 
 func verbChecks() []check.Check {
 	var checks []check.Check
-	for _, r := range verbTable() {
+	for _, r := range verbCases() {
 		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.state)), "_", "-")
-		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Alone: r.verb == "queries", Run: r.run})
+		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Exclusive: r.verb == "queries", Run: r.run})
 	}
 	return checks
 }
 
-func (r row) run(t *check.T) {
+func (r verbCase) run(t *check.T) {
 	in := r.reachState(t)
 	before := in.Status()
 	joins := r.verb == "startup" && r.state == check.Initializing
-	if !joins { // a start that ends by itself may have
+	if !joins { // a start that ends by itself may have ended already
 		check.Equal(t, "state before the verb", r.state, before.GetState())
 	}
-	reply, err := in.Apply(r.verb)
-	if r.mode != failure.Unknown {
-		e := t.Rejection(r.verb, err, r.mode)
-		if r.mode == failure.AgentState {
+	reply, err := in.CallVerb(r.verb)
+	if r.rejectMode != failure.Unknown {
+		e := t.FailureWithMode(r.verb, err, r.rejectMode)
+		if r.rejectMode == failure.AgentState {
 			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.state)), e.Facts["actual_state"])
 			required := e.Facts["required_state"]
-			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it", check.Show(required))
+			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it",
+				check.FormatValue(required))
 		}
 		in.RequireUnchanged("a rejected verb", before)
 		return
@@ -116,8 +119,8 @@ func (r row) run(t *check.T) {
 		check.Equal(t, "state in the reply", r.nextState, reply.GetState())
 	}
 	if r.transitions == 0 {
-		if r.verb == "step" { // the stream reports its end, and then it no longer counts
-			in.AwaitSteps(before.GetInFlight(), check.AnswerTime)
+		if r.verb == "step" { // the stream may end shortly before in_flight is lowered
+			in.AwaitSteps(before.GetInFlight(), check.AnswerLimit)
 		}
 		in.RequireUnchanged(r.verb, before)
 		return
@@ -130,17 +133,17 @@ func (r row) run(t *check.T) {
 	check.Equal(t, "transitions that the verb made", r.transitions, after.GetStateVersion()-before.GetStateVersion())
 }
 
-// reachState makes an instance and brings it to the state in which the verb is called.
-func (r row) reachState(t *check.T) *check.Instance {
+// reachState creates an instance and brings it to the state in which the verb is called.
+func (r verbCase) reachState(t *check.T) *check.Instance {
 	if r.state == check.Uninitialized {
 		return t.MakeInstance(check.InstanceSpec{})
 	}
 	if r.state == check.Initializing {
-		hook := check.HookHangs // so that it stays there
+		hook := check.HookHangs // keeps the instance in INITIALIZING
 		if r.verb == "startup" {
 			hook = check.HookSlow
 		}
-		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTime})
+		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTimeout})
 		in.StartupAsync()
 		in.AwaitStartup()
 		return in
@@ -150,7 +153,7 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.Busy:
 		text := "sleep 30s"
 		if r.verb == "pause" {
-			text = "sleep 1500ms" // long enough for the verb to come while it runs
+			text = "sleep 1500ms" // long enough for the verb to arrive while the step runs
 		}
 		in.StartStep(text).AwaitAdmission(t)
 	case check.Paused:
@@ -159,11 +162,11 @@ func (r row) reachState(t *check.T) *check.Instance {
 	case check.ShuttingDown:
 		in.StartStep("sleep 30s").AwaitAdmission(t)
 		in.ShutdownAsync(time.Minute)
-		in.AwaitState(check.ShuttingDown, check.AnswerTime)
+		in.AwaitState(check.ShuttingDown, check.AnswerLimit)
 	case check.Terminated:
 		_, err := in.Shutdown(t.Ctx, 0, "to be terminated")
 		t.NoError("Shutdown", err)
-	default: // READY it is
+	default: // READY: StartInstance has reached it
 	}
 	return in
 }

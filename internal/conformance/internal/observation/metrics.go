@@ -25,7 +25,7 @@ func metricsChecks() []check.Check {
 		},
 		{
 			ID: "metrics/count-steps", Requirement: "LC-28", Run: checkMetricsCountSteps,
-			Title: "total_requests counts the steps that were admitted, failed_requests those that failed, and no rejected ones.",
+			Title: "total_requests counts admitted steps and failed_requests counts failed steps; rejected steps are not counted.",
 		},
 		{
 			ID: "metrics/active-time", Requirement: "LC-25", Run: checkMetricsActiveTime,
@@ -33,7 +33,7 @@ func metricsChecks() []check.Check {
 		},
 		{
 			ID: "metrics/only-grow", Requirement: "LC-25", Run: checkMetricsOnlyGrow,
-			Title: "No counter ever goes back.",
+			Title: "No counter ever decreases.",
 		},
 	}
 }
@@ -78,15 +78,15 @@ func checkMetricsCountTransitions(t *check.T) {
 func checkMetricsCountSteps(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 1})
 	for range 3 {
-		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+		check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
 	}
-	in.StartStep("fail").RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
-	in.StartStep("panic").RequireFailure(t, check.AnswerTime, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
+	in.StartStep("fail").RequireFailure(t, check.AnswerLimit, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
+	in.StartStep("panic").RequireFailure(t, check.AnswerLimit, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
 	running := in.StartStep("sleep 1s").AwaitAdmission(t)
-	if _, err := in.StartStep("say no").Wait(t, "a step above capacity", check.AnswerTime); running.Running() {
-		t.Rejected("a step above capacity", err, failure.InstanceFull)
+	if _, err := in.StartStep("say no").Wait(t, "a step above capacity", check.AnswerLimit); running.Running() {
+		t.ErrorMode("a step above capacity", err, failure.InstanceFull)
 	}
-	running.RequireSuccess(t, check.AnswerTime)
+	running.RequireSuccess(t, check.AnswerLimit)
 	m := in.Metrics()
 	check.Equal(t, "total_requests after 6 steps and a rejected one", 6, m.GetTotalRequests())
 	check.Equal(t, "failed_requests after 2 steps that failed", 2, m.GetFailedRequests())
@@ -97,8 +97,8 @@ func checkMetricsActiveTime(t *check.T) {
 	check.Equal(t, "active_time before any step", 0, in.Metrics().GetActiveTime().AsDuration())
 	began := time.Now()
 	first, second := in.StartStep("sleep 300ms"), in.StartStep("sleep 300ms")
-	first.RequireSuccess(t, check.AnswerTime)
-	second.RequireSuccess(t, check.AnswerTime)
+	first.RequireSuccess(t, check.AnswerLimit)
+	second.RequireSuccess(t, check.AnswerLimit)
 	most := time.Since(began)
 	active := in.Metrics().GetActiveTime().AsDuration()
 	t.True(active >= 290*time.Millisecond && active <= most+10*time.Millisecond, "active_time of two steps of 300ms at the same time",
@@ -132,8 +132,8 @@ func checkMetricsOnlyGrow(t *check.T) {
 			look()
 			t.Sleep(10 * time.Millisecond)
 		}
-		s.RequireSuccess(t, check.AnswerTime)
-		in.StartStep("fail").AwaitResult(t, check.AnswerTime)
+		s.RequireSuccess(t, check.AnswerLimit)
+		in.StartStep("fail").AwaitResult(t, check.AnswerLimit)
 		look()
 	}
 	_, err = in.Shutdown(t.Ctx, 0, "")

@@ -10,39 +10,39 @@ import (
 
 // The owners of state.
 const (
-	OfAgent        = troupev1.Owner_OWNER_AGENT
-	OfMemory       = troupev1.Owner_OWNER_MEMORY
-	OfOrchestrator = troupev1.Owner_OWNER_ORCHESTRATOR
-	OfBoth         = troupev1.Owner_OWNER_SHARED
+	OwnedByAgent        = troupev1.Owner_OWNER_AGENT
+	OwnedByMemory       = troupev1.Owner_OWNER_MEMORY
+	OwnedByOrchestrator = troupev1.Owner_OWNER_ORCHESTRATOR
+	OwnedByBoth         = troupev1.Owner_OWNER_SHARED
 )
 
 func ownershipChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "ownership/of-the-agent", Requirement: "SO-2", Run: checkOwner(OfAgent, "_scratch", "_", "_cache_of_history"),
+			ID: "ownership/of-the-agent", Requirement: "SO-2", Run: ownerCheck(OwnedByAgent, "_scratch", "_", "_cache_of_history"),
 			Title: "Keys that begin with an underscore belong to AGENT, which may write them.",
 		},
 		{
 			ID: "ownership/of-memory", Requirement: "SO-3",
-			Run:   checkOwner(OfMemory, "history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory"),
+			Run:   ownerCheck(OwnedByMemory, "history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory"),
 			Title: "Keys that outlive a request belong to MEMORY: history, user_history, embeddings, facts, learned_facts, preferences, memory.",
 		},
 		{
 			ID: "ownership/of-the-orchestrator", Requirement: "SO-3",
-			Run:   checkOwner(OfOrchestrator, "trace_id", "routing", "routing_context", "context", "parent_context"),
+			Run:   ownerCheck(OwnedByOrchestrator, "trace_id", "routing", "routing_context", "context", "parent_context"),
 			Title: "Keys of a trace belong to ORCHESTRATOR: trace_id, routing, routing_context, context, parent_context.",
 		},
 		{
-			ID: "ownership/shared", Requirement: "SO-2", Run: checkOwner(OfBoth, "config"),
+			ID: "ownership/shared", Requirement: "SO-2", Run: ownerCheck(OwnedByBoth, "config"),
 			Title: "config is SHARED, and an agent may not write it.",
 		},
 		{
-			ID: "ownership/underscore-comes-first", Requirement: "SO-4", Run: checkOwner(OfAgent, "_trace_id", "_history", "_config"),
-			Title: "The rule of the underscore comes before the others: _trace_id belongs to AGENT.",
+			ID: "ownership/underscore-comes-first", Requirement: "SO-4", Run: ownerCheck(OwnedByAgent, "_trace_id", "_history", "_config"),
+			Title: "The underscore rule takes precedence over the other rules: _trace_id belongs to AGENT.",
 		},
 		{
 			ID: "ownership/unknown-keys", Requirement: "SO-5", Run: checkOwnerOfUnknownKeys,
-			Title: "A key without a rule belongs to AGENT, and the answer says that no rule names it.",
+			Title: "A key without a rule belongs to AGENT, and the answer says that no rule declares it.",
 		},
 		{
 			ID: "ownership/limits", Requirement: "OwnsStateRequest.key", Run: checkOwnershipKeyLimits,
@@ -55,13 +55,13 @@ func ownershipChecks() []check.Check {
 	}
 }
 
-func checkOwner(owner troupev1.Owner, keys ...string) func(*check.T) {
+func ownerCheck(owner troupev1.Owner, keys ...string) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(check.InstanceSpec{})
 		for _, key := range keys {
 			r := in.OwnsState(key)
 			check.Equal(t, "owner of "+key, owner, r.GetOwner())
-			check.Equal(t, "whether the agent checkOwner "+key, owner == OfAgent, r.GetOwns())
+			check.Equal(t, "whether the agent owns "+key, owner == OwnedByAgent, r.GetOwns())
 			check.Equal(t, "whether a rule names "+key, true, r.GetDeclared())
 		}
 	}
@@ -71,8 +71,8 @@ func checkOwnerOfUnknownKeys(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{})
 	for _, key := range []string{"weather", "my_history", "History", "trace"} {
 		r := in.OwnsState(key)
-		check.Equal(t, "owner of "+key, OfAgent, r.GetOwner())
-		check.Equal(t, "whether the agent checkOwner "+key, true, r.GetOwns())
+		check.Equal(t, "owner of "+key, OwnedByAgent, r.GetOwner())
+		check.Equal(t, "whether the agent owns "+key, true, r.GetOwns())
 		check.Equal(t, "whether a rule names "+key, false, r.GetDeclared())
 	}
 }
@@ -82,7 +82,7 @@ func checkOwnershipKeyLimits(t *check.T) {
 	in.OwnsState(strings.Repeat("k", 256))
 	for name, key := range map[string]string{"of 0 bytes": "", "of 257 bytes": strings.Repeat("k", 257)} {
 		_, err := in.Lifecycle.OwnsState(t.Ctx, &troupev1.OwnsStateRequest{Key: key})
-		t.Rejected("OwnsState of a key "+name, err, failure.UserInvalidInput)
+		t.ErrorMode("OwnsState of a key "+name, err, failure.UserInvalidInput)
 	}
 }
 
@@ -93,6 +93,6 @@ func checkOwnershipInsideStep(t *check.T) {
 		if in.OwnsState(key).GetOwns() {
 			want = "owns"
 		}
-		check.Equal(t, "answer to own "+key, want, in.Say("own "+key))
+		check.Equal(t, "answer to own "+key, want, in.RunStep("own "+key))
 	}
 }

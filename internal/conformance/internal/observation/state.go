@@ -1,5 +1,5 @@
-// Package observation checks what a worker reports about an instance: its state, its transitions, its metrics
-// and the keys that it owns.
+// Package observation contains the checks of what a worker reports about an instance: its state, its transitions,
+// its metrics and the keys that it owns.
 package observation
 
 import (
@@ -11,7 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(stateChecks(), watchChecks(), metricsChecks(), ownershipChecks())
 }
@@ -23,15 +23,15 @@ func stateChecks() []check.Check {
 			Title: "A new instance is UNINITIALIZED at state_version 0, and says which instance of which agent it is.",
 		},
 		{
-			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: checkStateWhileStartupHangs, Alone: true,
+			ID: "state/answers-while-startup-hangs", Requirement: "LC-5", Run: checkStateWhileStartupHangs, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a startup hook hangs.",
 		},
 		{
-			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: checkStateWhileShutdownHangs, Alone: true,
+			ID: "state/answers-while-shutdown-hangs", Requirement: "LC-5", Run: checkStateWhileShutdownHangs, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once while a shutdown hook hangs.",
 		},
 		{
-			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: checkStateWhileStepsRun, Alone: true,
+			ID: "state/answers-while-steps-run", Requirement: "LC-5", Run: checkStateWhileStepsRun, Exclusive: true,
 			Title: "GetState, GetMetrics, OwnsState and WatchState answer at once at capacity and while a Pause waits.",
 		},
 		{
@@ -44,7 +44,7 @@ func stateChecks() []check.Check {
 		},
 		{
 			ID: "state/keeps-the-reason", Requirement: "InstanceStatus.reason", Run: checkStateKeepsReason,
-			Title: "reason is what the caller of the last verb gave, and since is when the state was entered.",
+			Title: "reason is the one given by the caller of the last verb, and since is when the state was entered.",
 		},
 	}
 }
@@ -55,16 +55,16 @@ func checkStateBeginsUninitialized(t *check.T) {
 	check.Equal(t, "state_version", 0, s.GetStateVersion())
 	check.Equal(t, "capacity", 7, s.GetCapacity())
 	check.Equal(t, "in_flight", 0, s.GetInFlight())
-	check.Equal(t, "instance_id", in.Made.GetInstanceId(), s.GetInstanceId())
-	check.Equal(t, "agent", in.Made.GetAgent(), s.GetAgent())
-	t.True(in.Made.GetAgent() != "", "agent of MakeInstanceResponse", "a name", "none")
+	check.Equal(t, "instance_id", in.MakeResponse.GetInstanceId(), s.GetInstanceId())
+	check.Equal(t, "agent", in.MakeResponse.GetAgent(), s.GetAgent())
+	t.True(in.MakeResponse.GetAgent() != "", "agent of MakeInstanceResponse", "a name", "none")
 }
 
 func checkStateWhileStartupHangs(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
 	in.StartupAsync()
-	t.Sleep(100 * time.Millisecond) // GetState may be what does not answer
-	in.RequireAnswers()
+	t.Sleep(100 * time.Millisecond) // AwaitState cannot be used, because GetState may hang
+	in.RequirePromptAnswers()
 	in.RequireState("while the startup hook hangs", check.Initializing)
 }
 
@@ -72,7 +72,7 @@ func checkStateWhileShutdownHangs(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs})
 	in.ShutdownAsync(5 * time.Second)
 	t.Sleep(100 * time.Millisecond)
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 	in.RequireState("while the shutdown hook hangs", check.ShuttingDown)
 }
 
@@ -80,13 +80,13 @@ func checkStateWhileStepsRun(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
 	in.StartStep("sleep 30s").AwaitAdmission(t)
 	in.StartStep("sleep 30s").AwaitAdmission(t)
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 	in.PauseAsync("")
 	in.AwaitPausing()
-	in.RequireAnswers()
+	in.RequirePromptAnswers()
 }
 
-// statusReading is an observed status with the interval in which it was read.
+// statusReading is a status with the times just before and after it was read.
 type statusReading struct {
 	from, to time.Time
 	status   *check.Status
@@ -134,18 +134,18 @@ func checkStateAgreesWithReplies(t *check.T) {
 	}
 	close(stop)
 	for _, l := range lookers {
-		_, err := l.Wait(t, "GetState", check.AnswerTime)
+		_, err := l.Wait(t, "GetState", check.AnswerLimit)
 		t.NoError("GetState", err)
 	}
-	linearizable(t, seen)
+	requireLinearizable(t, seen)
 }
 
-// linearizable checks that each version belongs to one state. A status that was read after another one, without
-// overlap, must not be older.
-func linearizable(t *check.T, seen []statusReading) {
+// requireLinearizable requires that each version belongs to one state. A status read after another one, without
+// overlap, must not have a lower version.
+func requireLinearizable(t *check.T, seen []statusReading) {
 	states := map[uint64]troupev1.InstanceState{}
-	newest := make([]statusReading, 0, len(seen)) // by the end of the sighting, with the highest version so far
-	for _, s := range seen {                      // in the order of their ends
+	newest := make([]statusReading, 0, len(seen)) // ordered by end of the reading, with the highest version so far
+	for _, s := range seen {                      // readings are ordered by their ends
 		version := s.status.GetStateVersion()
 		if known, ok := states[version]; ok && known != s.status.GetState() {
 			t.Failf("the state at state_version %d: expected one, actual %s and %s", version, check.StateName(known), check.StateName(s.status.GetState()))
@@ -177,9 +177,9 @@ func checkStateVersionCounts(t *check.T) {
 	_, err := in.Startup(t.Ctx)
 	t.NoError("Startup", err)
 	after("Startup", 2)
-	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
 	after("a step", 2)
-	in.StartStep("fail").AwaitResult(t, check.AnswerTime)
+	in.StartStep("fail").AwaitResult(t, check.AnswerLimit)
 	after("a step that failed", 2)
 	_, err = in.Pause(t.Ctx, "")
 	t.NoError("Pause", err)
@@ -200,7 +200,7 @@ func checkStateKeepsReason(t *check.T) {
 	t.NoError("Pause", err)
 	s := in.Status()
 	check.Equal(t, "reason after Pause", "a new model", s.GetReason())
-	t.True(!s.GetSince().AsTime().Before(began), "since", "not before the state before", s.GetSince().AsTime())
+	t.True(!s.GetSince().AsTime().Before(began), "since", "not before the previous state", s.GetSince().AsTime())
 	_, err = in.Resume(t.Ctx, "the model is there")
 	t.NoError("Resume", err)
 	check.Equal(t, "reason after Resume", "the model is there", in.Status().GetReason())

@@ -15,7 +15,7 @@ func watchChecks() []check.Check {
 	return []check.Check{
 		{
 			ID: "watch/begins-with-the-status", Requirement: "LifecycleService.WatchState", Run: checkWatchBeginsWithStatus,
-			Title: "The first item has the status now, and no transition.",
+			Title: "The first item contains the current status and no transition.",
 		},
 		{
 			ID: "watch/reports-every-transition", Requirement: "LC-6", Run: checkWatchReportsAll,
@@ -46,13 +46,13 @@ func watchChecks() []check.Check {
 			Title: "An after_version above the current one is an error.",
 		},
 		{
-			ID: "watch/remembers-1024", Requirement: "LifecycleService.WatchState", Run: checkWatchHistoryLength, Alone: true,
+			ID: "watch/remembers-1024", Requirement: "LifecycleService.WatchState", Run: checkWatchHistoryLength, Exclusive: true,
 			Title: "The latest 1,024 transitions are remembered; a watch that begins before them fails with RESOURCE_QUOTA.",
 		},
 	}
 }
 
-// runWholeLife takes an instance through its whole life, with a step, a pause while it is busy, and a resume.
+// runWholeLife takes an instance from creation to termination, with steps, pauses and resumes on the way.
 func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	in := t.MakeInstance(check.InstanceSpec{})
 	if before != nil {
@@ -60,8 +60,8 @@ func runWholeLife(t *check.T, before func(in *check.Instance)) *check.Instance {
 	}
 	_, err := in.Startup(t.Ctx)
 	t.NoError("Startup", err)
-	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
-	in.StartStep("sleep 1500ms").AwaitAdmission(t) // long enough for the Pause to come while it runs
+	check.Equal(t, "answer of a step", "hello", in.RunStep("say hello"))
+	in.StartStep("sleep 1500ms").AwaitAdmission(t) // long enough for the Pause to arrive while the step runs
 	_, err = in.Pause(t.Ctx, "")
 	t.NoError("Pause", err)
 	_, err = in.Resume(t.Ctx, "")
@@ -81,8 +81,9 @@ var lifeStates = []troupev1.InstanceState{
 	check.Paused, check.Ready, check.ShuttingDown, check.Terminated,
 }
 
-// requireTransitions fails the check unless the transitions are the ones of runWholeLife after a version.
-func requireTransitions(t *check.T, w *check.Watched, after uint64) {
+// requireTransitions fails the check unless the transitions are those that runWholeLife causes after the given
+// version.
+func requireTransitions(t *check.T, w *check.WatchResult, after uint64) {
 	from := check.Uninitialized
 	if after > 0 {
 		from = lifeStates[after-1]
@@ -90,7 +91,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	var got []string
 	for i, tr := range w.Transitions {
 		got = append(got, check.StateName(tr.GetTo()))
-		check.Equal(t, "version of the next transition that WatchState tells", after+uint64(i)+1, tr.GetVersion())
+		check.Equal(t, "version of the next transition that WatchState reports", after+uint64(i)+1, tr.GetVersion())
 		check.Equal(t, "from of the transition to "+check.StateName(tr.GetTo()), from, tr.GetFrom())
 		t.True(w.Statuses[i].GetStateVersion() >= tr.GetVersion(), "state_version beside transition", tr.GetVersion(), w.Statuses[i].GetStateVersion())
 		from = tr.GetTo()
@@ -99,7 +100,7 @@ func requireTransitions(t *check.T, w *check.Watched, after uint64) {
 	for _, s := range lifeStates[after:] {
 		want = append(want, check.StateName(s))
 	}
-	check.Equal(t, "transitions that WatchState tells", strings.Join(want, ", "), strings.Join(got, ", "))
+	check.Equal(t, "transitions that WatchState reports", strings.Join(want, ", "), strings.Join(got, ", "))
 }
 
 func checkWatchBeginsWithStatus(t *check.T) {
@@ -120,21 +121,21 @@ func checkWatchReportsAll(t *check.T) {
 	var last time.Time
 	for _, tr := range w.Transitions {
 		at := tr.GetTime().AsTime()
-		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before the one before", tr.GetTime())
+		t.True(tr.GetTime() != nil && !at.Before(last), "time of transition", "not before the previous transition", tr.GetTime())
 		last = at
 	}
 }
 
 func checkWatchIsLive(t *check.T) {
-	var watchers []*check.Call[*check.Watched]
+	var watchers []*check.Call[*check.WatchResult]
 	runWholeLife(t, func(in *check.Instance) {
 		for range 5 {
-			w := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 0, -1) })
+			w := check.Go(t, func() (*check.WatchResult, error) { return in.Watch(t.Ctx, 0, -1) })
 			watchers = append(watchers, w)
 		}
 	})
 	for _, p := range watchers {
-		w, err := p.Wait(t, "a watch of an instance that has ended", check.AnswerTime)
+		w, err := p.Wait(t, "a watch of an instance that has ended", check.AnswerLimit)
 		t.NoError("WatchState", err)
 		requireTransitions(t, w, 0)
 	}
@@ -151,22 +152,22 @@ func checkWatchResumesAfterVersion(t *check.T) {
 
 func checkWatchEndsWithTerminated(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	live := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 0, -1) })
+	live := check.Go(t, func() (*check.WatchResult, error) { return in.Watch(t.Ctx, 0, -1) })
 	_, err := in.Shutdown(t.Ctx, 0, "")
 	t.NoError("Shutdown", err)
-	w, err := live.Wait(t, "the end of a watch after TERMINATED", check.AnswerTime)
+	w, err := live.Wait(t, "the end of a watch after TERMINATED", check.AnswerLimit)
 	t.NoError("WatchState", err)
-	later := check.Go(t, func() (*check.Watched, error) { return in.Watch(t.Ctx, 4, -1) })
-	w2, err := later.Wait(t, "the end of a watch that begins after TERMINATED", check.AnswerTime)
+	later := check.Go(t, func() (*check.WatchResult, error) { return in.Watch(t.Ctx, 4, -1) })
+	w2, err := later.Wait(t, "the end of a watch that begins after TERMINATED", check.AnswerLimit)
 	t.NoError("WatchState", err)
-	t.True(w.Ended && w2.Ended, "both watches", "ended with OK", "open")
-	t.True(len(w.Transitions) > 0, "transitions that the watch tells", "4", "none")
-	check.Equal(t, "the last transition that a watch tells", check.Terminated, w.Transitions[len(w.Transitions)-1].GetTo())
-	check.Equal(t, "transitions above that to TERMINATED", 0, len(w2.Transitions))
+	t.True(w.EndedOK && w2.EndedOK, "both watches", "ended with OK", "open")
+	t.True(len(w.Transitions) > 0, "transitions that the watch reports", "4", "none")
+	check.Equal(t, "the last transition that a watch reports", check.Terminated, w.Transitions[len(w.Transitions)-1].GetTo())
+	check.Equal(t, "transitions after TERMINATED", 0, len(w2.Transitions))
 }
 
-// legalTransitions maps each state to the states that may follow it (LC-2). SHUTTING_DOWN may follow every state and is
-// left out.
+// legalTransitions maps each state to the states that may follow it (LC-2). SHUTTING_DOWN is left out, because it
+// may follow every state.
 var legalTransitions = map[troupev1.InstanceState][]troupev1.InstanceState{
 	check.Uninitialized: {check.Initializing},
 	check.Initializing:  {check.Ready},
@@ -183,12 +184,12 @@ func checkWatchTransitionsAreLegal(t *check.T) {
 	failing := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails})
 	_, err = failing.Startup(t.Ctx)
 	t.Error("Startup of one that fails", err)
-	failing.AwaitState(check.Terminated, check.AnswerTime)
+	failing.AwaitState(check.Terminated, check.AnswerLimit)
 	drained := t.StartInstance(check.InstanceSpec{})
 	s := drained.StartStep("sleep 200ms").AwaitAdmission(t)
 	_, err = drained.Shutdown(t.Ctx, 5*time.Second, "")
 	t.NoError("Shutdown", err)
-	s.AwaitResult(t, check.AnswerTime)
+	s.AwaitResult(t, check.AnswerLimit)
 	for _, in := range []*check.Instance{unused, failing, drained, runWholeLife(t, nil)} {
 		for _, tr := range in.Transitions() {
 			ok := slices.Contains(legalTransitions[tr.GetFrom()], tr.GetTo()) ||
@@ -203,8 +204,8 @@ func checkWatchHasReasonAndTrace(t *check.T) {
 	const started, halted, gone = "0af7651916cd43dd8448eb211c80319a", "0af7651916cd43dd8448eb211c80319b", "0af7651916cd43dd8448eb211c80319d"
 	_, err := in.Startup(t.TraceContext(started))
 	t.NoError("Startup", err)
-	req := in.Request("say hello")
-	in.SendStep(t.TraceContext(req.GetTraceId()), req, check.Session{}).RequireSuccess(t, check.AnswerTime)
+	req := in.NewRequest("say hello")
+	in.SendStep(t.TraceContext(req.GetTraceId()), req, check.Session{}).RequireSuccess(t, check.AnswerLimit)
 	_, err = in.Pause(t.TraceContext(halted), "a new model")
 	t.NoError("Pause", err)
 	_, err = in.Shutdown(t.TraceContext(gone), 0, "a new node")
@@ -228,10 +229,10 @@ func checkWatchHasReasonAndTrace(t *check.T) {
 
 func checkWatchRejectsFutureVersions(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerTime)
+	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerLimit)
 	defer cancel()
 	_, err := in.Watch(ctx, 3, 1)
-	t.Rejected("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
+	t.ErrorMode("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
 }
 
 func checkWatchHistoryLength(t *check.T) {
@@ -248,8 +249,8 @@ func checkWatchHistoryLength(t *check.T) {
 	for i, tr := range w.Transitions {
 		check.Equal(t, "version of the next transition", version-1024+uint64(i)+1, tr.GetVersion())
 	}
-	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerTime)
+	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerLimit)
 	defer cancel()
 	_, err = in.Watch(ctx, 0, int(version)+1)
-	t.Rejected("WatchState of all transitions", err, failure.ResourceQuota)
+	t.ErrorMode("WatchState of all transitions", err, failure.ResourceQuota)
 }

@@ -64,8 +64,8 @@ func commitChecks() []check.Check {
 func checkCommitBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	hold := make(chan struct{})
-	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Hold: hold})
-	t.Eventually("a commit", check.AnswerTime, func() (bool, any) { return len(t.Memory.Commits(s.Req.GetSessionId())) > 0, "none" })
+	s := in.SendStep(t.Ctx, in.NewRequest("say hello"), check.Session{HoldUntil: hold})
+	t.Eventually("a commit", check.AnswerLimit, func() (bool, any) { return len(t.Memory.CommitCalls(s.Req.GetSessionId())) > 0, "none" })
 	t.Sleep(200 * time.Millisecond)
 	answered := false
 	select {
@@ -75,30 +75,30 @@ func checkCommitBeforeResult(t *check.T) {
 	}
 	close(hold)
 	t.True(!answered, "the result of a step whose commit is not answered", "none", "one")
-	s.RequireSuccess(t, check.AnswerTime)
+	s.RequireSuccess(t, check.AnswerLimit)
 }
 
 func checkCommitEqualsResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "own history"} {
 		s := in.StartStep(text)
-		sent := proto.CloneOf(s.RequireSuccess(t, check.AnswerTime).Result())
-		stored := proto.CloneOf(t.Memory.Committed(s.Req.GetSessionId()).GetResult())
+		sent := proto.CloneOf(s.RequireSuccess(t, check.AnswerLimit).Result())
+		stored := proto.CloneOf(t.Memory.StoredCommit(s.Req.GetSessionId()).GetResult())
 		t.True(stored != nil, "a step that was answered", "committed", "not committed")
-		last := s.Req.GetBaseSequence() + int64(len(t.Memory.Committed(s.Req.GetSessionId()).GetMessages()))
+		last := s.Req.GetBaseSequence() + int64(len(t.Memory.StoredCommit(s.Req.GetSessionId()).GetMessages()))
 		check.Equal(t, "sequence of the result", last, sent.GetSequence())
-		sent.Sequence, stored.Sequence = 0, 0 // the commit cannot know it
+		sent.Sequence, stored.Sequence = 0, 0 // unknown before the commit
 		t.True(proto.Equal(sent, stored), "the result that was sent", "the one committed, "+stored.String(), sent.String())
 	}
 }
 
 func checkCommitCarriesFence(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	req := in.Request("say hello")
+	req := in.NewRequest("say hello")
 	req.Epoch, req.BaseSequence = 1<<40, 1<<41 // more than 32 bits
 	s := in.SendStep(t.Ctx, req, check.Session{})
-	s.RequireSuccess(t, check.AnswerTime)
-	c := s.OnlyCommit(t)
+	s.RequireSuccess(t, check.AnswerLimit)
+	c := s.RequireOneCommit(t)
 	check.Equal(t, "session_id of the commit", req.GetSessionId(), c.GetSessionId())
 	check.Equal(t, "turn_id of the commit", req.GetTurnId(), c.GetTurnId())
 	check.Equal(t, "epoch of the commit", req.GetEpoch(), c.GetEpoch())
@@ -109,17 +109,17 @@ func checkCommitCarriesFence(t *check.T) {
 func checkCommitSendsCredential(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, credential := range []string{"e30.one-_~" + strings.Repeat("x", 3000) + ".A", "e30.another.A", ""} {
-		req := in.Request("say hello")
+		req := in.NewRequest("say hello")
 		req.Tenant, req.Credential = "acme", credential
-		s := in.SendStep(t.Ctx, req, check.Session{Outages: 1})
-		s.RequireSuccess(t, check.AnswerTime)
-		for _, c := range t.Memory.Commits(req.GetSessionId()) { // the second is sent again
+		s := in.SendStep(t.Ctx, req, check.Session{RemainingOutages: 1})
+		s.RequireSuccess(t, check.AnswerLimit)
+		for _, c := range t.Memory.CommitCalls(req.GetSessionId()) { // the second commit is a retry
 			if credential == "" {
-				check.Equal(t, "credentials of a commit without one", 0, len(c.Shown))
+				check.Equal(t, "credentials of a commit without one", 0, len(c.Credentials))
 				continue
 			}
-			check.Equal(t, "credentials of the commit", 1, len(c.Shown))
-			check.Equal(t, "credential of the commit", credential, c.Shown[0])
+			check.Equal(t, "credentials of the commit", 1, len(c.Credentials))
+			check.Equal(t, "credential of the commit", credential, c.Credentials[0])
 		}
 	}
 }
@@ -127,11 +127,11 @@ func checkCommitSendsCredential(t *check.T) {
 func checkCommitAddsAnswer(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	s := in.StartStep("say hello")
-	s.RequireSuccess(t, check.AnswerTime)
-	messages := s.OnlyCommit(t).GetMessages()
+	s.RequireSuccess(t, check.AnswerLimit)
+	messages := s.RequireOneCommit(t).GetMessages()
 	check.Equal(t, "messages of the commit", 1, len(messages))
 	check.Equal(t, "role of the message", troupev1.Role_ROLE_ASSISTANT, messages[0].GetRole())
-	check.Equal(t, "author of the message", in.Made.GetAgent(), messages[0].GetAuthor())
+	check.Equal(t, "author of the message", in.MakeResponse.GetAgent(), messages[0].GetAuthor())
 	var text strings.Builder
 	for _, p := range messages[0].GetParts() {
 		text.WriteString(p.GetText())
@@ -144,24 +144,24 @@ func checkCommitClosesTurn(t *check.T) {
 	for last, outcome := range map[bool]troupev1.TurnOutcome{
 		true: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, false: troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
 	} {
-		req := in.Request("say hello")
+		req := in.NewRequest("say hello")
 		req.Last = last
 		s := in.SendStep(t.Ctx, req, check.Session{})
-		s.RequireSuccess(t, check.AnswerTime)
+		s.RequireSuccess(t, check.AnswerLimit)
 		what := "outcome of the commit of a step that is not the last"
 		if last {
 			what = "outcome of the commit of the last step"
 		}
-		check.Equal(t, what, outcome, s.OnlyCommit(t).GetOutcome())
+		check.Equal(t, what, outcome, s.RequireOneCommit(t).GetOutcome())
 	}
 }
 
 func checkCommitIsRetried(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	const outages = 4
-	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Outages: outages})
+	s := in.SendStep(t.Ctx, in.NewRequest("say hello"), check.Session{RemainingOutages: outages})
 	check.Equal(t, "answer of a step whose commit was rejected with UNAVAILABLE at first", "hello", s.RequireSuccess(t, 8*time.Second).Text())
-	calls := t.Memory.Commits(s.Req.GetSessionId())
+	calls := t.Memory.CommitCalls(s.Req.GetSessionId())
 	check.Equal(t, "calls of CommitStep with 4 outages", outages+1, len(calls))
 	for _, c := range calls {
 		t.True(proto.Equal(c.Request, calls[0].Request), "a commit that is sent again", "the same", "another")
@@ -171,11 +171,11 @@ func checkCommitIsRetried(t *check.T) {
 func checkCommitRejectionIsFinal(mode failure.Mode, told troupev1.FailureMode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
-		s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Reject: mode})
+		s := in.SendStep(t.Ctx, in.NewRequest("say hello"), check.Session{RejectMode: mode})
 		o := s.RequireFailure(t, 5*time.Second, told)
 		check.Equal(t, "text of a result that failed", "", o.Text())
-		t.Sleep(200 * time.Millisecond) // for one that is sent again
-		s.OnlyCommit(t)
+		t.Sleep(200 * time.Millisecond) // a retry would arrive in this time
+		s.RequireOneCommit(t)
 		check.Equal(t, "failed_requests", 1, in.Metrics().GetFailedRequests())
 		in.RequireState("after it", check.Ready)
 	}

@@ -1,4 +1,4 @@
-// Package steps checks how a worker runs a step and commits its result.
+// Package steps contains the checks of how a worker runs a step and commits its result.
 package steps
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const agentLogic = troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC
 
-// Checks returns the checks of this package, in the order of a report.
+// Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
 	return slices.Concat(stepChecks(), commitChecks())
 }
@@ -23,7 +23,7 @@ func Checks() []check.Check {
 func stepChecks() []check.Check {
 	return []check.Check{
 		{
-			ID: "step/announces-its-admission", Requirement: "AgentService.ExecuteStep", Run: checkStepSendsHeaderAtAdmission, Alone: true,
+			ID: "step/announces-its-admission", Requirement: "AgentService.ExecuteStep", Run: checkStepSendsHeaderAtAdmission, Exclusive: true,
 			Title: "The response header comes when the step is admitted, before its first event and long before its end.",
 		},
 		{
@@ -83,25 +83,25 @@ func stepChecks() []check.Check {
 
 func checkStepSendsHeaderAtAdmission(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{Capacity: 100}) // a cancelled step keeps its slot for a moment
-	t.Promptly("the response header of a step", func() time.Duration {
+	t.AnswersPromptly("the response header of a step", func() time.Duration {
 		s := in.StartStep("sleep 30s").AwaitAdmission(t)
 		s.Cancel()
-		o, _ := s.Wait(t, "a step that was cancelled", check.AnswerTime)
+		o, _ := s.Wait(t, "a step that was cancelled", check.AnswerLimit)
 		return o.AdmittedAt.Sub(s.Began)
 	})
 	o := in.StartStep("sleep 1s").RequireSuccess(t, 5*time.Second)
-	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.Slack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
+	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.TimingSlack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// maxSilence is the longest allowed time without an item on the stream of a step (guarantees 2.11).
+// maxSilence is how long the stream of a step may send no item (guarantees 2.11).
 const maxSilence = 2 * time.Second
 
 func checkStepSendsHeartbeats(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	o := in.StartStep("sleep 3s").RequireSuccess(t, 8*time.Second)
 	last := o.AdmittedAt
-	for _, at := range o.Arrived {
-		t.True(at.Sub(last) <= maxSilence+check.Slack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
+	for _, at := range o.ArrivalTimes {
+		t.True(at.Sub(last) <= maxSilence+check.TimingSlack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
 		last = at
 	}
 }
@@ -109,18 +109,18 @@ func checkStepSendsHeartbeats(t *check.T) {
 func checkStepEndsWithOneResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"say hello", "count 3", "sleep 10ms", "own _x"} {
-		in.StartStep(text).RequireSuccess(t, check.AnswerTime)
+		in.StartStep(text).RequireSuccess(t, check.AnswerLimit)
 	}
 }
 
 func checkStepResultNamesStep(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	req := in.Request("say hello")
+	req := in.NewRequest("say hello")
 	req.Step = 2
 	s := in.SendStep(t.Ctx, req, check.Session{})
-	r := s.RequireSuccess(t, check.AnswerTime).Result()
+	r := s.RequireSuccess(t, check.AnswerLimit).Result()
 	check.Equal(t, "step of the result", s.Req.GetStep(), r.GetStep())
-	check.Equal(t, "agent of the result", in.Made.GetAgent(), r.GetAgent())
+	check.Equal(t, "agent of the result", in.MakeResponse.GetAgent(), r.GetAgent())
 	check.Equal(t, "text of the result", "hello", r.GetText())
 	check.Equal(t, "next_agent of the result", "", r.GetNextAgent())
 	check.Equal(t, "input_required of the result", false, r.GetInputRequired())
@@ -140,7 +140,7 @@ func checkStepStreamsInOrder(t *check.T) {
 	}
 }
 
-// numbersUpTo returns the expected answer of the test agent to "count n".
+// numbersUpTo returns the answer that the test agent must give to "count n".
 func numbersUpTo(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -151,7 +151,7 @@ func numbersUpTo(n int) string {
 
 func checkStepStreamsBeforeResult(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.AnswerTime)
+	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.AnswerLimit)
 	check.Equal(t, "text of the result", "a rose is a rose", o.Text())
 	t.True(slices.Equal(o.Deltas(), []string{"a rose is a rose"}), "text deltas", `one, "a rose is a rose"`, fmt.Sprintf("%q", o.Deltas()))
 }
@@ -159,21 +159,21 @@ func checkStepStreamsBeforeResult(t *check.T) {
 func checkStepReadsLastMessage(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	for _, text := range []string{"how are you?", "saying nothing", "größer als €, 日本"} {
-		check.Equal(t, "answer to "+text, text, in.Say(text))
+		check.Equal(t, "answer to "+text, text, in.RunStep(text))
 	}
 }
 
 func checkStepsAreSeparate(t *check.T) {
-	in := t.StartInstance(check.InstanceSpec{Capacity: check.Callers})
+	in := t.StartInstance(check.InstanceSpec{Capacity: check.ConcurrentCallers})
 	var sent []*check.Step
-	for n := range check.Callers {
+	for n := range check.ConcurrentCallers {
 		sent = append(sent, in.StartStep(fmt.Sprintf("count %d", 20+n)))
 	}
 	for n, s := range sent {
 		o := s.RequireSuccess(t, 5*time.Second)
 		check.Equal(t, "answer of one of 16 steps", numbersUpTo(20+n), o.Text())
 		check.Equal(t, "text deltas of one of 16 steps", 20+n, len(o.Deltas()))
-		check.Equal(t, "text that one of 16 steps committed", o.Text(), t.Memory.Committed(s.Req.GetSessionId()).GetResult().GetText())
+		check.Equal(t, "text that one of 16 steps committed", o.Text(), t.Memory.StoredCommit(s.Req.GetSessionId()).GetResult().GetText())
 	}
 }
 
@@ -181,11 +181,11 @@ func checkStepFailureIsAResult(text string) func(*check.T) {
 	return func(t *check.T) {
 		in := t.StartInstance(check.InstanceSpec{})
 		s := in.StartStep(text)
-		o := s.RequireFailure(t, check.AnswerTime, agentLogic)
+		o := s.RequireFailure(t, check.AnswerLimit, agentLogic)
 		check.Equal(t, "text of a result that failed", "", o.Text())
-		check.Equal(t, "commits of a step that failed", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
+		check.Equal(t, "commits of a step that failed", 0, len(t.Memory.CommitCalls(s.Req.GetSessionId())))
 		check.Equal(t, "in_flight after it", 0, in.RequireState("after it", check.Ready).GetInFlight())
-		check.Equal(t, "answer of the next step", "hello", in.Say("say hello"))
+		check.Equal(t, "answer of the next step", "hello", in.RunStep("say hello"))
 	}
 }
 
@@ -200,16 +200,16 @@ func checkStepDeadline(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
 	ctx, cancel := context.WithTimeout(t.Ctx, 700*time.Millisecond)
 	defer cancel()
-	s := in.SendStep(ctx, in.Request("sleep 30s"), check.Session{}).AwaitAdmission(t)
-	_, _ = s.Wait(t, "a step whose deadline passed", check.AnswerTime) // the status is made by either side
+	s := in.SendStep(ctx, in.NewRequest("sleep 30s"), check.Session{}).AwaitAdmission(t)
+	_, _ = s.Wait(t, "a step whose deadline passed", check.AnswerLimit) // either side may create the status
 	s.RequireUncommitted(t, in)
 }
 
 func checkStepRejectsAnotherAgent(t *check.T) {
 	in := t.StartInstance(check.InstanceSpec{})
-	req := in.Request("say hello")
+	req := in.NewRequest("say hello")
 	req.Agent = "another-agent"
-	in.SendStep(t.Ctx, req, check.Session{}).RequireRejected(t, "a step for another agent", failure.AgentState)
+	in.SendStep(t.Ctx, req, check.Session{}).RequireNotAdmitted(t, "a step for another agent", failure.AgentState)
 	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
 }
 
@@ -231,9 +231,9 @@ func checkStepRejectsInvalidRequests(t *check.T) {
 		{"base_sequence 0", func(r *troupev1.ExecuteStepRequest) { r.BaseSequence = 0 }},
 		{"agent empty", func(r *troupev1.ExecuteStepRequest) { r.Agent = "" }},
 	} {
-		req := in.Request("say hello")
+		req := in.NewRequest("say hello")
 		invalid.spoil(req)
-		in.SendStep(t.Ctx, req, check.Session{}).RequireRejected(t, "a step with "+invalid.field, failure.UserInvalidInput)
+		in.SendStep(t.Ctx, req, check.Session{}).RequireNotAdmitted(t, "a step with "+invalid.field, failure.UserInvalidInput)
 	}
 	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
 	in.RequireState("after invalid requests", check.Ready)

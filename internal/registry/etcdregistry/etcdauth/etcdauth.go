@@ -29,56 +29,56 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Root is the user with all rights; etcd requires this name.
+// Root is the name of the user with all rights; etcd requires this name.
 const Root = "root"
 
-// Right is the access of a user to all keys with a prefix.
+// Right grants a user access to all keys with a prefix.
 type Right struct {
 	Prefix string // ends with a slash, so that "a" does not match agent "ab"
-	Write  bool   // write and read (false means read only)
+	Write  bool   // grants reading and writing (false grants only reading)
 }
 
-// User is an etcd user with all its rights.
+// User is an etcd user with the complete list of its rights.
 type User struct {
-	Name   string // the common name of its certificate
+	Name   string // common name of the user's certificate
 	Rights []Right
 }
 
-// Users returns the users of a mesh with the agents, without root.
+// Users returns all users of a mesh with the given agents, except root.
 func Users(agents []string) []User {
-	const desired = etcdregistry.DefaultDesired + "/"
+	const desired = etcdregistry.DefaultDesiredPrefix + "/"
 	users := []User{
-		{identity.ID{Role: identity.Orchestrator}.User(), []Right{{etcdregistry.DefaultPrefix + "/", false}, {desired, true}}},
-		{identity.ID{Role: identity.Memory}.User(), []Right{{etcdregistry.DefaultStores + "/", true}, {desired, false}}},
+		{identity.ID{Role: identity.Orchestrator}.EtcdUser(), []Right{{etcdregistry.DefaultPrefix + "/", false}, {desired, true}}},
+		{identity.ID{Role: identity.Memory}.EtcdUser(), []Right{{etcdregistry.DefaultStorePrefix + "/", true}, {desired, false}}},
 	}
 	for _, agent := range agents {
 		users = append(users, User{
-			identity.ID{Role: identity.Worker, Name: agent}.User(),
+			identity.ID{Role: identity.Worker, Name: agent}.EtcdUser(),
 			[]Right{{etcdregistry.DefaultPrefix + "/" + agent + "/", true}, {desired, false}},
 		})
 	}
 	return users
 }
 
-// ConnectAndProvision connects to etcd with the credentials and calls Provision. If etcd cannot be reached, the error says
-// why.
+// ConnectAndProvision connects to etcd with the credentials and calls Provision. It waits until etcd is reachable
+// or ctx ends; then the error says why etcd could not be reached.
 func ConnectAndProvision(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
 	client, err := etcdregistry.DialWith(creds, endpoints, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
-	if err := etcdregistry.Reach(ctx, creds, endpoints); err != nil {
-		_ = client.Close() // the client made no call
+	if err := etcdregistry.AwaitReachable(ctx, creds, endpoints); err != nil {
+		_ = client.Close() // nothing to flush: the client made no call
 		return nil, err
 	}
 	defer func() { _ = client.Close() }() // all calls have returned
 	return Provision(ctx, client, agents)
 }
 
-// Provision creates the users and roles of a mesh with the agents, and enables authentication. It is
-// idempotent, also when several processes run it at once. It revokes rights that a user should not have. The
-// client must be root, unless authentication is still disabled. It returns the worker users of other agents,
-// which it leaves unchanged.
+// Provision creates the users and roles of a mesh with the given agents, and enables authentication. It revokes
+// surplus rights. It is idempotent and safe to run in several processes at once. The client must be root, unless
+// authentication is still disabled. Provision returns the users of workers of other agents, which it leaves
+// unchanged.
 func Provision(ctx context.Context, client *clientv3.Client, agents []string) (others []string, err error) {
 	for _, agent := range agents {
 		if agent == "" || strings.Contains(agent, "/") {
@@ -87,40 +87,41 @@ func Provision(ctx context.Context, client *clientv3.Client, agents []string) (o
 	}
 	there, err := client.UserList(ctx)
 	if err != nil {
-		return nil, failed(client, err)
+		return nil, wrapError(client, err)
 	}
 	users := Users(agents)
 	each, one := errgroup.WithContext(ctx)
-	each.SetLimit(atOnce)
+	each.SetLimit(maxConcurrentUsers)
 	for _, u := range users {
 		each.Go(func() error { return ensureUserAndRole(one, client, u) })
 	}
 	if err := each.Wait(); err != nil {
-		return nil, failed(client, err)
+		return nil, wrapError(client, err)
 	}
 	for _, name := range there.Users {
 		if strings.HasPrefix(name, string(identity.Worker)+"/") && !slices.ContainsFunc(users, func(u User) bool { return u.Name == name }) {
 			others = append(others, name)
 		}
 	}
-	return others, failed(client, enableAuth(ctx, client))
+	return others, wrapError(client, enableAuth(ctx, client))
 }
 
 const (
-	op     = "etcd.Provision"
-	atOnce = 8 // users that are provisioned at once
+	op                 = "etcd.Provision"
+	maxConcurrentUsers = 8 // number of users provisioned concurrently
 
-	patience = 10 * time.Second // time limit of ProvisionWithDevCA
+	devCATimeout = 10 * time.Second // timeout of ProvisionWithDevCA
 )
 
-func failed(client *clientv3.Client, err error) error {
+func wrapError(client *clientv3.Client, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("etcd at %s: %w", strings.Join(client.Endpoints(), ", "), err)
 }
 
-// ensureUserAndRole creates a user and a role of the same name with exactly the given rights.
+// ensureUserAndRole makes sure that a user and a role with its name exist, and that the role has exactly the
+// user's rights.
 func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) error {
 	role, err := client.RoleGet(ctx, u.Name)
 	if errors.Is(err, rpctypes.ErrRoleNotFound) {
@@ -132,7 +133,7 @@ func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) err
 	}
 	missing := slices.Clone(u.Rights)
 	for _, p := range role.Perm {
-		i := slices.IndexFunc(missing, func(r Right) bool { return matches(r, p) })
+		i := slices.IndexFunc(missing, func(r Right) bool { return matchesPermission(r, p) })
 		if i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
 			continue
@@ -143,26 +144,26 @@ func ensureUserAndRole(ctx context.Context, client *clientv3.Client, u User) err
 		}
 	}
 	for _, r := range missing {
-		if _, err := client.RoleGrantPermission(ctx, u.Name, r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix), r.kind()); err != nil {
+		if _, err := client.RoleGrantPermission(ctx, u.Name, r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix), r.permissionType()); err != nil {
 			return fmt.Errorf("role %s: %w", u.Name, err)
 		}
 	}
 	return ensureUser(ctx, client, u.Name)
 }
 
-func (r Right) kind() clientv3.PermissionType {
+func (r Right) permissionType() clientv3.PermissionType {
 	if r.Write {
 		return clientv3.PermissionType(clientv3.PermReadWrite)
 	}
 	return clientv3.PermissionType(clientv3.PermRead)
 }
 
-func matches(r Right, p *authpb.Permission) bool {
+func matchesPermission(r Right, p *authpb.Permission) bool {
 	return string(p.GetKey()) == r.Prefix && string(p.GetRangeEnd()) == clientv3.GetPrefixRangeEnd(r.Prefix) &&
-		clientv3.PermissionType(p.GetPermType()) == r.kind()
+		clientv3.PermissionType(p.GetPermType()) == r.permissionType()
 }
 
-// ensureUser creates a user without a password and with the role of the same name only.
+// ensureUser makes sure that a user exists, without a password, and has only the role of the same name.
 func ensureUser(ctx context.Context, client *clientv3.Client, name string) error {
 	known, err := client.UserGet(ctx, name)
 	if errors.Is(err, rpctypes.ErrUserNotFound) {
@@ -189,7 +190,7 @@ func ensureUser(ctx context.Context, client *clientv3.Client, name string) error
 	return nil
 }
 
-// enableAuth creates root and enables authentication.
+// enableAuth creates the root user and enables authentication, unless it is already enabled.
 func enableAuth(ctx context.Context, client *clientv3.Client) error {
 	status, err := client.AuthStatus(ctx)
 	if err != nil || status.Enabled {
@@ -205,18 +206,18 @@ func enableAuth(ctx context.Context, client *clientv3.Client) error {
 	return err
 }
 
-// ProvisionWithDevCA provisions the users for the workers of one agent, with the development CA in a folder. Anyone who can
-// read that folder can act as root.
+// ProvisionWithDevCA provisions the users for the workers of one agent. It issues itself a root certificate with
+// the development CA in a folder. So anyone who can read that folder can act as root.
 func ProvisionWithDevCA(ctx context.Context, devCA string, endpoints []string, agent string) error {
 	ca, err := identity.OpenCA(devCA)
 	if err != nil {
 		return err
 	}
-	root, err := ca.CredentialsFor(Root)
+	root, err := ca.ExternalUserCredentials(Root)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, devCATimeout)
 	defer cancel()
 	_, err = ConnectAndProvision(ctx, root, endpoints, []string{agent})
 	return err

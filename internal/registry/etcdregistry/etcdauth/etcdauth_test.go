@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Each identity may do exactly what it needs in the etcd of a mesh. The names of the agents are prefixes of
-// each other.
+// Each user of a mesh may do in etcd exactly what it needs. Some agent names are prefixes of others, which must
+// give no access.
 func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
@@ -59,8 +59,8 @@ func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	}
 }
 
-// Only root can read or change anything outside its own keys: all keys, the history, users, roles, other
-// leases.
+// Only root can access anything besides its own keys: other keys, the history, users, roles and the leases of
+// others.
 func TestProvision_OnlyRootAdministers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "b")
@@ -71,33 +71,33 @@ func TestProvision_OnlyRootAdministers(t *testing.T) {
 	for _, user := range []string{"worker/a", "orchestrator", "memory", "unknown"} {
 		c, ctx := etcd.As(user), t.Context()
 		for what, err := range map[string]error{
-			"reads all":                secondAgent(c.Get(ctx, "", clientv3.WithPrefix())),
-			"deletes all":              secondAgent(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
-			"compares what it may not": secondAgent(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("/other"), "=", "x")).Commit()),
-			"makes users":              secondAgent(c.UserAdd(ctx, "x", "y")),
-			"makes roles":              secondAgent(c.RoleAdd(ctx, "x")),
-			"becomes root":             secondAgent(c.UserGrantRole(ctx, user, "root")),
-			"turns it off":             secondAgent(c.AuthDisable(ctx)),
-			"lists users":              secondAgent(c.UserList(ctx)),
-			"revokes another's lease":  secondAgent(c.Revoke(ctx, granted.ID)),
-			"keeps another's lease":    secondAgent(c.KeepAliveOnce(ctx, granted.ID)),
-			"defragments":              secondAgent(c.Defragment(ctx, etcd.Endpoints()[0])),
-			"adds a member":            secondAgent(c.MemberAdd(ctx, []string{"http://127.0.0.1:1"})),
+			"reads all":                errorOf(c.Get(ctx, "", clientv3.WithPrefix())),
+			"deletes all":              errorOf(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
+			"compares what it may not": errorOf(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("/other"), "=", "x")).Commit()),
+			"makes users":              errorOf(c.UserAdd(ctx, "x", "y")),
+			"makes roles":              errorOf(c.RoleAdd(ctx, "x")),
+			"becomes root":             errorOf(c.UserGrantRole(ctx, user, "root")),
+			"turns it off":             errorOf(c.AuthDisable(ctx)),
+			"lists users":              errorOf(c.UserList(ctx)),
+			"revokes another's lease":  errorOf(c.Revoke(ctx, granted.ID)),
+			"keeps another's lease":    errorOf(c.KeepAliveOnce(ctx, granted.ID)),
+			"defragments":              errorOf(c.Defragment(ctx, etcd.Endpoints()[0])),
+			"adds a member":            errorOf(c.MemberAdd(ctx, []string{"http://127.0.0.1:1"})),
 		} {
 			require.Error(t, err, "%s %s", user, what)
 		}
 	}
 }
 
-func secondAgent[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
-// etcd rejects a client with a certificate of another CA, or without one, before any request.
+// etcd rejects a client without a certificate, or with a certificate of another CA, before it handles any request.
 func TestProvision_RequiresACertificate(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
 	foreign, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
-	root, err := foreign.CredentialsFor(etcdauth.Root)
+	root, err := foreign.ExternalUserCredentials(etcdauth.Root)
 	require.NoError(t, err)
 	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.With(root), "in plain text": etcd.Plain(), "with none": etcd.Anonymous()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -107,7 +107,7 @@ func TestProvision_RequiresACertificate(t *testing.T) {
 	}
 }
 
-// Provision keeps correct users and revokes surplus rights.
+// Provision can run again: it keeps correct users and revokes surplus rights.
 func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
@@ -137,9 +137,9 @@ func TestProvision_IsIdempotent(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 }
 
-// The registry works with provisioned users: a worker registers, the orchestrator sees it and sets a desired
-// state, and the worker receives it. A worker of another agent is rejected with a reason, until it is
-// provisioned.
+// The registry works with provisioned users. A worker registers, the orchestrator sees it and sets a desired
+// state, and the worker receives that state. A worker of an agent that is not provisioned is rejected with a
+// reason until it is provisioned.
 func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
@@ -148,34 +148,34 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	}
 	o := registrytest.Observe(t, r("orchestrator"))
 	require.Empty(t, o.List())
-	reg := registrytest.Register(t, r("worker/a"), registrytest.Instance("a", "1"))
+	reg := registrytest.Register(t, r("worker/a"), registrytest.NewInstance("a", "1"))
 	o.Put()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
 	require.Equal(t, lifecycle.Ready, o.Put().State)
-	require.NoError(t, r("orchestrator").SetDesired(t.Context(), registrytest.DesiredState("a", "1", registry.Pause)))
+	require.NoError(t, r("orchestrator").SetDesired(t.Context(), registrytest.NewDesiredState("a", "1", registry.Pause)))
 	told := make(chan map[registry.Key]registry.DesiredState, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- r("worker/a").WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) { told <- all })
+		ended <- r("worker/a").WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) { told <- all })
 	}()
 	require.Len(t, <-told, 1)
 	cancel()
 	require.NoError(t, <-ended)
-	err := r("worker/a").SetDesired(t.Context(), registrytest.DesiredState("a", "1", registry.Drain))
+	err := r("worker/a").SetDesired(t.Context(), registrytest.NewDesiredState("a", "1", registry.Drain))
 	require.True(t, failure.Is(err, failure.PolicySecurity), "got %v", err)
 	require.ErrorContains(t, err, "troupe provision etcd")
 
 	core, logs := observer.New(zap.WarnLevel)
 	ctx, cancel = context.WithCancel(t.Context())
 	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { cancel(); return nil }))
-	_, err = etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.Instance("b", "1"))
+	_, err = etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.NewInstance("b", "1"))
 	require.Error(t, err)
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "does not let the user of this certificate do that")
 	late := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})
-	registrytest.Register(t, late, registrytest.Instance("b", "1"))
+	registrytest.Register(t, late, registrytest.NewInstance("b", "1"))
 	require.Equal(t, "b", o.Put().Agent)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // MaxStateBytes bounds the JSON of an answer that is stored in the session's state.
-const MaxStateBytes = memory.MaxStateValue
+const MaxStateBytes = memory.MaxStateValueBytes
 
 // IsStateKey reports whether an answer can be stored under a key of the session's state.
 func IsStateKey(key string) bool {

@@ -9,7 +9,7 @@ import (
 // than one turn may have, which agents that run concurrently may cause.
 func WaitingText(calls []execution.Pending) (string, error) {
 	if n := len(calls); n > execution.MaxPending {
-		return "", pendingcall.TooManyError(n)
+		return "", pendingcall.NewTooManyError(n)
 	}
 	return pendingcall.Summary(calls), nil
 }

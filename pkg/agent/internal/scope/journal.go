@@ -63,7 +63,7 @@ func (j *Journal) ForLoop() execution.Journal {
 	switch ofStep := j.Journal.(type) {
 	case nil:
 		return nil
-	case stepjournal.Sealed:
+	case stepjournal.SealedJournal:
 		return sealedJournal{j, ofStep}
 	}
 	return j
@@ -72,14 +72,16 @@ func (j *Journal) ForLoop() execution.Journal {
 // sealedJournal is the journal of an agent whose step has ended and is run again.
 type sealedJournal struct {
 	*Journal
-	sealed stepjournal.Sealed // of the step
+	sealed stepjournal.SealedJournal // of the step
 }
 
-// Stray implements stepjournal.Sealed.
-func (s sealedJournal) Stray(now execution.Entry) error {
+// AddUnexpectedCall implements stepjournal.SealedJournal.
+func (s sealedJournal) AddUnexpectedCall(now execution.Entry) error {
 	now.Number = s.number(now.Number)
-	return s.sealed.Stray(now)
+	return s.sealed.AddUnexpectedCall(now)
 }
 
-// Asked implements stepjournal.Sealed.
-func (s sealedJournal) Asked(own int, digest string) { s.sealed.Asked(s.number(own), digest) }
+// AddRepeatedCall implements stepjournal.SealedJournal.
+func (s sealedJournal) AddRepeatedCall(own int, digest string) {
+	s.sealed.AddRepeatedCall(s.number(own), digest)
+}

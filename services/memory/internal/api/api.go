@@ -10,7 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Server serves a store. Requests are validated before they reach it.
+// Server implements troupev1.MemoryServiceServer with a store. The RPC server validates requests before they reach
+// it.
 type Server struct {
 	unimplemented
 	journals
@@ -25,17 +26,18 @@ type unimplemented struct {
 // journals serves the journals of steps and the histories of agents.
 type journals struct{ store memory.Store }
 
-// New returns a server for the store.
+// New returns a Server for the store.
 func New(store memory.Store) *Server { return &Server{store: store, journals: journals{store}} }
 
-// tenant returns the tenant whose sessions the call may use. No request names it.
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+// tenantFromContext returns the tenant whose sessions the call may access. It comes from the identity of the
+// caller, not from the request.
+func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 func sessionRef(ctx context.Context, sessionID string) session.Ref {
-	return session.Ref{Tenant: tenant(ctx), Session: sessionID}
+	return session.Ref{Tenant: tenantFromContext(ctx), Session: sessionID}
 }
 
-// turnRequest is a request that acts on behalf of a turn.
+// turnRequest is implemented by requests that act on behalf of a turn.
 type turnRequest interface {
 	GetSessionId() string
 	GetTurnId() string

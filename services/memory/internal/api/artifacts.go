@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// PutArtifact implements troupev1.MemoryServiceServer. After the header and after each chunk it sends how many bytes
-// are stored. Only a caller that closes its side gets a version; what another caller has sent stays staged, so that it
-// can continue.
+// PutArtifact implements troupev1.MemoryServiceServer. After the header and after each chunk it sends the number
+// of stored bytes. It creates a version only when the caller closes its side of the stream. Otherwise the received
+// bytes stay staged, so that the caller can continue later.
 func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) error {
 	first, err := stream.Recv()
 	if err != nil {

@@ -25,9 +25,9 @@ import (
 // beginTurn returns the lease of a new turn.
 func beginTurn(t *testing.T, s *memoryrpc.Store) memory.Lease {
 	t.Helper()
-	begun, err := s.BeginTurn(t.Context(), validStep())
+	begun, err := s.BeginTurn(t.Context(), newBeginRequest())
 	require.NoError(t, err)
-	return memory.Lease{Ref: validStep().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: newBeginRequest().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
 }
 
 func section(content []byte) *io.SectionReader {
@@ -62,7 +62,7 @@ func TestServer_TransfersArtifactsOfEverySize(t *testing.T) {
 	}
 }
 
-// countingConn counts the calls that go over a connection.
+// countingConn counts the calls made over a connection.
 type countingConn struct {
 	grpc.ClientConnInterface
 	calls, streams int
@@ -78,7 +78,7 @@ func (c *countingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-func TestServer_UploadsAContentInOneStream(t *testing.T) {
+func TestServer_UploadsContentInOneStream(t *testing.T) {
 	conn, _ := dialServer(t)
 	h := beginTurn(t, memoryrpc.New(conn))
 	seen := &countingConn{ClientConnInterface: conn}
@@ -103,9 +103,9 @@ func TestServer_UploadsAContentInOneStream(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(err))
 }
 
-// Two callers may upload the same content at once. One finds the bytes that the other has stored, and continues
-// after them.
-func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
+// Two callers may upload the same content at the same time. One of them finds the bytes that the other has stored,
+// and continues after them.
+func TestServer_ConcurrentUploadsShareContent(t *testing.T) {
 	far, _ := serveStore(t)
 	h := beginTurn(t, far)
 	content := randomBytes(t, 8*memory.ArtifactChunk)
@@ -125,14 +125,14 @@ func TestServer_ConcurrentUploadsShareAContent(t *testing.T) {
 	require.True(t, bytes.Equal(content, got.Bytes()))
 }
 
-// fullBuffer accepts nothing.
+// fullBuffer is a writer that rejects every write.
 type fullBuffer struct{}
 
 var errFull = errors.New("full")
 
 func (fullBuffer) Write([]byte) (int, error) { return 0, errFull }
 
-// An interrupted upload resumes over another connection.
+// An interrupted upload can be resumed over another connection.
 func TestServer_ResumesAnUpload(t *testing.T) {
 	far, near := serveStore(t)
 	h := beginTurn(t, far)
@@ -152,9 +152,9 @@ func TestServer_ResumesAnUpload(t *testing.T) {
 	require.Equal(t, c, put.Content)
 }
 
-// After each item PutArtifact reports how many bytes are stored, and only a completed upload creates a version.
+// PutArtifact reports the number of stored bytes after each item. Only a completed upload creates a version.
 func TestServer_PutArtifactReportsStoredBytes(t *testing.T) {
-	far, _, raw := serveWithService(t)
+	far, _, raw := serveStoreWithClient(t)
 	h := beginTurn(t, far)
 	content := randomBytes(t, memory.ArtifactChunk+1)
 	sum := sha256.Sum256(content)
@@ -208,7 +208,7 @@ func TestServer_PutArtifactReportsStoredBytes(t *testing.T) {
 }
 
 func TestServer_GetArtifactStartsAtTheOffset(t *testing.T) {
-	far, _, raw := serveWithService(t)
+	far, _, raw := serveStoreWithClient(t)
 	h := beginTurn(t, far)
 	content := randomBytes(t, memory.ArtifactChunk+100)
 	_, err := transfer.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))

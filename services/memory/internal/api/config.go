@@ -21,7 +21,7 @@ func (s *Server) GetConfig(ctx context.Context, r *troupev1.GetConfigRequest) (*
 // PutConfig implements troupev1.MemoryServiceServer. A worker may change only the configuration of the agent that its
 // certificate names (C-25).
 func (s *Server) PutConfig(ctx context.Context, r *troupev1.PutConfigRequest) (*troupev1.PutConfigResponse, error) {
-	caller := identity.PrincipalOf(ctx)
+	caller := identity.PrincipalFromContext(ctx)
 	if caller.Role != identity.Anybody && (caller.Role != identity.Worker || caller.Name != r.GetAgent()) {
 		return nil, ownership.Violation("memory.PutConfig", "config", ownership.Shared, caller.String())
 	}

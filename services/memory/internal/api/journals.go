@@ -56,7 +56,7 @@ func (s journals) LoadRounds(ctx context.Context, r *troupev1.LoadRoundsRequest)
 func checkEntries(op string, entries []execution.Entry) error {
 	size := 0
 	for _, e := range entries {
-		if err := checkSize(op, "entries.reply", e.Reply); err != nil {
+		if err := checkMessageSizes(op, "entries.reply", e.Reply); err != nil {
 			return err
 		}
 		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput)

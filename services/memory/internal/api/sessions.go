@@ -21,7 +21,7 @@ func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSes
 // ListSessions implements troupev1.MemoryServiceServer.
 func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceListSessionsRequest) (*troupev1.MemoryServiceListSessionsResponse, error) {
 	found, next, err := s.store.ListSessions(ctx, memory.SessionFilter{
-		Tenant: tenant(ctx), User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
+		Tenant: tenantFromContext(ctx), User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest
 
 // UpdateSession implements troupev1.MemoryServiceServer.
 func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionRequest) (*troupev1.UpdateSessionResponse, error) {
-	updated, err := s.store.UpdateSession(ctx, memorywire.UpdateFromProto(tenant(ctx), r))
+	updated, err := s.store.UpdateSession(ctx, memorywire.UpdateFromProto(tenantFromContext(ctx), r))
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (s *Server) DeleteSession(ctx context.Context, r *troupev1.MemoryServiceDel
 
 // EraseUser implements troupev1.MemoryServiceServer.
 func (s *Server) EraseUser(ctx context.Context, r *troupev1.MemoryServiceEraseUserRequest) (*troupev1.MemoryServiceEraseUserResponse, error) {
-	erased, err := s.store.EraseUser(ctx, tenant(ctx), r.GetUserId())
+	erased, err := s.store.EraseUser(ctx, tenantFromContext(ctx), r.GetUserId())
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s *Server) EraseUser(ctx context.Context, r *troupev1.MemoryServiceEraseUs
 
 // SearchMemory implements troupev1.MemoryServiceServer.
 func (s *Server) SearchMemory(ctx context.Context, r *troupev1.SearchMemoryRequest) (*troupev1.SearchMemoryResponse, error) {
-	hits, err := s.store.SearchMemory(ctx, memory.Search{Tenant: tenant(ctx), User: r.GetUserId(), Query: r.GetQuery(), Limit: int(r.GetLimit())})
+	hits, err := s.store.SearchMemory(ctx, memory.Search{Tenant: tenantFromContext(ctx), User: r.GetUserId(), Query: r.GetQuery(), Limit: int(r.GetLimit())})
 	if err != nil {
 		return nil, err
 	}

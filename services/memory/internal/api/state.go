@@ -24,7 +24,7 @@ func (s *Server) UpdateState(ctx context.Context, r *troupev1.UpdateStateRequest
 		return nil, failure.New(failure.UserInvalidInput, "memory.UpdateState", "epoch: turn_id and epoch go together; send both, or none").
 			With("fields", "turn_id,epoch")
 	}
-	revision, err := s.store.UpdateState(ctx, memorywire.StateUpdateFromProto(tenant(ctx), r))
+	revision, err := s.store.UpdateState(ctx, memorywire.StateUpdateFromProto(tenantFromContext(ctx), r))
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,11 @@ import (
 
 // BeginTurn implements troupev1.MemoryServiceServer.
 func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
-	b := memorywire.BeginFromProto(tenant(ctx), r)
-	if err := checkSize("memory.BeginTurn", "message", b.Message); err != nil {
+	b := memorywire.BeginFromProto(tenantFromContext(ctx), r)
+	if err := checkMessageSizes("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
-	if err := checkAnswers("memory.BeginTurn", b.From.Answers); err != nil {
+	if err := checkAnswers("memory.BeginTurn", b.Predecessor.Answers); err != nil {
 		return nil, err
 	}
 	begun, err := s.store.BeginTurn(ctx, b)
@@ -45,8 +45,8 @@ func (s *Server) ReleaseTurn(ctx context.Context, r *troupev1.ReleaseTurnRequest
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	c := memorywire.CommitFromProto(tenant(ctx), r)
-	if err := checkSize("memory.CommitStep", "messages", c.Messages...); err != nil {
+	c := memorywire.CommitFromProto(tenantFromContext(ctx), r)
+	if err := checkMessageSizes("memory.CommitStep", "messages", c.Messages...); err != nil {
 		return nil, err
 	}
 	if err := checkRoles("memory.CommitStep", c.Messages); err != nil {
@@ -59,7 +59,7 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 		return nil, err
 	}
 	for _, r := range c.Rounds {
-		if err := checkSize("memory.CommitStep", "rounds", r.Message); err != nil {
+		if err := checkMessageSizes("memory.CommitStep", "rounds", r.Message); err != nil {
 			return nil, err
 		}
 	}
@@ -72,15 +72,16 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 
 // FailTurn implements troupev1.MemoryServiceServer.
 func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
-	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenant(ctx), r))
+	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenantFromContext(ctx), r))
 	if err != nil {
 		return nil, err
 	}
 	return &troupev1.FailTurnResponse{Turn: memorywire.TurnToProto(turn)}, nil
 }
 
-// checkSize checks what a rule in the .proto cannot express: the size of a message with all its parts and tool calls.
-func checkSize(op, field string, messages ...conversation.Message) error {
+// checkMessageSizes checks the size of each message with all its parts and tool calls, which a rule in the .proto
+// file cannot express.
+func checkMessageSizes(op, field string, messages ...conversation.Message) error {
 	for _, m := range messages {
 		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
 			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
@@ -90,38 +91,39 @@ func checkSize(op, field string, messages ...conversation.Message) error {
 	return nil
 }
 
-// checkRoles checks that a step stores only messages of its agent and tools. Messages of the user come with BeginTurn,
-// summaries are made by the store, and the system says nothing in a session (S15).
+// checkRoles checks that a step stores only messages of its agent and tools (S15). Messages of the user arrive
+// with BeginTurn, the store writes summaries, and the system has no messages in a session.
 func checkRoles(op string, messages []conversation.Message) error {
 	for i, m := range messages {
 		if m.Role != conversation.RoleAssistant && m.Role != conversation.RoleTool {
 			return failure.Newf(failure.UserInvalidInput, op,
-				"messages[%d].role: a step stores what an agent or its tools said; use ROLE_ASSISTANT or ROLE_TOOL", i).
+				"messages[%d].role: a step stores only messages of an agent or its tools; use ROLE_ASSISTANT or ROLE_TOOL", i).
 				With("fields", "messages.role")
 		}
 	}
 	return nil
 }
 
-// checkAnswers checks the size of answers, which are sent to a worker in one message with the window.
+// checkAnswers checks the total size of answers, because a worker receives them in one gRPC message together with
+// the window.
 func checkAnswers(op string, answers []execution.Answer) error {
 	size := 0
 	for _, a := range answers {
 		size += len(a.Text)
 	}
-	return checkTotal(op, "answers", size)
+	return checkTotalSize(op, "answers", size)
 }
 
-// checkPending checks the size of calls that wait, which are sent to clients in one message.
+// checkPending checks the total size of pending calls, because clients receive them in one gRPC message.
 func checkPending(op string, pending []execution.Pending) error {
 	size := 0
 	for _, p := range pending {
 		size += len(p.Arguments)
 	}
-	return checkTotal(op, "result.pending", size)
+	return checkTotalSize(op, "result.pending", size)
 }
 
-func checkTotal(op, field string, size int) error {
+func checkTotalSize(op, field string, size int) error {
 	if size > memory.MaxWindowBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes together are too many; send at most %d, and store more as an artifact",
 			field, size, memory.MaxWindowBytes).With("fields", field)

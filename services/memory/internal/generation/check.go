@@ -11,43 +11,43 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// maxSwaps bounds how often a check begins again because another replica was faster.
-const maxSwaps = 8
+// maxSwapAttempts bounds how often a check starts again because another replica updated the record first.
+const maxSwapAttempts = 8
 
-// check checks the data once. It logs an error that prevents the check.
-func (g *Guard) check(ctx context.Context, data Data) {
+// checkStore checks the store once. It logs an error that prevents the check.
+func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	unknowns := g.unknownProcesses()
+	unknowns := g.loadUnknownCount()
 	id, err := data.Identity(within)
-	if err != nil { // the store is away, which the readiness probe notices, or does not say who it is
+	if err != nil { // the store is unreachable, which the readiness probe reports, or does not identify itself
 		anonymous := failure.ModeOf(err) == failure.Unknown
-		if anonymous && !g.identityMissing {
-			g.cfg.Log.Error("the store does not say who it is, and begins no turns: permit the service to use INFO", zap.Error(err))
+		if anonymous && !g.isIdentityMissing {
+			g.cfg.Log.Error("the store does not identify itself, so no turn can begin: permit the service to use INFO", zap.Error(err))
 		}
-		g.identityMissing = anonymous
+		g.isIdentityMissing = anonymous
 		return
 	}
-	g.identityMissing = false
+	g.isIdentityMissing = false
 	identity := id.String()
-	settled := g.verify(identity, unknowns) || g.setGenerationFromMark(within, data, identity, unknowns)
-	err = g.agreeWithRegistry(within, data)
+	settled := g.verifyIdentity(identity, unknowns) || g.setGenerationFromMark(within, data, identity, unknowns)
+	err = g.reconcileWithRegistry(within, data)
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil && g.registryAway {
-		g.cfg.Log.Info("the generation of the store is agreed again")
+	if err == nil && g.isRegistryUnreachable {
+		g.cfg.Log.Info("the generation of the store is agreed with the registry again")
 	}
-	if err != nil && !g.registryAway {
+	if err != nil && !g.isRegistryUnreachable {
 		g.cfg.Log.Warn("the generation of the store cannot be agreed with the registry", zap.Bool("begins_turns", settled), zap.Error(err))
 	}
-	g.registryAway = err != nil
+	g.isRegistryUnreachable = err != nil
 }
 
-// agreeWithRegistry updates the record in the registry. Data that were replaced, or that lost writes, get a new
-// generation.
-func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
-	for range maxSwaps {
+// reconcileWithRegistry updates the record in the registry. Data that were replaced, or that lost writes, get a
+// new generation.
+func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) error {
+	for range maxSwapAttempts {
 		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
 		if err != nil {
 			return err
@@ -59,15 +59,15 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 			}
 			had.Generation, had.Identity = m.Generation, m.Identity
 		}
-		// The identity and the counters are read after the record. So they are not older than it, and counters
-		// above the record's prove that nothing was lost.
-		unknowns := g.unknownProcesses()
+		// The identity and the counters are read after the record, so they are at least as new as the record.
+		// Counters above the record's counter prove that no write was lost.
+		unknowns := g.loadUnknownCount()
 		id, err := data.Identity(ctx)
 		if err != nil {
 			return err
 		}
 		identity := id.String()
-		settled := g.verify(identity, unknowns)
+		settled := g.verifyIdentity(identity, unknowns)
 		beats, err := g.incrementCounters(ctx, data, id, had)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 		}
 		if back {
 			g.logDataLoss(ctx, had, next)
-			if err := levelCounters(ctx, data, beats); err != nil {
+			if err := equalizeCounters(ctx, data, beats); err != nil {
 				return err
 			}
 		}
@@ -106,9 +106,9 @@ func (g *Guard) agreeWithRegistry(ctx context.Context, data Data) error {
 	return nil // the other replicas do the same checks
 }
 
-// incrementCounters increases the counter of each share. A share that is new to the record starts with the
-// highest counter of the others. The caller handles a known share whose counter is not above the record's.
-func (g *Guard) incrementCounters(ctx context.Context, data Data, id Identity, had registry.StoreRecord) (map[string]int64, error) {
+// incrementCounters increments the counter of each share. A share that is not in the record starts above the
+// counter in the record. The caller handles a known share whose counter is not above the record's.
+func (g *Guard) incrementCounters(ctx context.Context, data GuardedStore, id Identity, had registry.StoreRecord) (map[string]int64, error) {
 	beats, before := map[string]int64{}, parseIdentity(had.Identity)
 	for share := range id {
 		beat, err := data.Increment(ctx, share, 1)
@@ -123,8 +123,8 @@ func (g *Guard) incrementCounters(ctx context.Context, data Data, id Identity, h
 	return beats, nil
 }
 
-// levelCounters raises every counter to the highest one.
-func levelCounters(ctx context.Context, data Data, beats map[string]int64) error {
+// equalizeCounters raises every counter to the highest one.
+func equalizeCounters(ctx context.Context, data GuardedStore, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
 	for share, beat := range beats {
 		if beat == most {
@@ -137,7 +137,7 @@ func levelCounters(ctx context.Context, data Data, beats map[string]int64) error
 	return nil
 }
 
-// logDataLoss logs and counts that acknowledged writes may be lost.
+// logDataLoss logs that acknowledged writes may be lost, and counts it in a metric.
 func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) {
 	g.rollbacks.Add(ctx, 1)
 	g.cfg.Log.Error("the store went back in time: acknowledged turns may be lost; find out from which backup or replica it was started",
@@ -145,9 +145,9 @@ func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) 
 		zap.String("identity", now.Identity), zap.String("identity_before", had.Identity))
 }
 
-// setGenerationFromMark takes the generation from the mark that is stored with the data, while the registry is away.
-// It reports whether there is a mark for the current identity.
-func (g *Guard) setGenerationFromMark(ctx context.Context, data Data, identity string, unknowns int64) bool {
+// setGenerationFromMark sets the generation from the mark that is stored with the data, for when the registry is
+// unreachable. It reports whether there is a mark for the current identity.
+func (g *Guard) setGenerationFromMark(ctx context.Context, data GuardedStore, identity string, unknowns int64) bool {
 	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {
 		return false

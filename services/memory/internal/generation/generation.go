@@ -1,8 +1,8 @@
-// Package generation notices that a store may have lost acknowledged writes, by a failover or a restore, and then
+// Package generation detects that a store may have lost acknowledged writes, by a failover or a restore. It then
 // raises all epochs above the earlier ones (guarantees F7).
 //
-// The identity of the store shows whether its data were replaced. A counter in the store, compared with a copy
-// in the registry, shows whether the data lost writes.
+// The identity of the store shows whether its data were replaced. A counter in the store, compared with a copy in
+// the registry, shows whether the data lost writes.
 package generation
 
 import (
@@ -22,30 +22,30 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// DefaultEvery is the time between two checks of a guard.
-const DefaultEvery = 5 * time.Second
+// DefaultInterval is the default time between two checks of a guard.
+const DefaultInterval = 5 * time.Second
 
-// checkTimeout bounds one check.
+// checkTimeout is the time limit of one check.
 const checkTimeout = 5 * time.Second
 
-// Data is the store that a Guard checks. Each call is bounded by its context only.
-type Data interface {
-	// Identity returns which processes serve the shares of the store. It changes when another process or other
+// GuardedStore is the store that a Guard checks. Its calls have no time limit except their context.
+type GuardedStore interface {
+	// Identity returns the processes that serve the shares of the store. It changes when another process or other
 	// data serve a share. A share is one master of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
-	// Increment adds a number to the counter of a share and returns the new value.
+	// Increment adds the number by to the counter of a share and returns the new value.
 	Increment(ctx context.Context, share string, by int64) (int64, error)
-	// StoreMark stores the mark with the data, for when the registry is away.
+	// StoreMark stores the mark with the data. It is read while the registry is unreachable.
 	StoreMark(ctx context.Context, m Mark) error
 	// LoadMark returns the stored mark (the zero Mark when there is none).
 	LoadMark(ctx context.Context) (Mark, error)
 }
 
-// Identity names the processes that serve the shares of a store, by the names of the shares. A store in one piece has
-// one share with an empty name.
+// Identity maps the names of a store's shares to the processes that serve them. A store without shares has a
+// single entry with an empty name.
 type Identity map[string]string
 
-// String returns a text that is equal only for equal identities.
+// String returns a text that identifies the identity. Two identities have the same text only if they are equal.
 func (id Identity) String() string {
 	var parts []string
 	for _, share := range slices.Sorted(maps.Keys(id)) {
@@ -58,7 +58,7 @@ func (id Identity) String() string {
 	return strings.Join(parts, ",")
 }
 
-// parseIdentity is the inverse of String.
+// parseIdentity parses a text that Identity.String returned.
 func parseIdentity(written string) Identity {
 	id := Identity{}
 	for part := range strings.SplitSeq(written, ",") {
@@ -71,42 +71,43 @@ func parseIdentity(written string) Identity {
 	return id
 }
 
-// Mark is the generation of the data that an identity has.
+// Mark is the generation of the data, and the identity of the store that had the data.
 type Mark struct {
 	Generation int64
 	Identity   string
 }
 
-// Config configures a guard.
+// Config has the settings of a Guard.
 type Config struct {
-	Records registry.StoreRecords
-	Name    string        // of the store in the records
-	Every   time.Duration // between two checks (0 means DefaultEvery)
-	Log     *zap.Logger
-	Metrics metric.MeterProvider
+	Records  registry.StoreRecords
+	Name     string        // name of the store in Records
+	Interval time.Duration // time between two checks (0 means DefaultInterval)
+	Log      *zap.Logger
+	Metrics  metric.MeterProvider
 }
 
-// Guard determines the generation of a store. It is safe for concurrent use.
+// Guard determines the generation of a store's data. It is safe for concurrent use.
 type Guard struct {
 	cfg       Config
 	rollbacks metric.Int64Counter
-	wake      chan struct{} // receives a value when an unknown process was met
+	wake      chan struct{} // receives a value when a connection reaches an unknown process
 
-	mu            sync.Mutex
-	agreed        Mark            // the last mark that the registry agreed to
-	serving       map[string]bool // the processes of the agreed mark
-	isVerified    bool            // whether the agreed mark is current
-	unknownCount  int64           // how often an unknown process was met
-	verifiedCount int64           // how often one was met before the identity was last asked for
+	mu               sync.Mutex
+	agreedMark       Mark            // last mark that was agreed with the registry
+	servingProcesses map[string]bool // processes of the agreed mark
+	isVerified       bool            // whether the agreed mark is current
+	unknownCount     int64           // how often a connection reached an unknown process
+	verifiedCount    int64           // value of unknownCount before the last verified identity was read
 
-	registryAway    bool // at the last check
-	identityMissing bool // whether the store did not say who it is at the last check
+	isRegistryUnreachable bool // whether the registry was unreachable at the last check
+	isIdentityMissing     bool // whether the store did not identify itself at the last check
 }
 
-// New returns a guard without a generation. The store can begin no turns until Run has checked it.
+// New returns a guard that does not know the generation yet. The store can begin no turns until Run has checked
+// it.
 func New(cfg Config) (*Guard, error) {
-	if cfg.Every <= 0 {
-		cfg.Every = DefaultEvery
+	if cfg.Interval <= 0 {
+		cfg.Interval = DefaultInterval
 	}
 	rollbacks, err := cfg.Metrics.Meter("troupe/memory").Int64Counter("troupe.store.rollback",
 		metric.WithDescription("How often the data of the store went back in time."))
@@ -116,8 +117,8 @@ func New(cfg Config) (*Guard, error) {
 	return &Guard{cfg: cfg, rollbacks: rollbacks, wake: make(chan struct{}, 1)}, nil
 }
 
-// Generation returns the generation of the data that the last new connection reached. Modes: system_network
-// while the generation is unknown. Then no epoch may be minted.
+// Generation returns the generation of the data. Modes: system_network while the generation of a connected process
+// is unknown. In that case no epoch may be assigned.
 func (g *Guard) Generation() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,14 +126,14 @@ func (g *Guard) Generation() (int64, error) {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
 			"the store was started or replaced, and the generation of its data is not known yet; no turn was begun, try again")
 	}
-	return g.agreed.Generation, nil
+	return g.agreedMark.Generation, nil
 }
 
 // RecordProcess records the process that a new connection has reached. An unknown process invalidates the
 // generation until the next check.
 func (g *Guard) RecordProcess(process string) {
 	g.mu.Lock()
-	unknown := !g.isVerified || !g.serving[process]
+	unknown := !g.isVerified || !g.servingProcesses[process]
 	if unknown {
 		g.unknownCount++
 	}
@@ -142,37 +143,37 @@ func (g *Guard) RecordProcess(process string) {
 	}
 	select {
 	case g.wake <- struct{}{}:
-	default: // a check is due already
+	default: // a check is already due
 	}
 }
 
-// unknownProcesses returns how often a connection reached an unknown process.
-func (g *Guard) unknownProcesses() int64 {
+// loadUnknownCount returns how often a connection has reached an unknown process.
+func (g *Guard) loadUnknownCount() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unknownCount
 }
 
-// verify records an identity that was read after the given number of unknown processes. It reports whether the
-// generation of that identity is known.
-func (g *Guard) verify(identity string, unknowns int64) bool {
+// verifyIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
+// is how often an unknown process had been reached before the identity was read.
+func (g *Guard) verifyIdentity(identity string, unknowns int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.isVerified = g.isVerified && g.agreed.Identity == identity; g.isVerified {
+	if g.isVerified = g.isVerified && g.agreedMark.Identity == identity; g.isVerified {
 		g.verifiedCount = unknowns
 	}
 	return g.isVerified
 }
 
-// Run checks the data until ctx ends, and then returns nil. It calls ready, repeatedly, while their generation is
-// known. While it is unknown no turn begins, so Run checks again soon: a store that was just started may still be
-// loading.
-func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
-	tick := time.NewTicker(g.cfg.Every)
+// Run checks the store regularly until ctx ends, and then returns nil. It calls ready after each check while the
+// generation is known. While it is unknown no turn can begin, so Run checks again soon: a store that has just
+// started may still be loading.
+func (g *Guard) Run(ctx context.Context, data GuardedStore, ready func()) error {
+	tick := time.NewTicker(g.cfg.Interval)
 	defer tick.Stop()
 	pace := retry.NewBackoff()
 	for {
-		g.check(ctx, data)
+		g.checkStore(ctx, data)
 		if _, err := g.Generation(); err == nil {
 			pace.Reset()
 			ready()
@@ -188,13 +189,13 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	}
 }
 
-// setGeneration records the generation that the registry or the mark has for an identity.
+// setGeneration records the generation that the registry or the stored mark has for an identity.
 func (g *Guard) setGeneration(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.agreed, g.isVerified, g.verifiedCount = m, true, unknowns
-	g.serving = map[string]bool{}
+	g.agreedMark, g.isVerified, g.verifiedCount = m, true, unknowns
+	g.servingProcesses = map[string]bool{}
 	for _, process := range parseIdentity(m.Identity) {
-		g.serving[process] = true
+		g.servingProcesses[process] = true
 	}
 }

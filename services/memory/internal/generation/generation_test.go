@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // lowestEpoch returns the lowest epoch of a generation.
 func lowestEpoch(generation int64) int64 { return generation << 32 }
 
-// guardedStore returns a store under a guard that runs until the test ends.
+// guardedStore is a store whose guard runs until the test ends.
 type guardedStore struct {
 	*redisstore.Store
 	guard   *generation.Guard
@@ -50,7 +50,7 @@ func startGuard(t *testing.T, url string, records registry.StoreRecords) *guarde
 	g := &guardedStore{logs: logs, metrics: metric.NewManualReader()}
 	var err error
 	g.guard, err = generation.New(generation.Config{
-		Records: records, Name: "redis", Every: 50 * time.Millisecond,
+		Records: records, Name: "redis", Interval: 50 * time.Millisecond,
 		Log: zap.New(core), Metrics: metric.NewMeterProvider(metric.WithReader(g.metrics)),
 	})
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func commitAnswer(t *testing.T, s memory.Store, sessionID string, turn session.T
 	require.NoError(t, err)
 }
 
-// eventually polls until there is no error, within a bound that only a broken test reaches.
+// eventually calls ask until it returns nil. It fails the test after a time that only a broken test reaches.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -134,18 +134,18 @@ func eventually(t *testing.T, ask func(context.Context) error) {
 }
 
 func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
-	g, err := generation.New(generation.Config{Records: inmem.NewStores(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
+	g, err := generation.New(generation.Config{Records: inmem.NewStoreRecords(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
 	require.NoError(t, err)
 	_, err = g.Generation()
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
 }
 
-// A restart of Redis over the same data begins a new generation. A turn that was open before can still be
-// committed.
+// A restart of Redis with the same data begins a new generation. A turn that was open before the restart can still
+// be committed.
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	open := g.beginTurn(t, "s1")
 	require.EqualValues(t, 1, open.Epoch)
 	for want := range int64(2) {
@@ -158,11 +158,11 @@ func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	require.Zero(t, g.rollbacks(t))
 }
 
-// A holder whose reply was lost gets an epoch of the new generation, because its old epoch may belong to
-// another holder.
+// A holder that repeats BeginTurn after a lost reply gets an epoch of the new generation. Its old epoch may belong
+// to another holder.
 func TestGuard_RepeatedBeginGetsTheNextGeneration(t *testing.T) {
 	server := redistest.New(t)
-	g := startGuard(t, "redis://"+server.Addr, inmem.NewStores())
+	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	require.EqualValues(t, 1, g.beginTurn(t, "s1").Epoch)
 	server.Kill()
 	server.Start()
@@ -176,7 +176,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t)
-			records := inmem.NewStores()
+			records := inmem.NewStoreRecords()
 			g := startGuard(t, "redis://"+server.Addr, records)
 			g.beginTurn(t, "s1")
 			server.Kill()
@@ -207,12 +207,13 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 	}
 }
 
-// All replicas of the service agree on one generation, whichever notices the restart first.
+// All replicas of the service agree on one generation, whichever detects the restart first.
 func TestGuard_ReplicasAgree(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	records := inmem.NewStores()
-	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records)}
+	records := inmem.NewStoreRecords()
+	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t,
+		"redis://"+server.Addr, records)}
 	for i, g := range replicas {
 		require.EqualValues(t, 1, g.beginTurn(t, []string{"a1", "a2", "a3"}[i]).Epoch)
 	}
@@ -224,10 +225,10 @@ func TestGuard_ReplicasAgree(t *testing.T) {
 	}
 }
 
-func TestGuard_WithoutEtcd(t *testing.T) {
+func TestGuard_KeepsTheGenerationWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
-	records := etcdregistry.NewStores(etcd.Client(), "")
+	records := etcdregistry.NewStoreRecords(etcd.Client(), "")
 	server := redistest.New(t)
 	g := startGuard(t, "redis://"+server.Addr, records)
 	open := g.beginTurn(t, "s1")
@@ -239,12 +240,14 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 		return context.DeadlineExceeded
 	})
 
-	// Without the registry, the generation stays valid. A replica that starts then reads it from the mark.
+	// While the registry is unreachable, the generation stays valid. A replica that starts in this time reads the
+	// generation from the mark.
 	require.EqualValues(t, 1, g.beginTurn(t, "s2").Epoch)
 	late := startGuard(t, "redis://"+server.Addr, records)
 	require.EqualValues(t, 1, late.beginTurn(t, "s3").Epoch)
 
-	// When another process serves the data and the registry is away, no turn begins. Open turns continue.
+	// If another process serves the data while the registry is unreachable, no turn begins. Turns that are already
+	// open continue.
 	server.Kill()
 	server.Start()
 	eventually(t, func(ctx context.Context) error {
@@ -261,7 +264,7 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	require.Equal(t, lowestEpoch(1), g.beginTurn(t, "s4").Epoch)
 }
 
-// When a Cluster master comes back with older data or none, no epoch is minted twice.
+// If a Cluster master returns with older data or without data, no epoch is assigned twice.
 func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	t.Parallel()
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
@@ -270,12 +273,12 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			url, masters := redistest.ClusterServers(t)
 			lost := masters[1]
 			empty := ""
-			if !kept { // the node is still in the Cluster
+			if !kept { // an empty backup that still belongs to the Cluster
 				lost.Kill()
 				empty = lost.Backup()
 				lost.Start()
 			}
-			records := inmem.NewStores()
+			records := inmem.NewStoreRecords()
 			g := startGuard(t, url, records)
 			granted := map[string]int64{}
 			grant := func(names string) {
@@ -306,7 +309,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 			for id, epoch := range granted {
 				require.Greater(t, g.beginTurn(t, id).Epoch, epoch, "session %s", id)
 			}
-			eventually(t, func(context.Context) error { // a late answer is counted late
+			eventually(t, func(context.Context) error { // a late reply is counted late
 				if g.rollbacks(t) == 0 {
 					return context.DeadlineExceeded
 				}
@@ -317,15 +320,15 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	}
 }
 
-// A failover begins a new generation. It raises no alarm, because no write was lost.
+// A failover begins a new generation. It raises no alarm if no write was lost.
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	t.Parallel()
-	records := inmem.NewStores()
+	records := inmem.NewStoreRecords()
 	g := startGuard(t, redistest.Cluster(t), records)
 	g.beginTurn(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")
 	require.NoError(t, err)
-	// Earlier there was one master, with a high counter.
+	// The record is from a Cluster with a single master and a high counter.
 	had.Identity, had.Beat = "none=gone", had.Beat+1000
 	eventually(t, func(ctx context.Context) error {
 		if swapped, err := records.Swap(ctx, "redis", had, revision); err != nil || swapped {

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 
-// loadingStore is a store whose first few calls fail, as those of a Redis that loads its data.
+// loadingStore is a store whose first calls fail, as if Redis were still loading its data.
 type loadingStore struct{ left int }
 
 func (l *loadingStore) Identity(context.Context) (generation.Identity, error) {
@@ -31,11 +31,11 @@ func (l *loadingStore) LoadMark(context.Context) (generation.Mark, error) {
 	return generation.Mark{}, nil
 }
 
-// A store that has just started is checked again soon, before the next tick. Until then no turn begins.
+// A store that has just started is checked again before the next tick. Until then no turn begins.
 func TestGuard_ChecksALoadingStoreBeforeTheNextTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard, err := generation.New(generation.Config{
-			Records: inmem.NewStores(), Name: "redis", Every: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),
+			Records: inmem.NewStoreRecords(), Name: "redis", Interval: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),
 		})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())

@@ -1,6 +1,6 @@
-// Package maintenance maintains the sessions of a memory service in the background. It deletes sessions that
-// have not been used for a long time, and compacts long ones. All of it is best effort: several replicas may do
-// it at once, and a failed attempt is repeated later.
+// Package maintenance deletes sessions that have not been used for a long time, and compacts long sessions. It
+// works in the background as best effort: several replicas may do the same work at once, and a failed attempt is
+// repeated later.
 package maintenance
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Store is the store whose sessions are maintained.
+// Store is the store whose sessions a Maintainer maintains.
 type Store interface {
 	memory.Store
 	// Tenants returns all tenants that may have sessions.
 	Tenants(ctx context.Context) ([]string, error)
-	// Expire deletes the sessions of a tenant in which nothing has happened for the given age, and
-	// returns how many it deleted.
+	// Expire deletes the sessions of a tenant that have had no activity for the given age. It returns how many it
+	// deleted.
 	Expire(ctx context.Context, tenant string, age time.Duration) (int, error)
 }
 
@@ -34,56 +34,56 @@ type Config struct {
 	Store Store
 	// Retention is how long a session is kept after its last activity (0 means for ever).
 	Retention time.Duration
-	// CompactAbove is how many messages a session may hold after a turn before it is compacted (0 means
-	// that none is compacted, and that a session at 90 % of its limits is logged, LP-21).
+	// CompactAbove is how many messages a session may hold after a turn before it is compacted. If it is 0, no
+	// session is compacted. A session that reaches 90 % of its limits is logged instead (LP-21).
 	CompactAbove int
-	// CompactKeep is how many messages a compaction leaves (0 means half of CompactAbove).
+	// CompactKeep is how many messages a compaction keeps (0 means half of CompactAbove).
 	CompactKeep int
-	// Every is the time between two searches for sessions to delete (0 means a tenth of Retention,
-	// between a minute and an hour).
-	Every   time.Duration
-	Log     *zap.Logger
-	Metrics metric.MeterProvider
+	// Interval is the time between two searches for sessions to delete (0 means a tenth of Retention, between a
+	// minute and an hour).
+	Interval time.Duration
+	Log      *zap.Logger
+	Metrics  metric.MeterProvider
 }
 
 const (
-	queueLength    = 256              // sessions that wait; others are checked after their next turn
-	sessionTimeout = 30 * time.Second // for one session
-	expireTimeout  = 10 * time.Minute // for one search for sessions to delete
-	nearlyFull     = 90               // percent of a limit
-	maxWarned      = 1000             // sessions that are remembered as warned about
+	checkQueueSize    = 256              // number of queued sessions; others are checked after their next turn
+	sessionTimeout    = 30 * time.Second // time limit for one session
+	expireTimeout     = 10 * time.Minute // time limit for one search for sessions to delete
+	nearlyFullPercent = 90               // in percent of a limit
+	maxWarnedSessions = 1000             // number of sessions in warnedSessions
 )
 
-// Maintainer deletes unused sessions and compacts long ones while Run runs.
+// Maintainer deletes unused sessions and compacts long ones.
 type Maintainer struct {
-	cfg         Config
-	ended       chan session.Ref     // sessions whose turn has ended
-	minSequence int64                // the sequence below which a session needs no check
-	warned      map[session.Ref]bool // only Run uses it
-	expired     metric.Int64Counter
-	compacted   metric.Int64Counter
+	cfg              Config
+	checkQueue       chan session.Ref     // sessions to check, because a turn of them has ended
+	minSequence      int64                // a session with a lower last sequence needs no check
+	warnedSessions   map[session.Ref]bool // sessions whose warning was logged; used only by Run
+	expiredCounter   metric.Int64Counter
+	compactedCounter metric.Int64Counter
 }
 
-// New returns a maintainer. It fails when a metric cannot be registered.
+// New returns a Maintainer. It returns an error if a metric cannot be registered.
 func New(cfg Config) (*Maintainer, error) {
-	k := &Maintainer{cfg: cfg, ended: make(chan session.Ref, queueLength), warned: map[session.Ref]bool{}}
-	if k.cfg.Every == 0 {
-		k.cfg.Every = min(max(cfg.Retention/10, time.Minute), time.Hour)
+	k := &Maintainer{cfg: cfg, checkQueue: make(chan session.Ref, checkQueueSize), warnedSessions: map[session.Ref]bool{}}
+	if k.cfg.Interval == 0 {
+		k.cfg.Interval = min(max(cfg.Retention/10, time.Minute), time.Hour)
 	}
 	if k.cfg.CompactKeep == 0 {
 		k.cfg.CompactKeep = max(cfg.CompactAbove/2, 1)
 	}
-	k.minSequence = min(session.MaxMessages, session.MaxBytes/conversation.MaxMessageBytes) * nearlyFull / 100
+	k.minSequence = min(session.MaxMessages, session.MaxBytes/conversation.MaxMessageBytes) * nearlyFullPercent / 100
 	if cfg.CompactAbove > 0 {
 		k.minSequence = int64(cfg.CompactAbove) + 1
 	}
 	meter := cfg.Metrics.Meter("troupe/memory")
 	var err error
-	if k.expired, err = meter.Int64Counter("troupe.sessions.expired",
+	if k.expiredCounter, err = meter.Int64Counter("troupe.sessions.expired",
 		metric.WithDescription("Sessions that were deleted because they had not been used for long.")); err != nil {
 		return nil, err
 	}
-	k.compacted, err = meter.Int64Counter("troupe.sessions.compacted",
+	k.compactedCounter, err = meter.Int64Counter("troupe.sessions.compacted",
 		metric.WithDescription("Sessions that were compacted because they had become long, by outcome."))
 	return k, err
 }
@@ -94,24 +94,24 @@ func (k *Maintainer) Run(ctx context.Context, ready func()) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	if k.cfg.Retention > 0 {
-		work.Go(func() { k.expireRegularly(ctx) })
+		work.Go(func() { k.expirePeriodically(ctx) })
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case ref := <-k.ended:
+		case ref := <-k.checkQueue:
 			k.checkSession(ctx, ref)
 		}
 	}
 }
 
-// expireRegularly deletes unused sessions until ctx ends.
-func (k *Maintainer) expireRegularly(ctx context.Context) {
-	tick := time.NewTicker(k.cfg.Every)
+// expirePeriodically deletes unused sessions, once per interval, until ctx ends.
+func (k *Maintainer) expirePeriodically(ctx context.Context) {
+	tick := time.NewTicker(k.cfg.Interval)
 	defer tick.Stop()
 	for {
-		k.expire(ctx)
+		k.expireSessions(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -120,8 +120,8 @@ func (k *Maintainer) expireRegularly(ctx context.Context) {
 	}
 }
 
-// expire deletes the unused sessions of all tenants.
-func (k *Maintainer) expire(ctx context.Context) {
+// expireSessions deletes the unused sessions of all tenants.
+func (k *Maintainer) expireSessions(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
 	count := 0
@@ -131,30 +131,30 @@ func (k *Maintainer) expire(ctx context.Context) {
 		count, err = count+deleted, errors.Join(err, failed)
 	}
 	if count > 0 {
-		k.expired.Add(ctx, int64(count))
+		k.expiredCounter.Add(ctx, int64(count))
 		k.cfg.Log.Info("unused sessions were deleted", zap.Int("sessions", count), zap.Duration("retention", k.cfg.Retention))
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("not all unused sessions could be deleted; it is tried again later", zap.Error(err))
+		k.cfg.Log.Warn("some unused sessions could not be deleted; deletion is retried later", zap.Error(err))
 	}
 }
 
-// checkSession compacts a session whose turn has ended, or warns about it, when it has become long.
+// checkSession compacts a session that has become long, or logs a warning if compaction is disabled.
 func (k *Maintainer) checkSession(ctx context.Context, ref session.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
 	found, err := k.cfg.Store.GetSession(ctx, ref)
 	if err != nil {
-		return // it was deleted, or the store is away: it is checked after its next turn
+		return // the session was deleted, or the store is unreachable; the next turn queues another check
 	}
 	if k.cfg.CompactAbove == 0 {
-		k.warn(ref, found)
+		k.warnIfNearlyFull(ref, found)
 	} else if found.Size.Messages > int64(k.cfg.CompactAbove) && found.OpenTurn == "" {
-		k.compact(ctx, ref, found)
+		k.compactSession(ctx, ref, found)
 	}
 }
 
-func (k *Maintainer) compact(ctx context.Context, ref session.Ref, found session.Session) {
+func (k *Maintainer) compactSession(ctx context.Context, ref session.Ref, found session.Session) {
 	done, err := k.cfg.Store.CompactSession(ctx, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: k.cfg.CompactKeep})
 	outcome := "done"
 	switch {
@@ -162,26 +162,26 @@ func (k *Maintainer) compact(ctx context.Context, ref session.Ref, found session
 		outcome = "busy" // its next turn has begun, after which it is checked again
 	case err != nil:
 		outcome = "failed"
-		k.cfg.Log.Warn("a long session could not be compacted; it is tried again after its next turn",
+		k.cfg.Log.Warn("a long session could not be compacted; compaction is retried after its next turn",
 			zap.String("session", ref.Session), zap.Error(err))
 	default:
 		k.cfg.Log.Debug("a long session was compacted",
 			zap.String("session", ref.Session), zap.Int64("had", found.Size.Messages), zap.Int64("removed", done.Messages))
 	}
-	k.compacted.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	k.compactedCounter.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
-// warn logs once that a session is nearly full.
-func (k *Maintainer) warn(ref session.Ref, found session.Session) {
-	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFull || found.Size.Bytes*100 >= session.MaxBytes*nearlyFull
+// warnIfNearlyFull logs a warning if a session is nearly full. It logs once until the session has room again.
+func (k *Maintainer) warnIfNearlyFull(ref session.Ref, found session.Session) {
+	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFullPercent || found.Size.Bytes*100 >= session.MaxBytes*nearlyFullPercent
 	switch {
 	case !full:
-		delete(k.warned, ref)
-	case !k.warned[ref]:
-		if len(k.warned) >= maxWarned {
-			clear(k.warned)
+		delete(k.warnedSessions, ref)
+	case !k.warnedSessions[ref]:
+		if len(k.warnedSessions) >= maxWarnedSessions {
+			clear(k.warnedSessions)
 		}
-		k.warned[ref] = true
+		k.warnedSessions[ref] = true
 		k.cfg.Log.Warn("a session is nearly full; compact or clear it, or set --compact-above",
 			zap.String("session", ref.Session), zap.Int64("messages", found.Size.Messages), zap.Int64("bytes", found.Size.Bytes))
 	}

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// maintainedStore returns a store that a maintainer maintains until the test ends.
+// maintainedStore is a store that a Maintainer maintains until the test ends.
 type maintainedStore struct {
 	memory.Store
 	logs    *observer.ObservedLogs
@@ -49,7 +49,7 @@ func startMaintainer(t *testing.T, cfg maintenance.Config) *maintainedStore {
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return &maintainedStore{Store: maintainer.Observe(), logs: logs, metrics: reader}
+	return &maintainedStore{Store: maintainer.ObservedStore(), logs: logs, metrics: reader}
 }
 
 // counterValue returns the value of a counter, summed over all attributes.
@@ -93,12 +93,14 @@ func runTurn(t *testing.T, s memory.Store, ref session.Ref, id string, messages 
 		require.NoError(t, err)
 	}
 	if outcome == session.OutcomeFailed {
-		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: outcome, Failure: failure.New(failure.NoWorker, "test", "nobody")})
+		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: outcome, Failure: failure.New(failure.NoWorker,
+			"test", "nobody")})
 		require.NoError(t, err)
 	}
 }
 
-// eventually polls until ok returns true. It fails the test after a bound that is far above any normal wait.
+// eventually calls ok until it returns true. It fails the test after a time that is far longer than any normal
+// wait.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
@@ -144,7 +146,7 @@ func TestMaintainer_LeavesTheConfiguredNumberOfMessages(t *testing.T) {
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	runTurn(t, k, ref, "t1", 12, session.OutcomeCompleted)
 	eventually(t, func() bool { return messages(t, k, ref) == 2 })
-	for i := range 3 { // it is compacted again as it grows
+	for i := range 3 { // the session grows and is compacted again
 		runTurn(t, k, ref, fmt.Sprintf("again%d", i), 12, session.OutcomeCompleted)
 		eventually(t, func() bool { return messages(t, k, ref) == 2 })
 	}
@@ -168,7 +170,7 @@ func TestMaintainer_WarnsOnceAboutANearlyFullSession(t *testing.T) {
 
 // Req: RA-24
 func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
-	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Interval: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
 	runTurn(t, k, open, "t1", 2, session.OutcomeOpen)
 	runTurn(t, k, idle, "t1", 2, session.OutcomeCompleted)
@@ -181,9 +183,9 @@ func TestMaintainer_DeletesUnusedSessions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The sessions of every tenant are deleted, each in its own tenant.
+// The maintainer deletes the unused sessions of every tenant.
 func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
-	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	k := startMaintainer(t, maintenance.Config{Retention: 100 * time.Millisecond, Interval: 10 * time.Millisecond})
 	for _, tenant := range []string{"acme", "umbrella"} {
 		runTurn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
 	}
@@ -196,7 +198,7 @@ func TestMaintainer_DeletesUnusedSessionsOfAllTenants(t *testing.T) {
 	eventually(t, func() bool { return k.counterValue(t, "troupe.sessions.expired") == 2 })
 }
 
-// The maintainer survives an outage of Redis, and logs it once for each search for unused sessions.
+// The maintainer continues after an outage of Redis. It logs the outage once per search for unused sessions.
 func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redisstore.New(redisstore.Config{URL: "redis://" + server.Addr()})
@@ -205,13 +207,13 @@ func TestMaintainer_SurvivesAStoreOutage(t *testing.T) {
 	server.Close()
 	core, logs := observer.New(zap.DebugLevel)
 	maintainer, err := maintenance.New(maintenance.Config{
-		Store: store, Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
+		Store: store, Retention: time.Hour, Interval: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- maintainer.Run(ctx, func() {}) }()
-	eventually(t, func() bool { return logs.FilterMessageSnippet("not all unused sessions could be deleted").Len() > 1 })
+	eventually(t, func() bool { return logs.FilterMessageSnippet("some unused sessions could not be deleted").Len() > 1 })
 	stop()
 	require.NoError(t, <-done)
 }

@@ -7,20 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// observedStore is a store that notifies a maintainer of turns that end.
+// observedStore is a store that tells a Maintainer which sessions to check after their turns end.
 type observedStore struct {
 	memory.Store
 	maintainer *Maintainer
 }
 
-// Observe returns the store for callers: the maintainer checks a session after each of its turns.
-func (k *Maintainer) Observe() memory.Store { return observedStore{k.cfg.Store, k} }
+// ObservedStore returns the store that callers must use. It lets the Maintainer check a session after each of its
+// turns.
+func (k *Maintainer) ObservedStore() memory.Store { return observedStore{k.cfg.Store, k} }
 
 // CommitStep implements memory.Turns.
 func (s observedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	last, err := s.Store.CommitStep(ctx, c)
 	if err == nil && c.Outcome != session.OutcomeOpen {
-		s.maintainer.turnEnded(c.Ref, last)
+		s.maintainer.enqueueCheck(c.Ref, last)
 	}
 	return last, err
 }
@@ -29,18 +30,18 @@ func (s observedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, 
 func (s observedStore) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	turn, err := s.Store.FailTurn(ctx, f)
 	if err == nil {
-		s.maintainer.turnEnded(f.Ref, turn.Sequence)
+		s.maintainer.enqueueCheck(f.Ref, turn.Sequence)
 	}
 	return turn, err
 }
 
-// turnEnded queues a session to be checked, unless it is too short to need a check or the queue is full.
-func (k *Maintainer) turnEnded(ref session.Ref, last int64) {
+// enqueueCheck queues a session for a check, unless the session is too short to need one or the queue is full.
+func (k *Maintainer) enqueueCheck(ref session.Ref, last int64) {
 	if last < k.minSequence {
 		return
 	}
 	select {
-	case k.ended <- ref:
+	case k.checkQueue <- ref:
 	default:
 	}
 }

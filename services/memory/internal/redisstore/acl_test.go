@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// startRedisWithUsers runs a Redis with the users of deploy/redis and these flags, and returns an admin client. The
-// password of each user is its name.
+// startRedisWithUsers runs a Redis server with the users of deploy/redis and the given flags. It returns a client
+// of the admin user. The password of each user is its name.
 func startRedisWithUsers(t *testing.T, flags ...string) (addr string, admin *redis.Client, users string) {
 	t.Helper()
 	source, err := os.ReadFile("../../../../deploy/redis/users.acl")
@@ -38,11 +38,11 @@ func startRedisWithUsers(t *testing.T, flags ...string) (addr string, admin *red
 	return addr, admin, string(source)
 }
 
-// The store passes the suite as the Redis user of the service, with a replica that confirms each write. That user
-// has exactly the permissions that the service needs. The suite names what each of its tests proves; this list is
-// the sum for the shipped store.
+// The store passes the suite with the Redis user of the service, and with a replica that confirms each write. The
+// user has exactly the permissions that the service needs. The list below has the requirements of all tests in the
+// suite.
 // Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
-func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
+func TestStore_PassesTheSuiteWithServicePermissions(t *testing.T) {
 	t.Parallel()
 	addr, admin, users := startRedisWithUsers(t, "--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0")
 	addReplica(t, addr, "--masteruser", "admin", "--masterauth", "admin")
@@ -56,7 +56,7 @@ func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
-	require.NoError(t, s.Durable(t.Context()))
+	require.NoError(t, s.CheckDurability(t.Context()))
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
 	_, err = s.Expire(t.Context(), "none", time.Hour)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, log, "the suite was refused something")
 
-	// A permission that no call uses is an error. The permissions for a Cluster are not tested here.
+	// The test fails for a permission that no call uses. It does not check the permissions for a Cluster.
 	stats, err := admin.InfoMap(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
 	for line := range strings.Lines(users) {
@@ -104,7 +104,8 @@ func TestStore_OnRedisWithReplicaAsTheUserOfTheService(t *testing.T) {
 	}
 }
 
-// Ping fails when the user lacks a permission that the service needs. Ping itself needs no other permission.
+// The service user in users.acl may use exactly the commands that Ping checks, and the few that Ping itself and
+// the connections use.
 func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 	t.Parallel()
 	users, err := os.ReadFile("../../../../deploy/redis/users.acl")
@@ -119,14 +120,14 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 			}
 		}
 	}
-	for _, command := range append([]string{"ping", "info", "config|get", "wait", "cluster|shards", "cluster|slots"}, needs...) {
+	for _, command := range append([]string{"ping", "info", "config|get", "wait", "cluster|shards", "cluster|slots"}, requiredCommands...) {
 		require.True(t, may[command], command)
 		delete(may, command)
 	}
 	require.Empty(t, may)
 }
 
-func TestStore_DefaultUserIsOff(t *testing.T) {
+func TestStore_DefaultUserIsDisabled(t *testing.T) {
 	t.Parallel()
 	addr, _, _ := startRedisWithUsers(t)
 	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {

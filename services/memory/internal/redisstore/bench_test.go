@@ -24,8 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// BenchmarkTurn runs turns from begin to answer, in a session for each client. It compares them with the same
-// writes without checks, one transaction a call. Every write is synced.
+// BenchmarkTurn runs turns from begin to answer. Each client uses its own session. It compares them with the same
+// writes without checks, in one transaction per call. Every write is synced to disk.
 func BenchmarkTurn(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(b), MaxMessages: 1 << 40, MaxBytes: 1 << 40})
 	require.NoError(b, err)
@@ -35,10 +35,10 @@ func BenchmarkTurn(b *testing.B) {
 			// The two kinds of turns alternate, so that a slow disk affects both.
 			var bare, store time.Duration
 			turns := 0
-			for left := b.N; left > 0; left -= batchTurns {
-				n := min(left, batchTurns)
-				bare += runClients(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.db, ref, n) })
-				store += runClients(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
+			for left := b.N; left > 0; left -= turnsPerBatch {
+				n := min(left, turnsPerBatch)
+				bare += runClients(b, clients, n, func(ref session.Ref, n int) error { return runUncheckedTurn(b.Context(), s.db, ref, n) })
+				store += runClients(b, clients, n, func(ref session.Ref, n int) error { return runTurn(b.Context(), s, ref, n) })
 				turns += n
 			}
 			b.ReportMetric(float64(turns)/store.Seconds(), "turns/s")
@@ -49,10 +49,10 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// batchTurns is how many turns of one kind run before the other kind runs.
-const batchTurns = 200
+// turnsPerBatch is how many turns of one kind run before the other kind runs.
+const turnsPerBatch = 200
 
-// runClients runs turns with several clients, and returns the time that they took.
+// runClients runs turns with several clients and returns how long they took.
 func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
@@ -75,19 +75,19 @@ func runClients(b *testing.B, clients, turns int, turn func(ref session.Ref, n i
 	return took
 }
 
-func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
-	q := beginText(ref.Session, fmt.Sprint(n))
+func runTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
+	q := newBegin(ref.Session, fmt.Sprint(n))
 	begun, err := s.BeginTurn(ctx, q)
 	if err != nil {
 		return err
 	}
-	_, err = s.CommitStep(ctx, commitAnswer(q, begun.Turn))
+	_, err = s.CommitStep(ctx, newCommit(q, begun.Turn))
 	return err
 }
 
-// bareTurn sends the Redis commands of oneTurn.
-func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
-	q := beginText(ref.Session, fmt.Sprint(n))
+// runUncheckedTurn sends the Redis commands of runTurn without its checks.
+func runUncheckedTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
+	q := newBegin(ref.Session, fmt.Sprint(n))
 	said, err := messages.EncodeBody(q.Message)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 	return err
 }
 
-// BenchmarkLoadHistory reads whole histories of messages of 200 bytes, in the largest pages.
+// BenchmarkLoadHistory reads whole histories in the largest pages. Each message has 200 bytes.
 func BenchmarkLoadHistory(b *testing.B) {
 	s, err := New(Config{URL: "redis://" + redistest.New(b, "--appendonly", "no").Addr})
 	require.NoError(b, err)
@@ -146,11 +146,11 @@ func BenchmarkLoadHistory(b *testing.B) {
 // createFilledSession creates a session with the given number of messages.
 func createFilledSession(b *testing.B, s *Store, messages int) session.Ref {
 	b.Helper()
-	q := beginText(rand.Text(), "t1")
+	q := newBegin(rand.Text(), "t1")
 	begun, err := s.BeginTurn(b.Context(), q)
 	require.NoError(b, err)
 	for step, left := 1, messages-1; left > 0; step++ {
-		c := commitAnswer(q, begun.Turn)
+		c := newCommit(q, begun.Turn)
 		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
 		for range min(left, 200) {
 			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat("a", 200)))
@@ -162,8 +162,8 @@ func createFilledSession(b *testing.B, s *Store, messages int) session.Ref {
 	return q.Ref
 }
 
-// BenchmarkJournal measures what the journal adds to a turn of one step. After each model call, which asks for
-// one tool, there is a write with the reply, the previous result and the intent of the next tool. Replies and
+// BenchmarkJournal measures what the journal adds to a turn of one step. Each model call asks for one tool. After
+// it, one write records the reply, the previous tool result and the intent of the next tool call. Replies and
 // results have 1 KiB.
 func BenchmarkJournal(b *testing.B) {
 	s, seen := newCountedStore(b, Config{})
@@ -171,25 +171,25 @@ func BenchmarkJournal(b *testing.B) {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
 			before := *seen
 			for b.Loop() {
-				q := beginText(rand.Text(), "t1")
+				q := newBegin(rand.Text(), "t1")
 				begun, err := s.BeginTurn(b.Context(), q)
 				require.NoError(b, err)
 				h := memory.Lease{Ref: q.Ref, TurnID: q.TurnID, Epoch: begun.Turn.Epoch}
 				for call := range calls {
-					require.NoError(b, s.Record(b.Context(), h, 1, roundEntries(call)))
+					require.NoError(b, s.Record(b.Context(), h, 1, newRoundEntries(call)))
 				}
-				_, err = s.CommitStep(b.Context(), commitAnswer(q, begun.Turn))
+				_, err = s.CommitStep(b.Context(), newCommit(q, begun.Turn))
 				require.NoError(b, err)
 			}
-			b.ReportMetric(float64(seen.size-before.size)/float64(b.N), "log-B/turn")
+			b.ReportMetric(float64(seen.logSize-before.logSize)/float64(b.N), "log-B/turn")
 			b.ReportMetric(float64(seen.writes-before.writes)/float64(b.N), "writes/turn")
 		})
 	}
 }
 
-// roundEntries returns the journal entries at the nth model call of a step, from 0: the result of the earlier tool,
-// the reply, and the intent of the next tool.
-func roundEntries(n int) []execution.Entry {
+// newRoundEntries returns the journal entries of a step's nth model call, counted from 0: the result of the
+// previous tool, the reply, and the intent of the next tool call.
+func newRoundEntries(n int) []execution.Entry {
 	text := strings.Repeat("a", 1<<10)
 	entries := []execution.Entry{
 		{

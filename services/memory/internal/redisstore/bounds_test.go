@@ -21,15 +21,15 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// createLongSession creates a session of a user with the given number of messages of the largest size.
+// createLongSession creates a session of a user. It has the given number of messages, each of the largest size.
 func createLongSession(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
 	t.Helper()
-	b := beginText(id, "t1")
+	b := newBegin(id, "t1")
 	b.User, b.Window = "alice", memory.MaxWindow
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	for step, left := 1, messages-1; left > 0; step++ {
-		c := commitAnswer(b, begun.Turn)
+		c := newCommit(b, begun.Turn)
 		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
 		for range min(left, 20) {
 			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat(text, conversation.MaxMessageBytes/len(text))))
@@ -84,7 +84,7 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	require.Equal(t, messages+1, read)
 	require.Less(t, sentBytes(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
 
-	// The search reads the newest session, and stops within the one before it.
+	// The search reads the newest session, and ends within the session before it.
 	createLongSession(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
 	before = sentBytes(t, s)
 	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})
@@ -96,17 +96,17 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	}
 }
 
-// A session expires even when a turn is open whose worker never returns.
+// A session expires even if it has an open turn whose worker never returns.
 func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	refs := map[string]session.Ref{}
 	for _, id := range []string{"abandoned", "held"} {
-		b := beginText(id, "t1")
+		b := newBegin(id, "t1")
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		refs[id] = b.Ref
-		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), zMember(id, 1)).Err())
+		require.NoError(t, s.db.ZAdd(t.Context(), db.IndexKey("default", ""), newIndexEntry(id, 1)).Err())
 		require.NoError(t, s.db.HSet(t.Context(), db.Key(b.Ref, "meta"), "active", "1").Err())
 	}
 	require.NoError(t, s.db.HSet(t.Context(), db.Key(refs["abandoned"], "meta"), "deadline", "2").Err())
@@ -122,31 +122,31 @@ func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
 func TestStore_EvictionDeletesTheJournal(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}))
 	require.NoError(t, s.ReleaseTurn(t.Context(), h))
-	_, err = s.BeginTurn(t.Context(), beginText("s1", "t2"))
+	_, err = s.BeginTurn(t.Context(), newBegin("s1", "t2"))
 	require.NoError(t, err)
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, db.JournalName("t1", 1))).Val())
 }
 
-// The list of turns of a session does not grow without limit: old turns are deleted.
+// Old turns are deleted, so the list of a session's turns does not grow without limit.
 func TestStore_DeletesOldTurns(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	now := time.UnixMilli(1_700_000_000_000)
 	s := openStore(t, "redis://"+server.Addr())
 	known := func() int {
-		members, err := server.ZMembers(db.Key(beginText("s1", "").Ref, "turns"))
+		members, err := server.ZMembers(db.Key(newBegin("s1", "").Ref, "turns"))
 		require.NoError(t, err)
 		return len(members)
 	}
 	for day := range 40 {
 		server.SetTime(now.Add(time.Duration(day) * 24 * time.Hour))
-		b := beginText("s1", fmt.Sprint(day))
+		b := newBegin("s1", fmt.Sprint(day))
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		_, err = s.FailTurn(t.Context(), memory.Fail{
@@ -159,7 +159,7 @@ func TestStore_DeletesOldTurns(t *testing.T) {
 	}
 }
 
-// A deletion removes the keys of all turns, also when there are many.
+// A deletion removes the keys of all turns, even of a session with many turns.
 func TestStore_DeletesManyTurns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -167,13 +167,13 @@ func TestStore_DeletesManyTurns(t *testing.T) {
 	_, err := s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 2*journal.BatchSize + 1 {
 			id := fmt.Sprint("old-", i)
-			p.ZAdd(t.Context(), db.Key(b.Ref, "turns"), zMember(id, float64(i/3)))
+			p.ZAdd(t.Context(), db.Key(b.Ref, "turns"), newIndexEntry(id, float64(i/3)))
 			p.HSet(t.Context(), db.Key(b.Ref, "turn:"+id), "steps", "3")
 			p.HSet(t.Context(), db.Key(b.Ref, db.JournalName(id, 4)), "bytes", "0")
 		}
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
-	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+	require.NoError(t, errorOf(s.DeleteSession(t.Context(), b.Ref)))
+	require.Equal(t, []string{db.Key(b.Ref, "meta")}, sessionKeys(t, s, b.Ref))
 }

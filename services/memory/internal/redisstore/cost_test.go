@@ -21,12 +21,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// callCounter counts the calls to Redis, and the calls that changed the server's append-only log. It is not
+// callCounter counts the round trips to Redis, and those that changed the server's append-only file. It is not
 // safe for concurrent use.
 type callCounter struct {
 	trips, writes int
-	size          int64
-	log           *redis.Client // a connection of its own
+	logSize       int64
+	logClient     *redis.Client // separate client, whose calls are not counted
 }
 
 func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -47,12 +47,12 @@ func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 func (c *callCounter) count(ctx context.Context) {
 	c.trips++
-	if size := logBytes(ctx, c.log); size != c.size {
-		c.writes, c.size = c.writes+1, size
+	if size := logBytes(ctx, c.logClient); size != c.logSize {
+		c.writes, c.logSize = c.writes+1, size
 	}
 }
 
-// logBytes is the number of bytes written to the server's log (-1 if the server does not report it).
+// logBytes returns the size of the server's append-only file in bytes (-1 if the server does not report it).
 func logBytes(ctx context.Context, node *redis.Client) int64 {
 	info, err := node.InfoMap(ctx, "persistence").Result()
 	if err != nil {
@@ -65,7 +65,7 @@ func logBytes(ctx context.Context, node *redis.Client) int64 {
 	return size
 }
 
-// newCountedStore returns a store whose scripts are loaded, with a counter of its calls.
+// newCountedStore returns a store whose scripts are loaded, and the counter of its calls.
 func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -77,15 +77,15 @@ func newCountedStore(t testing.TB, cfg Config) (*Store, *callCounter) {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	_, err = s.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
-	require.NoError(t, err) // pipelines have their own connection, whose greeting counts
-	c := &callCounter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
-	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
-	c.size = logBytes(t.Context(), c.log)
+	require.NoError(t, err) // opens the connection for pipelines now, because its handshake would be counted
+	c := &callCounter{logClient: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
+	t.Cleanup(func() { require.NoError(t, c.logClient.Close()) })
+	c.logSize = logBytes(t.Context(), c.logClient)
 	s.db.AddHook(c)
 	return s, c
 }
 
-// Each operation costs as many round trips and durable writes as the table in the package comment says.
+// Each operation takes as many round trips and durable writes as the table in the package comment says.
 func TestStore_CostOfOperations(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{})
@@ -95,7 +95,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	}
 	begin := func(turnID string) func() error {
 		return func() (err error) {
-			b := beginText("s1", turnID)
+			b := newBegin("s1", turnID)
 			b.User = "alice"
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
@@ -121,7 +121,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	}
 	beginWith := func(turnID, content string) func() error {
 		return func() (err error) {
-			b := beginText("s1", turnID)
+			b := newBegin("s1", turnID)
 			b.User = "alice"
 			b.Message.Attachments = []conversation.Attachment{{Name: "sent", Data: []byte(content)}}
 			begun, err = s.BeginTurn(t.Context(), b)
@@ -212,7 +212,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("session that waits", 2, 0, func() error { return only(s.GetSession(t.Context(), hold().Ref)) })
 	costs("compact while it waits", 4, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
 	costs("begin that goes on", 2, 1, func() (err error) {
-		b := beginWithAnswers(beginText("s1", "t4"), "t5")
+		b := beginWithAnswers(newBegin("s1", "t4"), "t5")
 		b.User = "alice"
 		begun, err = s.BeginTurn(t.Context(), b)
 		return err
@@ -228,8 +228,8 @@ func TestStore_CostOfOperations(t *testing.T) {
 
 	resume := func(from, turnID string) func() error {
 		return func() (err error) {
-			b := beginWithAnswers(beginText("s1", from), turnID)
-			b.User, b.From.Resumes, b.From.Continues, b.From.Answers = "alice", from, "", nil
+			b := beginWithAnswers(newBegin("s1", from), turnID)
+			b.User, b.Predecessor.Resumes, b.Predecessor.Continues, b.Predecessor.Answers = "alice", from, "", nil
 			begun, err = s.BeginTurn(t.Context(), b)
 			return err
 		}
@@ -243,9 +243,10 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("fail", 3, 1, fail)
 	ref := hold().Ref
 	costs("begin of a session with a copy", 2, 2, func() error {
-		b := beginText("s2", "t1")
+		b := newBegin("s2", "t1")
 		b.User = "alice"
-		b.From.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
+		b.Predecessor.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")},
+			State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
 		return only(s.BeginTurn(t.Context(), b))
 	})
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })

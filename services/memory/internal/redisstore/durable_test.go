@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func beginText(sessionID, turnID string) memory.Begin {
+func newBegin(sessionID, turnID string) memory.Begin {
 	return memory.Begin{
 		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: turnID,
 		TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
@@ -24,7 +24,7 @@ func beginText(sessionID, turnID string) memory.Begin {
 	}
 }
 
-func commitAnswer(b memory.Begin, turn session.Turn) memory.Commit {
+func newCommit(b memory.Begin, turn session.Turn) memory.Commit {
 	return memory.Commit{
 		Ref: b.Ref, TurnID: turn.ID, Epoch: turn.Epoch, Base: turn.Sequence,
 		Messages: []conversation.Message{conversation.Assistant("echo", "hi")},
@@ -33,7 +33,7 @@ func commitAnswer(b memory.Begin, turn session.Turn) memory.Commit {
 	}
 }
 
-// Acknowledged writes survive a SIGKILL of the server, and a call without an answer can be repeated.
+// Acknowledged writes survive a SIGKILL of the server, and a call that got no answer can be repeated.
 func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -45,10 +45,10 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	for w := range writers {
 		work.Go(func() {
 			for turn := 0; ; turn++ {
-				b := beginText(fmt.Sprintf("w%d-%d", w, turn), "t1")
+				b := newBegin(fmt.Sprintf("w%d-%d", w, turn), "t1")
 				begun, err := s.BeginTurn(t.Context(), b)
 				if err == nil {
-					_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+					_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 				}
 				if err != nil {
 					return
@@ -71,17 +71,17 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 
 	for w, turns := range acknowledged {
 		for turn := range turns {
-			b := beginText(fmt.Sprintf("w%d-%d", w, turn), "t1")
+			b := newBegin(fmt.Sprintf("w%d-%d", w, turn), "t1")
 			messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
 			require.NoError(t, err)
 			require.Len(t, messages, 2)
 		}
-		// Repeating the call whose answer was lost completes it.
-		b := beginText(fmt.Sprintf("w%d-%d", w, turns), "t1")
+		// A repetition of the call whose answer was lost completes it.
+		b := newBegin(fmt.Sprintf("w%d-%d", w, turns), "t1")
 		begun, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
 		if begun.Status != memory.StatusClosed {
-			_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+			_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 			require.NoError(t, err)
 		}
 		messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
@@ -93,7 +93,7 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 func TestStore_ClosedTurnsExpire(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	left := func() (ttl int64) {
@@ -102,7 +102,7 @@ func TestStore_ClosedTurnsExpire(t *testing.T) {
 		return ttl
 	}
 	require.EqualValues(t, -1, left(), "an open turn never expires")
-	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 	require.NoError(t, err)
 	require.InDelta(t, turns.Retention.Milliseconds(), left(), 60_000)
 }
@@ -111,17 +111,17 @@ func TestStore_GenerationRaisesEpochs(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	s := openStore(t, url)
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, begun.Turn.Epoch)
-	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 	require.NoError(t, err)
 
 	restored, err := New(Config{URL: url, Generation: func() (int64, error) { return 2, nil }})
 	require.NoError(t, err)
 	defer restored.Close()
-	begun, err = restored.BeginTurn(t.Context(), beginText("s1", "t2"))
+	begun, err = restored.BeginTurn(t.Context(), newBegin("s1", "t2"))
 	require.NoError(t, err)
 	require.EqualValues(t, 2<<32, begun.Turn.Epoch)
 }

@@ -26,17 +26,17 @@ import (
 
 const marker = "MARKED"
 
-// createMarkedSession creates a session with the marker in every field that a caller can set.
+// createMarkedSession creates a session that has the marker in every field that a caller can set.
 func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	t.Helper()
 	value := json.RawMessage(`"` + marker + `"`)
-	b := beginText(id, marker+"1")
+	b := newBegin(id, marker+"1")
 	b.User, b.TraceID, b.Fingerprint = user, marker, marker
 	b.Message = conversation.User(marker)
 	b.Message.Attachments = []conversation.Attachment{{Name: marker, MediaType: "text/" + marker, Data: []byte(marker)}}
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := commitAnswer(b, begun.Turn)
+	c := newCommit(b, begun.Turn)
 	c.Messages = []conversation.Message{conversation.Assistant(marker, marker)}
 	c.State = map[string]json.RawMessage{marker: value, "user:" + marker: value}
 	c.Result = execution.Result{Step: 1, Agent: marker, Text: marker}
@@ -56,14 +56,14 @@ func createMarkedSession(t *testing.T, s *Store, id, user string) memory.Lease {
 	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
 	for _, name := range []string{marker, "user:" + marker} {
 		_, err = transfer.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker},
-			section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
+			newSectionReader([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
 		require.NoError(t, err)
 	}
 	return h
 }
 
-// scan returns every key with the marker in its name or value, of any type.
-func scan(t *testing.T, s *Store) (found []string) {
+// findMarkedKeys returns every key that contains the marker in its name or value.
+func findMarkedKeys(t *testing.T, s *Store) (found []string) {
 	t.Helper()
 	var mu sync.Mutex // masters are asked concurrently
 	require.NoError(t, s.db.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
@@ -91,8 +91,9 @@ func scan(t *testing.T, s *Store) (found []string) {
 	return found
 }
 
-// filesWith returns the data files of a Redis that contain the marker, after a rewrite of its log.
-func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
+// findMarkedFiles returns the data files of a Redis server that contain the marker, after Redis has rewritten its
+// append-only file.
+func findMarkedFiles(t *testing.T, s *Store, server *redistest.Server) (found []string) {
 	t.Helper()
 	require.NoError(t, s.db.BgRewriteAOF(t.Context()).Err())
 	eventually(t, func(ctx context.Context) bool {
@@ -115,7 +116,7 @@ func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string
 	return found
 }
 
-// eraseUser erases a user and repeats the call until it is complete.
+// eraseUser erases a user. It deletes the remaining sessions and repeats the call until the erasure is complete.
 func eraseUser(ctx context.Context, s *Store, user string) error {
 	for {
 		e, err := s.EraseUser(ctx, "default", user)
@@ -130,34 +131,35 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 	}
 }
 
-// No key contains data of an erased user, and no file either once Redis has rewritten its log.
+// No key contains data of an erased user. Once Redis has rewritten its append-only file, no file contains data of
+// the user either.
 func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
-	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
+	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // so that the file is plain text
 	createMarkedSession(t, s, "s1", "alice")
 	h := createMarkedSession(t, s, "s2", "alice")
-	require.Greater(t, len(scan(t, s)), 10)
+	require.Greater(t, len(findMarkedKeys(t, s)), 10)
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
-	require.Empty(t, scan(t, s))
-	require.Empty(t, filesWith(t, s, server))
+	require.Empty(t, findMarkedKeys(t, s))
+	require.Empty(t, findMarkedFiles(t, s, server))
 	for name, late := range map[string]error{
-		"commit": onlyKeys(s.CommitStep(t.Context(), memory.Commit{
+		"commit": errorOf(s.CommitStep(t.Context(), memory.Commit{
 			Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted,
 			Result: execution.Result{Step: 1},
 		})),
-		"state": onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
+		"state": errorOf(s.UpdateState(t.Context(), memory.StateUpdate{
 			Ref: h.Ref, RequestID: "late",
 			Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")},
 		})),
 	} {
 		require.Equal(t, failure.SessionDeleted, failure.ModeOf(late), name)
 	}
-	require.Empty(t, scan(t, s))
+	require.Empty(t, findMarkedKeys(t, s))
 }
 
-// A writer that was paused between two of its steps changes nothing after the erasure.
+// A writer that pauses between two of its Redis calls during the erasure changes nothing afterwards.
 func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -165,19 +167,19 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	value := json.RawMessage(`"` + marker + `"`)
 	for name, write := range map[string]func(*Store, memory.Lease) error{
 		"state": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+			return errorOf(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
 		},
 		"state of a turn": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.UpdateState(t.Context(), memory.StateUpdate{
+			return errorOf(s.UpdateState(t.Context(), memory.StateUpdate{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late",
 				Delta: map[string]json.RawMessage{"user:late": value},
 			}))
 		},
 		"artifact": func(s *Store, h memory.Lease) error {
-			return onlyKeys(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
+			return errorOf(transfer.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, newSectionReader([]byte(marker+"late"))))
 		},
 		"commit": func(s *Store, h memory.Lease) error {
-			return onlyKeys(s.CommitStep(t.Context(), memory.Commit{
+			return errorOf(s.CommitStep(t.Context(), memory.Commit{
 				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: 3, Outcome: session.OutcomeCompleted,
 				Result: execution.Result{Step: 1}, State: map[string]json.RawMessage{"user:late": value},
 			}))
@@ -190,20 +192,20 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 				slow, trips := openStore(t, "redis://"+server.Addr), 0
 				require.NoError(t, slow.Ping(t.Context()))
 				stopped = false
-				slow.db.AddHook(callBetween(func(...redis.Cmder) error {
+				slow.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 					if trips++; trips == stop {
 						stopped = true
 						require.NoError(t, eraseUser(t.Context(), s, user))
 					}
 					return nil
 				}))
-				err := write(slow, h) // it may have been done before, or be rejected
+				err := write(slow, h) // nil if the write was done before the erasure
 				if stopped && err != nil {
 					require.True(t, failure.Is(err, failure.SessionDeleted, failure.NotFound), "stopped before trip %d: %v", stop, err)
 				}
 				require.NoError(t, eraseUser(t.Context(), s, user+"none"))
 				if stopped {
-					require.Empty(t, scan(t, s), "stopped before trip %d", stop)
+					require.Empty(t, findMarkedKeys(t, s), "stopped before trip %d", stop)
 				} else {
 					require.NoError(t, eraseUser(t.Context(), s, user))
 				}
@@ -212,7 +214,7 @@ func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// An erasure can be interrupted before any of its round trips to Redis. The next call completes it.
+// An erasure may be interrupted before any of its round trips to Redis. The next call completes it.
 func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -225,7 +227,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 		left := trips
 		broken := openStore(t, "redis://"+addr)
 		require.NoError(t, broken.Ping(t.Context()))
-		broken.db.AddHook(callBetween(func(...redis.Cmder) error {
+		broken.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 			if left--; left < 0 {
 				cut = true
 				return errCut
@@ -234,7 +236,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 		}))
 		require.Equal(t, cut, eraseUser(t.Context(), broken, user) != nil)
 		require.NoError(t, eraseUser(t.Context(), s, user))
-		require.Empty(t, scan(t, s), "cut after %d trips", trips)
+		require.Empty(t, findMarkedKeys(t, s), "cut after %d trips", trips)
 		require.Zero(t, s.db.Exists(t.Context(), db.UserKey("default", user, "erasing")).Val())
 	}
 	require.Greater(t, trips, 10)
@@ -246,9 +248,9 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 	for n := range 5 {
 		createMarkedSession(t, s, fmt.Sprintf("s%d", n), "alice")
 	}
-	require.NotEmpty(t, scan(t, s))
+	require.NotEmpty(t, findMarkedKeys(t, s))
 	require.NoError(t, eraseUser(t.Context(), s, "alice"))
-	require.Empty(t, scan(t, s))
+	require.Empty(t, findMarkedKeys(t, s))
 }
 
 // A session of the largest size is erased within a minute (S24).
@@ -258,13 +260,13 @@ func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	const messages, files = 10_000, 20
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
 	for n := range files {
 		_, err := transfer.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)},
-			section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
+			newSectionReader([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
 		require.NoError(t, err)
 	}
 	last := int64(1)

@@ -20,12 +20,12 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A full Redis rejects the write as a whole (guarantees F8).
+// A Redis server without free memory rejects a write as a whole (guarantees F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.db.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	_, err := s.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.ResourceMemory, failure.ModeOf(err), "error: %v", err)
 
@@ -38,17 +38,17 @@ func TestStore_RecoversFromARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	s := openStore(t, "redis://"+server.Addr)
-	_, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
+	_, err := s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 	require.NoError(t, err)
 
 	server.Kill()
-	_, err = s.BeginTurn(t.Context(), beginText("s1", "t1"))
+	_, err = s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Ping(t.Context())))
 
 	server.Start()
 	eventually(t, func(ctx context.Context) bool { return s.Ping(ctx) == nil })
-	begun, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
+	begun, err := s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 	require.NoError(t, err)
 	require.Equal(t, session.OutcomeOpen, begun.Turn.Outcome)
 }
@@ -58,11 +58,11 @@ func TestStore_KeepsContextErrors(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.BeginTurn(ctx, beginText("s1", "t1"))
+	_, err := s.BeginTurn(ctx, newBegin("s1", "t1"))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Each error reply of Redis maps to one failure mode, and its text is not sent to clients.
+// Each error reply of Redis maps to one failure mode. Clients do not receive its text.
 func TestStore_MapsRedisErrors(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]failure.Mode{
@@ -84,7 +84,7 @@ func TestStore_MapsRedisErrors(t *testing.T) {
 	} {
 		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
 			s := openStore(t, "redis://"+serveErrorReply(t, reply))
-			_, err := s.BeginTurn(t.Context(), beginText("s1", "t1"))
+			_, err := s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 			require.Equal(t, want, failure.ModeOf(err), "error: %v", err)
 			require.NotContains(t, grpcfailure.ToProto(err).GetMessage(), reply)
 			require.ErrorContains(t, err, reply)
@@ -92,18 +92,18 @@ func TestStore_MapsRedisErrors(t *testing.T) {
 	}
 }
 
-func TestStore_UnresponsiveRedisIsATimeout(t *testing.T) {
+func TestStore_UnresponsiveRedisCausesATimeout(t *testing.T) {
 	t.Parallel()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer lis.Close()
 	s := openStore(t, "redis://"+lis.Addr().String()+"?read_timeout=50ms")
-	_, err = s.BeginTurn(t.Context(), beginText("s1", "t1"))
+	_, err = s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 	require.Equal(t, failure.SystemTimeout, failure.ModeOf(err), "error: %v", err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = s.BeginTurn(ctx, beginText("s1", "t1"))
+	_, err = s.BeginTurn(ctx, newBegin("s1", "t1"))
 	require.Error(t, err)
 	require.Contains(t, grpcfailure.ToProto(err).GetMode().String(), "SYSTEM_TIMEOUT")
 }
@@ -124,7 +124,7 @@ func TestNew_ErrorsDoNotContainThePassword(t *testing.T) {
 	require.Equal(t, "localhost:6379", s.Addr())
 }
 
-func TestStore_DurableNamesTheSetting(t *testing.T) {
+func TestStore_CheckDurabilityNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{
 		"--appendonly no":                   "set appendonly yes",
@@ -137,14 +137,14 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, "redis://"+redistest.New(t, strings.Fields(flags)...).Addr)
-			err := s.Durable(t.Context())
+			err := s.CheckDurability(t.Context())
 			require.ErrorContains(t, err, want)
 			require.Equal(t, strings.Contains(want, "say"), errors.Is(err, redisconn.ErrDurabilityUnknown))
 		})
 	}
 }
 
-// serveErrorReply returns the address of a server that greets and then answers every command with the reply.
+// serveErrorReply starts a server that sends reply as the error of every script call, and returns its address.
 func serveErrorReply(t *testing.T, reply string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,13 +160,13 @@ func serveErrorReply(t *testing.T, reply string) string {
 			if err != nil {
 				return
 			}
-			conns.Go(func() { replyError(conn, reply) })
+			conns.Go(func() { serveConn(conn, reply) })
 		}
 	})
 	return lis.Addr().String()
 }
 
-func replyError(conn net.Conn, reply string) {
+func serveConn(conn net.Conn, reply string) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {

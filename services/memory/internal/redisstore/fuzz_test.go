@@ -22,7 +22,7 @@ import (
 )
 
 // Decoding invalid stored data or an invalid page token returns an error and does not panic.
-func FuzzStored(f *testing.F) {
+func FuzzDecodeStoredData(f *testing.F) {
 	for _, text := range []string{
 		"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1",
 		"1-18446744073709551615", "\x08\x01\x12\x02hi",
@@ -30,26 +30,26 @@ func FuzzStored(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		_, _ = messages.Decode(text, text)
+		_, _ = messages.DecodeEntry(text, text)
 		_ = contents.ParseStagedName(text)
-		_, _ = contents.ReadVersions(map[string]string{text: text, "v:" + text: text})
+		_, _ = contents.DecodeVersions(map[string]string{text: text, "v:" + text: text})
 		r := db.Reply{text, []any{"steps", text, "number", text}, []any{text}, int64(1), nil}
 		for i := range len(r) + 1 {
-			_, _ = messages.DecodeAll(r.List(i))
-			_, _, _, _ = r.Text(i), r.Integer(i), r.List(i), r.Fields(i)
+			_, _ = messages.DecodeEntries(r.Array(i))
+			_, _, _, _ = r.Text(i), r.Integer(i), r.Array(i), r.Hash(i)
 		}
-		at, err := index.ParseToken("op", text)
+		at, err := index.ParsePageToken("op", text)
 		if err != nil {
 			require.True(t, failure.Is(err, failure.UserInvalidInput))
 			return
 		}
-		again, err := index.ParseToken("op", at.String())
+		again, err := index.ParsePageToken("op", at.PageToken())
 		require.NoError(t, err)
 		require.Equal(t, at, again)
 	})
 }
 
-// No client input makes a script of a real Redis fail. Invalid input is rejected with a documented error.
+// No client input makes a script fail in a real Redis. Invalid input is rejected with a documented error.
 func FuzzScripts(f *testing.F) {
 	s, err := New(Config{URL: "redis://" + redistest.Start(f), MaxMessages: 20, MaxBytes: 1 << 16})
 	require.NoError(f, err)

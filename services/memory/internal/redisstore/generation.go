@@ -12,43 +12,43 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// storeKey is the key of the hash about the whole store. In a Cluster each master has its own hash, whose key
-// has this prefix.
+// storeKey is the key of the hash with data about the whole store. In a Cluster each master has its own such hash,
+// and storeKey is the prefix of their keys.
 const storeKey = "m:store"
 
-var _ generation.Data = (*Store)(nil)
+var _ generation.GuardedStore = (*Store)(nil)
 
-// Identity implements generation.Data. The shares are the masters of a Cluster.
+// Identity implements generation.GuardedStore. The shares are the masters of a Cluster.
 func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 	id := generation.Identity{}
-	err := s.eachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
-		process, _, err := serverIdentity(ctx, share.Node)
+	err := s.forEachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
+		process, _, err := readServerIdentity(ctx, share.Node)
 		id[strings.TrimPrefix(share.Key, storeKey)] = process
 		return err
 	})
 	return id, err
 }
 
-// Increment implements generation.Data.
+// Increment implements generation.GuardedStore.
 func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, error) {
 	beat, err := s.db.HIncrBy(ctx, storeKey+share, "beat", by).Result()
 	if err != nil {
-		return 0, s.db.Fault("memory.Beat", err)
+		return 0, s.db.Failure("memory.Beat", err)
 	}
 	return beat, nil
 }
 
-// StoreMark implements generation.Data. Every share stores the mark, in case another one is lost.
+// StoreMark implements generation.GuardedStore. Every share stores the mark, in case another share is lost.
 func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
-	return s.eachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
+	return s.forEachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
 		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
 	})
 }
 
-// LoadMark implements generation.Data.
+// LoadMark implements generation.GuardedStore.
 func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	var latest generation.Mark
-	err := s.eachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
+	err := s.forEachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
 		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
 		m := generation.Mark{Generation: db.ParseNumber(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
 		if latest.Identity == "" || m.Generation > latest.Generation {
@@ -59,29 +59,29 @@ func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	return latest, err
 }
 
-// eachShare calls do for each share of the store, and stops at the first error.
-func (s *Store) eachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
+// forEachShare calls do for each share of the store, and returns at the first error.
+func (s *Store) forEachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
 	shares, err := s.db.Shards(ctx, storeKey)
 	if err != nil {
-		return s.db.Fault(op, err)
+		return s.db.Failure(op, err)
 	}
 	for _, share := range shares {
 		if err := do(share); err != nil {
-			return s.db.Fault(op, err)
+			return s.db.Failure(op, err)
 		}
 	}
 	return nil
 }
 
-// infoReader is a client, or one connection of it.
+// infoReader is implemented by a Redis client and by a single connection.
 type infoReader interface {
 	InfoMap(ctx context.Context, sections ...string) *redis.InfoCmd
 }
 
-// serverIdentity returns the id of the process at the other end of a connection, and the id of its replication
-// history. One of the two changes after a restart, a failover or a restore (guarantees F7). In a Cluster it
-// ignores replicas, because they take no writes.
-func serverIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
+// readServerIdentity returns an id of the Redis process at the other end of a connection. The id contains the ids
+// of the process and of its replication history. One of the two changes after a restart, a failover or a restore
+// (guarantees F7). It also reports whether the process is a replica in a Cluster, which takes no writes.
+func readServerIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
 	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
 	if err != nil {
 		return "", false, err
@@ -90,11 +90,11 @@ func serverIdentity(ctx context.Context, conn infoReader) (process string, repli
 	return info["Server"]["run_id"] + "/" + info["Replication"]["master_replid"], replica, nil
 }
 
-// onConnect returns a callback for new connections. The callback reports which Redis process a connection has
-// reached, unless Redis does not identify itself.
-func onConnect(met func(process string)) func(context.Context, *redis.Conn) error {
+// newConnectHook returns a callback for new connections. The callback calls met with the Redis process that the
+// connection has reached, unless Redis does not identify itself.
+func newConnectHook(met func(process string)) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
-		process, replica, err := serverIdentity(ctx, conn)
+		process, replica, err := readServerIdentity(ctx, conn)
 		if _, rejected := errors.AsType[redis.Error](err); rejected {
 			err = nil
 		}

@@ -17,13 +17,13 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// callBetween is a hook that calls a function before each round trip of a store. When the function returns an
-// error, the round trip fails with it.
-type callBetween func(cmds ...redis.Cmder) error
+// beforeRoundTripHook is a Redis hook that is called before each round trip of a store. If it returns an error,
+// the round trip fails with that error.
+type beforeRoundTripHook func(cmds ...redis.Cmder) error
 
-func (b callBetween) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b beforeRoundTripHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b callBetween) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b beforeRoundTripHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if err := b(cmd); err != nil {
 			cmd.SetErr(err)
@@ -33,7 +33,7 @@ func (b callBetween) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (b callBetween) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b beforeRoundTripHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if err := b(cmds...); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (b callBetween) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// runsScript reports whether a round trip runs the script.
+// runsScript reports whether the commands of a round trip run the script.
 func runsScript(script *redis.Script, cmds []redis.Cmder) bool {
 	for _, cmd := range cmds {
 		if args := cmd.Args(); len(args) > 1 && args[1] == script.Hash() {
@@ -54,13 +54,13 @@ func runsScript(script *redis.Script, cmds []redis.Cmder) bool {
 
 var errCut = errors.New("the connection was cut")
 
-// A deletion may be interrupted at any round trip. The remaining data cannot be read, and the next cleanup or
-// list removes them.
+// A deletion may be interrupted at any round trip. The remaining data cannot be read. The next expiry or the next
+// list of sessions removes them.
 func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	s := openStore(t, "redis://"+addr)
-	require.NoError(t, script("delete").Load(t.Context(), s.db).Err()) // otherwise it takes two trips
+	require.NoError(t, registeredScript("delete").Load(t.Context(), s.db).Err()) // otherwise the script takes two round trips
 	resume := map[string]func(tenant string) error{
 		"by Expire": func(tenant string) error {
 			_, err := s.Expire(t.Context(), tenant, time.Millisecond)
@@ -78,10 +78,10 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 				cut = false
 				left := trips
 				broken := openStore(t, "redis://"+addr)
-				require.NoError(t, broken.Ping(t.Context())) // greetings are trips, too
+				require.NoError(t, broken.Ping(t.Context())) // connects now, because a handshake is also a round trip
 				_, err := broken.db.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 				require.NoError(t, err)
-				broken.db.AddHook(callBetween(func(...redis.Cmder) error {
+				broken.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 					if left--; left < 0 {
 						cut = true
 						return errCut
@@ -94,13 +94,13 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 				_, err = s.ListArtifacts(t.Context(), b.Ref)
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(err), "cut after %d trips: %v", trips, err)
 				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLeaseTTL)))
-				eventually(t, func(context.Context) bool { // it must be a millisecond old
+				eventually(t, func(context.Context) bool { // the session must be a millisecond old
 					require.NoError(t, resume(b.Ref.Tenant))
 					mark, err := s.db.HGetAll(t.Context(), db.Key(b.Ref, "meta")).Result()
 					require.NoError(t, err)
 					return mark["user"] == "" && mark["deleted"] != "" && s.db.ZScore(t.Context(), db.IndexKey("default", ""), b.Ref.Session).Val() == 0
 				})
-				require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref), "cut after %d trips", trips)
+				require.Equal(t, []string{db.Key(b.Ref, "meta")}, sessionKeys(t, s, b.Ref), "cut after %d trips", trips)
 				require.Positive(t, s.db.PTTL(t.Context(), db.Key(b.Ref, "meta")).Val())
 				require.Zero(t, s.db.ZScore(t.Context(), db.IndexKey("default", "alice"), b.Ref.Session).Val())
 			}
@@ -109,21 +109,21 @@ func TestStore_CompletesAnInterruptedDeletion(t *testing.T) {
 }
 
 // A compaction does not restore messages that a concurrent ClearSession has removed.
-func TestStore_CompactionDuringAClear(t *testing.T) {
+func TestStore_CompactionDuringAClearRestoresNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := commitAnswer(b, begun.Turn)
+	c := newCommit(b, begun.Turn)
 	for range 5 {
 		c.Messages = append(c.Messages, conversation.Assistant("echo", "a secret"))
 	}
 	_, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	cleared := false
-	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
-		if cleared || !runsScript(script("compact"), cmds) {
+	s.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
+		if cleared || !runsScript(registeredScript("compact"), cmds) {
 			return nil
 		}
 		cleared = true

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func openRecorded(t *testing.T, url string) *Store {
+func openStoreKeepingJournals(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := New(Config{URL: url, KeepJournals: memorytest.KeepJournals})
 	require.NoError(t, err)
@@ -26,29 +26,29 @@ func openRecorded(t *testing.T, url string) *Store {
 	return s
 }
 
-func TestStore_JournalsKeptOnRedis(t *testing.T) {
+func TestStore_KeepsJournalsOnRedis(t *testing.T) {
 	t.Parallel()
-	s := openRecorded(t, "redis://"+redistest.Start(t))
+	s := openStoreKeepingJournals(t, "redis://"+redistest.Start(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-func TestStore_JournalsKeptOnCluster(t *testing.T) {
+func TestStore_KeepsJournalsOnACluster(t *testing.T) {
 	t.Parallel()
-	s := openRecorded(t, redistest.Cluster(t))
+	s := openStoreKeepingJournals(t, redistest.Cluster(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
-// runFinishedTurn returns a finished turn of two steps. The journal of each has one entry.
+// runFinishedTurn runs a turn of two steps. The journal of each step has one entry.
 func runFinishedTurn(t *testing.T, s *Store, turnID string) session.Ref {
 	t.Helper()
-	begun, err := s.BeginTurn(t.Context(), beginText("s1", turnID))
+	begun, err := s.BeginTurn(t.Context(), newBegin("s1", turnID))
 	require.NoError(t, err)
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	_, err = s.CommitStep(t.Context(), memory.Commit{
-		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: commitOf(),
+		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: newJournalEntries(),
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, commitOf()))
+	require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, newJournalEntries()))
 	_, err = s.FailTurn(t.Context(), memory.Fail{
 		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 	})
@@ -56,14 +56,14 @@ func runFinishedTurn(t *testing.T, s *Store, turnID string) session.Ref {
 	return ref
 }
 
-func commitOf() []execution.Entry {
+func newJournalEntries() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}
 }
 
 func TestStore_JournalsExpire(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
-	s := openRecorded(t, "redis://"+redis.Addr())
+	s := openStoreKeepingJournals(t, "redis://"+redis.Addr())
 	ref := runFinishedTurn(t, s, "t1")
 	require.Equal(t, memorytest.KeepJournals, redis.TTL(db.Key(ref, db.JournalName("t1", 1))))
 	require.Equal(t, max(memorytest.KeepJournals, journal.Retention), redis.TTL(db.Key(ref, db.JournalName("t1", 2))), "for a turn that resumes the failed one")
@@ -74,7 +74,7 @@ func TestStore_JournalsExpire(t *testing.T) {
 }
 
 // By default a committed step leaves no journal.
-func TestStore_KeepsNoJournals(t *testing.T) {
+func TestStore_KeepsNoJournalsByDefault(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
 	ref := runFinishedTurn(t, openStore(t, "redis://"+redis.Addr()), "t1")
@@ -85,15 +85,15 @@ func TestStore_KeepsNoJournals(t *testing.T) {
 func TestStore_DeletesJournalsWithTheirSession(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
-	s := openRecorded(t, "redis://"+redis.Addr())
+	s := openStoreKeepingJournals(t, "redis://"+redis.Addr())
 	ref := runFinishedTurn(t, s, "t1")
-	require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), ref)))
+	require.NoError(t, errorOf(s.DeleteSession(t.Context(), ref)))
 	for _, k := range redis.Keys() {
 		require.NotContains(t, k, ":jrnl:")
 	}
 }
 
-// The costs match the table in the package comment for a store that keeps journals.
+// The costs of a store that keeps journals match the table in the package comment.
 func TestStore_CostOfKeptJournals(t *testing.T) {
 	t.Parallel()
 	s, seen := newCountedStore(t, Config{KeepJournals: memorytest.KeepJournals})
@@ -105,12 +105,12 @@ func TestStore_CostOfKeptJournals(t *testing.T) {
 	}
 	ref := session.Ref{Tenant: "default", Session: "s1"}
 	for _, id := range []string{"t1", "t2"} {
-		begun, err := s.BeginTurn(t.Context(), beginText("s1", id))
+		begun, err := s.BeginTurn(t.Context(), newBegin("s1", id))
 		require.NoError(t, err)
 		costs("commit", 1, 1, func() error {
 			_, err := s.CommitStep(t.Context(), memory.Commit{
 				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1},
-				Outcome: session.OutcomeCompleted, Journal: commitOf(),
+				Outcome: session.OutcomeCompleted, Journal: newJournalEntries(),
 			})
 			return err
 		})

@@ -19,7 +19,7 @@ var (
 // The Redis store and the in-memory store return the same results for the same random calls.
 func TestStore_BehavesLikeTheInMemoryStore(t *testing.T) {
 	t.Parallel()
-	// Durability does not matter here, so writes are not synced to disk.
+	// Redis does not sync writes to disk here, because the test does not depend on durability.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	replies := memorytest.Compare(t, oracle, s, *differOps, *differSeed)

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-var journalEntries = []execution.Entry{
+var pendingJournal = []execution.Entry{
 	{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "I will mail it")},
 	{Number: 2, Phase: execution.Intent, Tool: "send_mail", Effect: execution.AtMostOnce, Digest: "d"},
 }
@@ -30,40 +30,41 @@ var journalEntries = []execution.Entry{
 // commitWithPendingCall commits a step with a pending call.
 func commitWithPendingCall(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	t.Helper()
-	c := commitAnswer(b, turn)
+	c := newCommit(b, turn)
 	c.Outcome, c.Result.Step, c.Result.InputRequired = session.OutcomeInputRequired, step, true
 	c.Result.Pending = []execution.Pending{{ID: pendingcall.ID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
 	_, err := s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 }
 
-// createPendingTurn creates a session whose turn t1 has a finished step and a second one with a pending call.
+// createPendingTurn creates a session with a turn t1. Its first step is finished, and its second step has a
+// pending call.
 func createPendingTurn(t *testing.T, s *Store, id string) memory.Begin {
 	t.Helper()
-	b := beginText(id, "t1")
+	b := newBegin(id, "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	c := commitAnswer(b, begun.Turn)
+	c := newCommit(b, begun.Turn)
 	c.Outcome = session.OutcomeOpen
 	begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 	h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
-	require.NoError(t, s.Record(t.Context(), h, 2, journalEntries))
+	require.NoError(t, s.Record(t.Context(), h, 2, pendingJournal))
 	commitWithPendingCall(t, s, b, begun.Turn, 2)
 	return b
 }
 
-// beginWithAnswers continues the turn of a Begin with answers.
+// beginWithAnswers changes the request b into one that continues b's turn with answers.
 func beginWithAnswers(b memory.Begin, turnID string) memory.Begin {
-	b.From.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
-	b.From.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
+	b.Predecessor.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
+	b.Predecessor.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
 	return b
 }
 
-func journals(t *testing.T, s *Store, ref session.Ref) []string {
+func journalKeys(t *testing.T, s *Store, ref session.Ref) []string {
 	t.Helper()
 	found := []string{}
-	for _, k := range keysOf(t, s, ref) {
+	for _, k := range sessionKeys(t, s, ref) {
 		if strings.Contains(k, ":jrnl:") {
 			found = append(found, k)
 		}
@@ -71,14 +72,14 @@ func journals(t *testing.T, s *Store, ref session.Ref) []string {
 	return found
 }
 
-// The journal of a step with a pending call lives as long as its turn, and then as long as the continuing turn
-// is open. No other key contains it.
+// The journal of a step with a pending call is kept as long as its turn, and then while the continuing turn is
+// open. No other key contains the journal.
 func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	for name, end := range map[string]func(t *testing.T, b memory.Begin, turn session.Turn){
 		"commit": func(t *testing.T, b memory.Begin, turn session.Turn) {
-			c := commitAnswer(b, turn)
+			c := newCommit(b, turn)
 			c.Result.Step = 2
 			_, err := s.CommitStep(t.Context(), c)
 			require.NoError(t, err)
@@ -88,28 +89,28 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "no worker"),
 			})
 			require.NoError(t, err)
-			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // for a turn that resumes it
+			kept := db.Key(b.Ref, db.JournalName("t2", 2)) // kept for a turn that resumes t2
 			require.InDelta(t, journal.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
-			require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
+			require.NoError(t, errorOf(s.DeleteSession(t.Context(), b.Ref)))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
-			_, err := s.BeginTurn(t.Context(), beginText(b.Ref.Session, "t3"))
+			_, err := s.BeginTurn(t.Context(), newBegin(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
 		"wait": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			commitWithPendingCall(t, s, b, turn, 2)
 			kept := db.Key(b.Ref, db.JournalName("t2", 2))
-			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
+			require.Equal(t, []string{kept}, journalKeys(t, s, b.Ref))
 			require.InDelta(t, turns.Retention, s.db.PTTL(t.Context(), kept).Val(), float64(time.Minute))
-			_, err := s.BeginTurn(t.Context(), beginText(b.Ref.Session, "t3"))
+			_, err := s.BeginTurn(t.Context(), newBegin(b.Ref.Session, "t3"))
 			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := createPendingTurn(t, s, name)
 			kept, turn := db.Key(b.Ref, db.JournalName("t1", 2)), db.Key(b.Ref, "turn:t1")
-			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
+			require.Equal(t, []string{kept}, journalKeys(t, s, b.Ref))
 			require.InDelta(t, s.db.PExpireTime(t.Context(), turn).Val(), s.db.PExpireTime(t.Context(), kept).Val(), float64(time.Second),
 				"each PEXPIRE of a script looks at the clock")
 
@@ -117,14 +118,14 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 			begun, err := s.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
 			taken := db.Key(b.Ref, db.JournalName("t2", 2))
-			require.Equal(t, []string{taken}, journals(t, s, b.Ref))
+			require.Equal(t, []string{taken}, journalKeys(t, s, b.Ref))
 			forever := time.Duration(-1)
 			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
 			h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 			require.NoError(t, s.Record(t.Context(), h, 2, []execution.Entry{{Number: 2, Phase: execution.Done, Tool: "send_mail", Digest: "d", Text: "sent"}}))
 			require.Equal(t, forever, s.db.PTTL(t.Context(), taken).Val())
 			end(t, b, begun.Turn)
-			require.Empty(t, journals(t, s, b.Ref))
+			require.Empty(t, journalKeys(t, s, b.Ref))
 		})
 	}
 }
@@ -134,13 +135,13 @@ func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := createPendingTurn(t, s, "cleared")
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
-	require.Empty(t, journals(t, s, b.Ref))
+	require.Empty(t, journalKeys(t, s, b.Ref))
 	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
 
 	b = createPendingTurn(t, s, "left")
-	_, err := s.BeginTurn(t.Context(), beginText("left", "t2"))
+	_, err := s.BeginTurn(t.Context(), newBegin("left", "t2"))
 	require.NoError(t, err)
-	require.Empty(t, journals(t, s, b.Ref))
+	require.Empty(t, journalKeys(t, s, b.Ref))
 	require.False(t, s.db.HExists(t.Context(), db.Key(b.Ref, "meta"), "waiting").Val())
 
 	for name, also := range map[string]func(memory.Begin){
@@ -152,12 +153,12 @@ func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	} {
 		b := createPendingTurn(t, s, name)
 		also(b)
-		require.NoError(t, onlyKeys(s.DeleteSession(t.Context(), b.Ref)))
-		require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
+		require.NoError(t, errorOf(s.DeleteSession(t.Context(), b.Ref)))
+		require.Equal(t, []string{db.Key(b.Ref, "meta")}, sessionKeys(t, s, b.Ref), name)
 	}
 }
 
-// Answers after turns.Retention get a clear error, and no turn that would repeat work.
+// Answers that arrive after turns.Retention are rejected with a clear error, so that no turn repeats work.
 func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -177,10 +178,10 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 		require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "waited too long")
 	}
-	_, err = s.BeginTurn(t.Context(), beginText("s1", "t3"))
+	_, err = s.BeginTurn(t.Context(), newBegin("s1", "t3"))
 	require.NoError(t, err)
 
-	// Answers also fail when only the journal is gone.
+	// Answers are also rejected if only the journal has expired.
 	b = createPendingTurn(t, s, "s2")
 	server.Del(db.Key(b.Ref, db.JournalName("t1", 2)))
 	_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
@@ -190,7 +191,7 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, found.Turns)
 
-	// Once the answers were accepted, the turn can be taken over at any later time.
+	// Once the answers are accepted, the turn can be taken over at any later time.
 	b = beginWithAnswers(createPendingTurn(t, s, "s3"), "t2")
 	_, err = s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -202,16 +203,17 @@ func TestStore_RejectsAnswersAfterRetention(t *testing.T) {
 	require.Equal(t, 3, begun.Turn.Attempt)
 	entries, err := s.LoadJournal(t.Context(), memory.Lease{Ref: b.Ref, TurnID: "t2", Epoch: begun.Turn.Epoch}, 2, 0)
 	require.NoError(t, err)
-	require.Len(t, entries, len(journalEntries))
+	require.Len(t, entries, len(pendingJournal))
 }
 
-// Pending calls may appear or disappear before BeginTurn is repeated with their keys.
-func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
+// Pending calls may appear or disappear between two runs of the script of BeginTurn. The result is the same as if
+// the calls had been made one after the other.
+func TestStore_BeginTurnHandlesConcurrentPendingCalls(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	first := openStore(t, "redis://"+addr)
 	for name, meeting := range map[string]struct {
-		before func(t *testing.T, b memory.Begin) // what happens before it comes again
+		before func(t *testing.T, b memory.Begin) // runs before BeginTurn is repeated
 		begin  func(memory.Begin) memory.Begin
 		want   failure.Mode
 	}{
@@ -220,10 +222,10 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 			require.NoError(t, err)
 		}, func(b memory.Begin) memory.Begin { return beginWithAnswers(b, "t3") }, failure.SessionBusy},
 		"an answer meets a message": {func(t *testing.T, b memory.Begin) {
-			m := beginText(b.Ref.Session, "t2")
+			m := newBegin(b.Ref.Session, "t2")
 			begun, err := first.BeginTurn(t.Context(), m)
 			require.NoError(t, err)
-			_, err = first.CommitStep(t.Context(), commitAnswer(m, begun.Turn))
+			_, err = first.CommitStep(t.Context(), newCommit(m, begun.Turn))
 			require.NoError(t, err)
 		}, func(b memory.Begin) memory.Begin { return beginWithAnswers(b, "t3") }, failure.TurnNotOpen},
 		"a message meets other calls": {func(t *testing.T, b memory.Begin) {
@@ -231,15 +233,15 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 			begun, err := first.BeginTurn(t.Context(), r)
 			require.NoError(t, err)
 			commitWithPendingCall(t, first, r, begun.Turn, 2)
-		}, func(b memory.Begin) memory.Begin { return beginText(b.Ref.Session, "t3") }, ""},
+		}, func(b memory.Begin) memory.Begin { return newBegin(b.Ref.Session, "t3") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, "redis://"+addr)
-			require.NoError(t, script("begin").Load(t.Context(), s.db).Err()) // otherwise a run takes two trips
+			require.NoError(t, registeredScript("begin").Load(t.Context(), s.db).Err()) // otherwise the script takes two round trips
 			b := createPendingTurn(t, s, strings.ReplaceAll(name, " ", "-"))
 			trips := 0
-			s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
-				if !runsScript(script("begin"), cmds) {
+			s.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
+				if !runsScript(registeredScript("begin"), cmds) {
 					return nil
 				}
 				if trips++; trips == 2 {
@@ -254,13 +256,13 @@ func TestStore_PendingCallsChangeDuringBeginTurn(t *testing.T) {
 			if meeting.want == failure.SessionBusy {
 				left = append(left, db.Key(b.Ref, db.JournalName("t2", 2)))
 			}
-			require.ElementsMatch(t, left, journals(t, s, b.Ref))
+			require.ElementsMatch(t, left, journalKeys(t, s, b.Ref))
 		})
 	}
 }
 
-// A clear that began while a turn was open leaves nothing behind, even if the turn has pending calls since and
-// the epoch is the same.
+// A clear that began while a turn was open leaves nothing behind, even if the turn has ended with pending calls in
+// the meantime. The epoch alone does not show that, because it is the same.
 func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
@@ -268,8 +270,8 @@ func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	stopped := false
-	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
-		if !stopped && runsScript(script("clear"), cmds) {
+	s.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
+		if !stopped && runsScript(registeredScript("clear"), cmds) {
 			stopped = true
 			commitWithPendingCall(t, s, b, begun.Turn, 2)
 		}
@@ -277,7 +279,7 @@ func TestStore_ClearDuringAPendingCall(t *testing.T) {
 	}))
 	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
 	require.True(t, stopped)
-	require.Empty(t, journals(t, s, b.Ref))
+	require.Empty(t, journalKeys(t, s, b.Ref))
 	found, err := s.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
 	require.Empty(t, found.WaitingTurn)
@@ -294,10 +296,10 @@ func TestStore_InterruptedDeletionRemovesPendingCalls(t *testing.T) {
 		require.NoError(t, err)
 		commitWithPendingCall(t, s, b, begun.Turn, 2)
 	}
-	_, err := s.db.Run(t.Context(), "test", b.Ref, script("delete"), deleteKeys(b.Ref), 0)
+	_, err := s.db.RunScript(t.Context(), "test", b.Ref, registeredScript("delete"), deleteKeys(b.Ref), 0)
 	require.NoError(t, err)
-	require.NotEmpty(t, journals(t, s, b.Ref))
+	require.NotEmpty(t, journalKeys(t, s, b.Ref))
 	_, _, err = s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 10})
 	require.NoError(t, err)
-	require.Equal(t, []string{db.Key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+	require.Equal(t, []string{db.Key(b.Ref, "meta")}, sessionKeys(t, s, b.Ref))
 }

@@ -1,10 +1,10 @@
 // Package redisstore keeps the MEMORY tier in Redis 7, Valkey or a Redis Cluster: one Lua script per
 // write, so that each write is atomic and fenced by Redis itself. The parts of the contract are in
-// packages of their own; this one composes them. Package db has the layout of the keys.
+// separate packages, which this package combines. Package db has the layout of the keys.
 //
 // # Costs
 //
-// What an operation costs once its scripts are in Redis's cache. In durability class D2 a write also
+// The table shows the cost of each operation, without loading its scripts. In durability class D2 a write also
 // waits for a replica:
 //
 //	                 round trips  durable writes
@@ -76,37 +76,38 @@ import (
 
 var _ memory.Store = (*Store)(nil)
 
-// generationBits is how many bits of an epoch count within a generation.
+// generationBits is the number of low bits of an epoch that count turns. The bits above hold the generation of the
+// data.
 const generationBits = 32
 
-// Config has the address and the limits of the store.
+// Config has the address, the guarantees and the limits of a store.
 type Config struct {
-	URL      string // as redisconn.New takes it
+	URL      string // URL of Redis, in the form that redisconn.New accepts
 	Security redisconn.Security
-	// Durability is what an acknowledged write survives (empty means redisconn.D1). In D2 each write
-	// waits for a replica, and fails when the replica does not confirm it in time.
-	Durability redisconn.Class
-	// ReplicaTime is how long a replica may take to confirm a write (0 means 200 ms).
+	// Durability is what an acknowledged write survives (empty means redisconn.D1). In D2 each write waits for a
+	// replica. It fails if the replica does not confirm it in time.
+	Durability redisconn.DurabilityClass
+	// ReplicaTime is how long a replica may take to confirm a write (0 means 200 ms). It applies to durability
+	// class D2.
 	ReplicaTime time.Duration
-	// MaxMessages and MaxBytes bound what a session holds (0 means session.MaxMessages and
-	// session.MaxBytes).
+	// MaxMessages and MaxBytes limit the size of a session (0 means session.MaxMessages and session.MaxBytes).
 	MaxMessages, MaxBytes int64
-	// Generation returns the generation of the data (nil means always 0). Epochs are at least generation · 2³²,
-	// so that data that lost writes cannot mint an epoch twice. It is called before each turn. Its error
-	// rejects the turn.
+	// Generation returns the generation of the data (nil means always 0). Epochs are at least generation · 2³², so
+	// that data that lost writes cannot assign an epoch twice. It is called for each BeginTurn call, which fails
+	// if Generation returns an error.
 	Generation func() (int64, error)
-	// KeepJournals is how long the journal of a step is kept after the step, for Recording (0 means not
-	// at all).
+	// KeepJournals is how long the journal of a step is kept after its commit, for Recording (0 means that it is
+	// deleted).
 	KeepJournals time.Duration
-	// RequireIdentity makes Ping fail when Redis does not identify its process, which Identity needs.
+	// RequireIdentity makes Ping fail if Redis does not identify its process. Identity needs that.
 	RequireIdentity bool
-	// OnConnect is called for each new connection, before its first use, with the Redis process at its other
-	// end (nil disables it). It is not called when Redis does not identify itself.
+	// OnConnect is called with the Redis process that a new connection has reached, before the first use of the
+	// connection (nil disables it). It is not called if Redis does not identify itself.
 	OnConnect func(process string)
 }
 
-// Store is the MEMORY tier in one Redis. It relies on the limits of package memory, which the RPC edge
-// checks. It is safe for concurrent use. Close must be called.
+// Store is the MEMORY tier in Redis. It expects input within the limits of package memory, which the RPC server
+// checks. It is safe for concurrent use. The caller must close it.
 type Store struct {
 	*turns.Turns
 	*journal.Journal
@@ -117,11 +118,11 @@ type Store struct {
 	*configs.Configs
 
 	db              *db.DB
-	durability      redisconn.Class
+	durability      redisconn.DurabilityClass
 	requireIdentity bool
 }
 
-// New returns a store. It connects when it is first used, and reconnects by itself.
+// New returns a store. It connects to Redis on first use, and reconnects by itself.
 func New(cfg Config) (*Store, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, redisconn.D1)
 	link := redisconn.Config{URL: cfg.URL, Security: cfg.Security}
@@ -129,17 +130,17 @@ func New(cfg Config) (*Store, error) {
 		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
 	if cfg.OnConnect != nil {
-		link.OnConnect = onConnect(cfg.OnConnect)
+		link.OnConnect = newConnectHook(cfg.OnConnect)
 	}
 	conn, err := redisconn.New(link)
 	if err != nil {
 		return nil, err
 	}
-	return compose(&db.DB{Conn: conn}, cfg), nil
+	return newStore(&db.DB{Conn: conn}, cfg), nil
 }
 
-// compose creates the parts of a store and connects them.
-func compose(d *db.DB, cfg Config) *Store {
+// newStore creates the parts of a store and connects them with each other.
+func newStore(d *db.DB, cfg Config) *Store {
 	least := func() (int64, error) {
 		if cfg.Generation == nil {
 			return 0, nil
@@ -168,35 +169,35 @@ func compose(d *db.DB, cfg Config) *Store {
 	}
 }
 
-// Addr returns where Redis is, without credentials.
+// Addr returns the address of Redis, without credentials.
 func (s *Store) Addr() string { return s.db.Addr() }
 
-// needs are the Redis commands that the scripts and the other calls use. The user of the service in
-// deploy/redis/users.acl may use these, and the commands for connections, Durable and replicas.
-var needs = []string{
+// requiredCommands are the Redis commands that scripts and other calls use. deploy/redis/users.acl permits these
+// to the user of the service, and the commands for connections, CheckDurability and replicas.
+var requiredCommands = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
 	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",
 	"xadd", "xdel", "xlen", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }
 
-// Ping returns nil when Redis takes writes and permits every command that the service uses. An error that
-// Redis replies is a *probe.NotServingError.
+// Ping returns nil if Redis accepts writes and permits every command that the service uses. If Redis replies with
+// an error, Ping returns a *probe.NotServingError.
 func (s *Store) Ping(ctx context.Context) error {
-	commands := needs
+	commands := requiredCommands
 	if s.durability == redisconn.D2 {
 		commands = append(slices.Clip(commands), "wait")
 	}
 	if s.requireIdentity {
 		commands = append(slices.Clip(commands), "info")
 	}
-	return s.db.CheckServing(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
+	return s.db.CheckServing(ctx, redisconn.Permissions{Prefix: "m:", Commands: commands})
 }
 
-// Durable returns nil when Redis is as durable as the store is configured to be (guarantees 0.2). Its
-// error names the setting that is missing, or wraps redisconn.ErrDurabilityUnknown when Redis does not say.
-func (s *Store) Durable(ctx context.Context) error {
+// CheckDurability returns nil if Redis is as durable as the store's configuration requires (guarantees 0.2). Its
+// error names the missing setting, or wraps redisconn.ErrDurabilityUnknown if Redis does not report its settings.
+func (s *Store) CheckDurability(ctx context.Context) error {
 	return s.db.CheckDurability(ctx, s.durability)
 }
 
-// Close ends all connections. Calls in flight fail.
+// Close closes all connections. Calls in flight fail.
 func (s *Store) Close() error { return s.db.Close() }

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// script is the registered script with that name.
-func script(name string) *redis.Script {
+// registeredScript returns the script that is registered under name.
+func registeredScript(name string) *redis.Script {
 	s := db.Scripts()[name]
 	if s == nil {
 		panic("no script is named " + name)
@@ -45,15 +45,16 @@ func TestStore_OnMiniredis(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
-// A Redis Cluster rejects a script that touches a key of another slot or one that is not in KEYS.
+// The suite passes on a Redis Cluster. A Cluster rejects a script that uses a key of another slot or a key that is
+// not in KEYS.
 func TestStore_OnCluster(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, redistest.Cluster(t))
-	require.NoError(t, s.Durable(t.Context()))
+	require.NoError(t, s.CheckDurability(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
-// eventually polls until ok, within a bound that only a broken test reaches.
+// eventually calls ok until it returns true. It fails the test after a time that only a broken test reaches.
 func eventually(t *testing.T, ok func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// openReplicatedStore returns a store of class D2 whose Redis has one replica.
+// openReplicatedStore returns a store of durability class D2 whose Redis has one replica.
 func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
@@ -32,12 +32,13 @@ func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) 
 	return s, replica
 }
 
-// addReplica runs a replica of a Redis, and returns once it is connected.
+// addReplica starts a replica of a Redis server and returns once the replica is connected.
 func addReplica(t *testing.T, master string, flags ...string) *redistest.Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(t, err)
-	// The replica writes no append-only file, because the child process that writes it would outlive a kill.
+	// The replica writes no append-only file, because the child process that writes the file would survive a kill
+	// of the replica.
 	replica := redistest.New(t, append(flags, "--replicaof", host+" "+port, "--appendonly", "no")...)
 	node := redis.NewClient(&redis.Options{Addr: replica.Addr, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
@@ -48,19 +49,20 @@ func addReplica(t *testing.T, master string, flags ...string) *redistest.Server 
 	return replica
 }
 
-func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
+func TestStore_DurabilityD2RequiresReplicas(t *testing.T) {
 	t.Parallel()
 	s, _ := openReplicatedStore(t, 0)
-	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
+	require.ErrorContains(t, s.CheckDurability(t.Context()), "set min-replicas-to-write 1")
 }
 
-// Acknowledged writes of class D2 are on the replica, and the others can be repeated.
+// In durability class D2, acknowledged writes are on the replica. Writes that are not acknowledged can be
+// repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	t.Parallel()
 	s, replica := openReplicatedStore(t, time.Second)
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
-	for failure.Is(err, failure.SystemNetwork) { // on a busy machine the replica may need longer; the call is repeatable
+	for failure.Is(err, failure.SystemNetwork) { // the replica may be slow on a busy machine, so the call is repeated
 		begun, err = s.BeginTurn(t.Context(), b)
 	}
 	require.NoError(t, err)
@@ -68,22 +70,22 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	found, err := copied.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
 	require.Equal(t, session.Busy, found.State)
-	_, err = copied.BeginTurn(t.Context(), beginText("s2", "t1"))
+	_, err = copied.BeginTurn(t.Context(), newBegin("s2", "t1"))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a replica takes no writes: %v", err)
 
 	replica.Kill()
-	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.ErrorContains(t, err, "not replicated in time; repeat")
 	messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
 	require.NoError(t, err, "reads go on")
 	require.Len(t, messages, 2)
-	_, err = s.CommitStep(t.Context(), commitAnswer(b, begun.Turn))
+	_, err = s.CommitStep(t.Context(), newCommit(b, begun.Turn))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a repeat is no proof: %v", err)
 
 	replica.Start()
 	eventually(t, func(ctx context.Context) bool {
-		_, err = s.CommitStep(ctx, commitAnswer(b, begun.Turn))
+		_, err = s.CommitStep(ctx, newCommit(b, begun.Turn))
 		return err == nil
 	})
 	messages, err = copied.LoadHistory(t.Context(), b.Ref, 0, 10)
@@ -96,7 +98,7 @@ func TestStore_RejectsWritesWithoutReplicas(t *testing.T) {
 	s, replica := openReplicatedStore(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	replica.Kill()
 	eventually(t, func(ctx context.Context) bool {
-		_, err := s.BeginTurn(ctx, beginText(rand.Text(), "t1"))
+		_, err := s.BeginTurn(ctx, newBegin(rand.Text(), "t1"))
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 		return strings.Contains(err.Error(), "NOREPLICAS")
 	})

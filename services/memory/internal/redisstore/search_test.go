@@ -16,10 +16,9 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// Each stored turn puts its session into the search index of the user, without a separate call. Another turn, a
-// repeated turn, a compaction or a clear replaces the indexed text. A search covers the tenant, which
-// corresponds to the app of other SDKs, and the user who searches.
-//
+// Each stored turn adds its session to the search index of the user without a separate call. The session is
+// indexed once, even after another turn, a repeated turn, a compaction or a clear. A search covers one user in one
+// tenant, which corresponds to the app of other SDKs.
 // Req: AD-24
 func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 	t.Parallel()
@@ -41,17 +40,17 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 			}
 			require.Empty(t, found("default", "alice"))
 
-			storeText(t, store, one, "alice", "t1", "a whale")
-			storeText(t, store, one, "alice", "t1", "a whale")
+			runTurnWithText(t, store, one, "alice", "t1", "a whale")
+			runTurnWithText(t, store, one, "alice", "t1", "a whale")
 			require.Equal(t, []string{"one 1 a whale"}, found("default", "alice"), "a turn that is repeated")
-			storeText(t, store, one, "alice", "t2", "two whale calves, one whale")
+			runTurnWithText(t, store, one, "alice", "t2", "two whale calves, one whale")
 			require.Equal(t, []string{"one 3 two whale calves, one whale", "one 1 a whale"}, found("default", "alice"), "the session goes on")
 
-			// The same words occur in sessions of another user, of no user, and of a user of the same name in
-			// another tenant.
-			storeText(t, store, session.Ref{Tenant: "default", Session: "two"}, "bob", "t1", "bob's whale")
-			storeText(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "other whale")
-			storeText(t, store, session.Ref{Tenant: "other", Session: "one"}, "alice", "t1", "the other alice's whale")
+			// The same words occur in sessions of another user and of no user. They also occur in a session of
+			// another tenant, whose user has the same name.
+			runTurnWithText(t, store, session.Ref{Tenant: "default", Session: "two"}, "bob", "t1", "bob's whale")
+			runTurnWithText(t, store, session.Ref{Tenant: "default", Session: "three"}, "", "t1", "other whale")
+			runTurnWithText(t, store, session.Ref{Tenant: "other", Session: "one"}, "alice", "t1", "the other alice's whale")
 			require.Len(t, found("default", "alice"), 2)
 			require.Equal(t, []string{"two 1 bob's whale"}, found("default", "bob"))
 			require.Equal(t, []string{"one 1 the other alice's whale"}, found("other", "alice"))
@@ -62,17 +61,17 @@ func TestSearch_IndexesEachSessionOfTheUserOnce(t *testing.T) {
 			require.Equal(t, []string{"one 3 two whale calves, one whale"}, found("default", "alice"), "what was taken out is not found")
 			require.NoError(t, store.ClearSession(t.Context(), one))
 			require.Empty(t, found("default", "alice"))
-			storeText(t, store, one, "alice", "t3", "a whale again")
+			runTurnWithText(t, store, one, "alice", "t3", "a whale again")
 			require.Equal(t, []string{"one 5 a whale again"}, found("default", "alice"))
-			require.NoError(t, onlyKeys(store.DeleteSession(t.Context(), one)))
+			require.NoError(t, errorOf(store.DeleteSession(t.Context(), one)))
 			require.Empty(t, found("default", "alice"))
 			require.Equal(t, []string{"one 1 the other alice's whale"}, found("other", "alice"))
 		})
 	}
 }
 
-// storeText stores or repeats a turn with a text of the user.
-func storeText(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text string) {
+// runTurnWithText runs a turn, or repeats it, with a text of the user.
+func runTurnWithText(t *testing.T, store memory.Store, ref session.Ref, user, turnID, text string) {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref, User: user, TurnID: turnID, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: text,

@@ -17,68 +17,69 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// hookAfterFirst is a hook that calls a function between the first and the second command of a call.
-type hookAfterFirst struct {
+// afterFirstCommandHook is a Redis hook that calls callback between the first and the second command of a call.
+type afterFirstCommandHook struct {
 	commands int
-	do       func()
+	callback func()
 }
 
-func (b *hookAfterFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b *afterFirstCommandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b *hookAfterFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b *afterFirstCommandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (b *hookAfterFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b *afterFirstCommandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if b.commands++; b.commands == 2 {
-			b.do()
+			b.callback()
 		}
 		return next(ctx, cmd)
 	}
 }
 
-// namedChange returns a change of one key on behalf of a turn.
-func namedChange(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
+// newTurnUpdate returns a request that changes one key on behalf of a turn.
+func newTurnUpdate(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
 	return memory.StateUpdate{
 		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
 	}
 }
 
-// openWarmStore returns a store with all scripts of a change loaded, so that each script is one command.
-func openWarmStore(t *testing.T, url string) *Store {
+// openStoreWithLoadedScripts returns a store for which the scripts of a state change are already loaded, so that
+// each script runs as one command.
+func openStoreWithLoadedScripts(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
-	for _, script := range []*redis.Script{script("session_user"), script("enqueue"), script("apply_call"), script("apply_commit")} {
+	for _, script := range []*redis.Script{registeredScript("session_user"), registeredScript("enqueue"), registeredScript("apply_call"),
+		registeredScript("apply_commit")} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	return s
 }
 
-// A writer that loses its turn during the call is fenced, and does not overwrite changes of its successor.
-//
+// A writer that loses its turn during the call is fenced. It does not overwrite changes of its successor.
 // Req: LP-27
 func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	for _, name := range []string{"app:theme", "user:theme"} {
 		t.Run(name, func(t *testing.T) {
-			old, next := openWarmStore(t, url), openStore(t, url)
-			b := beginText("s-"+name[:3], "t1")
+			old, next := openStoreWithLoadedScripts(t, url), openStore(t, url)
+			b := newBegin("s-"+name[:3], "t1")
 			b.User = "alice"
 			begun, err := old.BeginTurn(t.Context(), b)
 			require.NoError(t, err)
 			var before memory.Snapshot
-			old.db.AddHook(&hookAfterFirst{do: func() {
+			old.db.AddHook(&afterFirstCommandHook{callback: func() {
 				lost := b
 				lost.LostEpoch = begun.Turn.Epoch
 				taken, err := next.BeginTurn(t.Context(), lost)
 				require.NoError(t, err)
 				before = readState(t, next, b)
-				_, err = next.UpdateState(t.Context(), namedChange(b, taken.Turn.Epoch, "r2", name, `"of the successor"`))
+				_, err = next.UpdateState(t.Context(), newTurnUpdate(b, taken.Turn.Epoch, "r2", name, `"of the successor"`))
 				require.NoError(t, err)
 			}})
-			_, err = old.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, "r1", name, `"of the one before"`))
+			_, err = old.UpdateState(t.Context(), newTurnUpdate(b, begun.Turn.Epoch, "r1", name, `"of the one before"`))
 			require.NoError(t, err)
 			require.Equal(t, `"of the one before"`, string(before.Values[name]), "it was made before the turn changed hands")
 			require.Equal(t, `"of the successor"`, string(readState(t, next, b).Values[name]))
@@ -87,20 +88,20 @@ func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
 	}
 }
 
-// A change that was rejected is not applied later and does not block its session.
+// A rejected change is not applied later and does not block its session.
 func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
-	s, other := openWarmStore(t, url), openStore(t, url)
-	b := beginText("s1", "t1")
+	s, other := openStoreWithLoadedScripts(t, url), openStore(t, url)
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	s.db.AddHook(&hookAfterFirst{do: func() {
+	s.db.AddHook(&afterFirstCommandHook{callback: func() {
 		require.Empty(t, readState(t, other, b).Values, "another caller applies the change: the revision is different")
-		_, err := other.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, "r2", "app:a", "2"))
-		require.NoError(t, err) // now it has the expected revision
+		_, err := other.UpdateState(t.Context(), newTurnUpdate(b, begun.Turn.Epoch, "r2", "app:a", "2"))
+		require.NoError(t, err) // now the scope has the expected revision
 	}})
-	u := namedChange(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	u := newTurnUpdate(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	u.IfRevision = new(int64(1))
 	_, err = s.UpdateState(t.Context(), u)
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
@@ -115,23 +116,23 @@ func TestStore_RejectedChangeIsNotAppliedLater(t *testing.T) {
 	require.Zero(t, s.db.Exists(t.Context(), db.Key(b.Ref, "out")).Val(), "what was refused does not wait")
 }
 
-// The next caller applies a change that is left in the outbox, once and in order.
+// The next caller applies the changes that are left in the outbox, each once and in order.
 func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
-	b := beginText("s1", "t1")
+	b := newBegin("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	u := namedChange(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	u := newTurnUpdate(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	leave := func() {
 		stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 		require.NoError(t, err)
-		r, err := s.db.Run(t.Context(), "test", b.Ref, script("enqueue"), db.TurnKeys(b.Ref, b.TurnID, "out"), u.Epoch, "call:x", stored, false)
+		r, err := s.db.RunScript(t.Context(), "test", b.Ref, registeredScript("enqueue"), db.TurnKeys(b.Ref, b.TurnID, "out"), u.Epoch, "call:x", stored, false)
 		require.NoError(t, err)
 		require.Equal(t, "ok", r.Status())
 	}
 	leave()
-	leaveInOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a later commit
+	insertIntoOutbox(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a later commit
 	revision, err := s.UpdateState(t.Context(), u)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, revision, "it was made already")
@@ -141,7 +142,7 @@ func TestStore_AppliesPendingChangesOfAnEarlierTurn(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for {
-				_, err := s.UpdateState(t.Context(), namedChange(b, begun.Turn.Epoch, fmt.Sprint("many", i), "app:n", "1"))
+				_, err := s.UpdateState(t.Context(), newTurnUpdate(b, begun.Turn.Epoch, fmt.Sprint("many", i), "app:n", "1"))
 				if failure.ModeOf(err) != failure.SystemNetwork {
 					require.NoError(t, err)
 					return

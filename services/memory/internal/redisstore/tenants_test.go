@@ -19,7 +19,7 @@ func TestStore_ListsTenants(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"default"}, all, "whose sessions are older than the list")
 	for _, tenant := range []string{"zeta", "acme", "acme"} {
-		b := beginText("s1", "t1")
+		b := newBegin("s1", "t1")
 		b.Ref.Tenant = tenant
 		_, err := s.BeginTurn(t.Context(), b)
 		require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestStore_ListsTenants(t *testing.T) {
 	require.Subset(t, all, []string{"acme", "default", "zeta"})
 }
 
-// Expire affects one tenant; another tenant with the same session id keeps its session.
+// Expire affects only one tenant. A session with the same id in another tenant is kept.
 func TestStore_ExpiresSessionsOfOneTenant(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

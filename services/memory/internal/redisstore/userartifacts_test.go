@@ -17,17 +17,17 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// beginAliceTurn begins a turn in a session of alice, in a tenant of its own.
+// beginAliceTurn begins a turn in a session of the user alice, in a tenant that no other test uses.
 func beginAliceTurn(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Lease) {
 	t.Helper()
-	b := beginText(id, "t1")
+	b := newBegin(id, "t1")
 	b.Ref.Tenant, b.User = tenant, "alice"
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	return b, memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
 }
 
-// stageContent stages a content in the session.
+// stageContent stages a text as content of the session.
 func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Content {
 	t.Helper()
 	sum := sha256.Sum256(text)
@@ -38,18 +38,18 @@ func stageContent(t *testing.T, s *Store, h memory.Lease, text []byte) memory.Co
 	return c
 }
 
-// cutAfter returns a store whose connection is cut after the given number of round trips. The function cut
-// reports whether that happened.
-func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
+// openStoreCutAfter returns a store whose connection fails after the given number of round trips. *cut is set to
+// true when that happens.
+func openStoreCutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	t.Helper()
 	s, cut = openStore(t, "redis://"+addr), new(bool)
 	for _, script := range []*redis.Script{
-		script("user"), script("stage_for_user"), script("copy_piece"), script("enqueue"), script("put_artifact"),
-		script("drop_artifact"), script("apply_commit"), script("unstage"),
+		registeredScript("user"), registeredScript("stage_for_user"), registeredScript("copy_piece"), registeredScript("enqueue"), registeredScript("put_artifact"),
+		registeredScript("drop_artifact"), registeredScript("apply_commit"), registeredScript("unstage"),
 	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
-	s.db.AddHook(callBetween(func(...redis.Cmder) error {
+	s.db.AddHook(beforeRoundTripHook(func(...redis.Cmder) error {
 		if trips--; trips < 0 {
 			*cut = true
 			return errCut
@@ -59,8 +59,8 @@ func cutAfter(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
 	return s, cut
 }
 
-// A call may be interrupted at any round trip. Repeating it completes it exactly once and leaves nothing
-// behind.
+// A call may be interrupted at any round trip. Repeating it completes the change exactly once and leaves nothing
+// else behind.
 func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -71,8 +71,8 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		_, h := beginAliceTurn(t, s, tenant, "s1")
 		_, reader := beginAliceTurn(t, s, tenant, "s2")
 		a := memory.Artifact{Content: stageContent(t, s, h, text), Name: "user:a"}
-		at := db.OfUser(tenant, "alice")
-		failing, cut := cutAfter(t, addr, trips)
+		at := db.UserLocation(tenant, "alice")
+		failing, cut := openStoreCutAfter(t, addr, trips)
 		_, err := failing.PutArtifact(t.Context(), h, a)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		again = *cut
@@ -83,13 +83,13 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
 		require.Equal(t, 1, put.Version)
-		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(db.OfSession(h.Ref), a.Content), db.Key(h.Ref, "staged"),
+		require.Zero(t, s.db.Exists(t.Context(), append(contents.ContentKeys(db.SessionLocation(h.Ref), a.Content), db.Key(h.Ref, "staged"),
 			db.Key(h.Ref, "out"), at("staged"))...).Val())
 		for _, k := range contents.ContentKeys(at, a.Content) {
 			require.EqualValues(t, -1, s.db.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
 		}
 
-		failing, cut = cutAfter(t, addr, trips)
+		failing, cut = openStoreCutAfter(t, addr, trips)
 		err = failing.DeleteArtifact(t.Context(), h, a.Name, 0)
 		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
 		require.NoError(t, s.DeleteArtifact(t.Context(), h, a.Name, 0))
@@ -98,20 +98,20 @@ func TestStore_CompletesAnInterruptedUserArtifact(t *testing.T) {
 	}
 }
 
-// The writer held the turn when it enqueued the version, and is fenced before the version is created. Its
-// successor sees the version from the start and writes after it.
+// A writer enqueues a version and is fenced before the version is created. Its successor sees the version from the
+// start and writes after it.
 func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	next := openStore(t, "redis://"+addr)
-	for name, at := range map[string]*redis.Script{"before it is left": script("enqueue"), "before it is made": script("put_artifact")} {
+	for name, at := range map[string]*redis.Script{"before it is left": registeredScript("enqueue"), "before it is made": registeredScript("put_artifact")} {
 		t.Run(name, func(t *testing.T) {
-			old, _ := cutAfter(t, addr, 1000)
+			old, _ := openStoreCutAfter(t, addr, 1000)
 			b, h := beginAliceTurn(t, next, name, "s1")
 			a := memory.Artifact{Content: stageContent(t, next, h, []byte("of the one before")), Name: "user:a"}
 			taken, seen := h, []memory.Artifact(nil)
 			once := false
-			old.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
+			old.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
 				if once || !runsScript(at, cmds) {
 					return nil
 				}
@@ -122,7 +122,8 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 				taken.Epoch = begun.Turn.Epoch
 				seen, err = next.ListArtifacts(t.Context(), b.Ref)
 				require.NoError(t, err)
-				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")), Name: "user:a"})
+				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")),
+					Name: "user:a"})
 				require.NoError(t, err)
 				return nil
 			}))
@@ -130,7 +131,7 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 			require.True(t, once)
 			after, again := next.ListArtifacts(t.Context(), b.Ref)
 			require.NoError(t, again)
-			if at == script("enqueue") {
+			if at == registeredScript("enqueue") {
 				require.Equal(t, failure.Fenced, failure.ModeOf(err), "error: %v", err)
 				require.Empty(t, seen)
 				require.Len(t, after, 1)
@@ -145,12 +146,12 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 }
 
 // Two sessions have the same content. One removes it while the other uploads a version that uses it. The new
-// version is complete all the same.
+// version is still complete.
 func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	other := openStore(t, "redis://"+addr)
-	s, _ := cutAfter(t, addr, 1000)
+	s, _ := openStoreCutAfter(t, addr, 1000)
 	_, one := beginAliceTurn(t, other, "default", "s1")
 	_, two := beginAliceTurn(t, other, "default", "s2")
 	text := []byte("the same")
@@ -159,8 +160,8 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	require.NoError(t, err)
 	stageContent(t, other, two, text)
 	once := false
-	s.db.AddHook(callBetween(func(cmds ...redis.Cmder) error {
-		if once || !runsScript(script("enqueue"), cmds) {
+	s.db.AddHook(beforeRoundTripHook(func(cmds ...redis.Cmder) error {
+		if once || !runsScript(registeredScript("enqueue"), cmds) {
 			return nil
 		}
 		once = true
@@ -174,12 +175,13 @@ func TestStore_UserContentRemovedDuringUpload(t *testing.T) {
 	require.Equal(t, text, piece)
 }
 
-// A user without quota is rejected before content is copied, and content whose version is rejected is removed.
+// If the user's quota is exhausted, the call is rejected before content is copied. Content that was copied for a
+// rejected version is removed.
 func TestStore_ChecksTheQuotaBeforeCopying(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))
 	_, h := beginAliceTurn(t, s, "default", "s1")
-	at := db.OfUser("default", "alice")
+	at := db.UserLocation("default", "alice")
 	require.NoError(t, s.db.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
 	a := memory.Artifact{Content: stageContent(t, s, h, []byte("text")), Name: "user:a"}
 	_, err := s.PutArtifact(t.Context(), h, a)

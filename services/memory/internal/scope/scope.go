@@ -1,5 +1,5 @@
-// Package scope restricts workers to the step that they were given. The session, turn, step and agent in a
-// worker's request must match the credential of the turn (guarantees S5, S6, S16).
+// Package scope restricts workers to their own steps. The session, turn, step and agent in a worker's request must
+// match the credential of the turn (guarantees S5, S6, S16).
 package scope
 
 import (
@@ -18,36 +18,36 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
-// These fields of requests name what the request acts on. Every message of the service has these fields at its
-// top level, except PutArtifactRequest, which has them in its header.
+// These interfaces give access to the request fields that name a session, turn, step or agent. Every request of
+// the service has these fields at its top level, except PutArtifactRequest, which has them in its header.
 type (
-	ofSession interface{ GetSessionId() string }
-	ofTurn    interface{ GetTurnId() string }
-	ofEpoch   interface{ GetEpoch() int64 }
-	ofUser    interface{ GetUserId() string }
-	ofStep    interface{ GetStep() int32 }
-	ofResult  interface{ GetResult() *troupev1.StepResult } // has the step and the agent
-	ofAgent   interface{ GetAgent() string }
+	sessionRequest interface{ GetSessionId() string }
+	turnRequest    interface{ GetTurnId() string }
+	epochRequest   interface{ GetEpoch() int64 }
+	userRequest    interface{ GetUserId() string }
+	stepRequest    interface{ GetStep() int32 }
+	resultRequest  interface{ GetResult() *troupev1.StepResult } // the result has the step and the agent
+	agentRequest   interface{ GetAgent() string }
 )
 
-var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
+var methodPrefix = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 
-// New returns the scope of the calls of a memory service. It checks only calls of workers. The table of package
-// authz says what other callers may call, and orchestrators act for all users.
+// New returns the rpc.Scope of the memory service. It checks only the calls of workers. The table of package authz
+// says what other callers may call, and orchestrators act for all users.
 //
 // A configuration belongs to an agent and needs no credential.
 //
-// Modes: policy_security without a valid credential, for another step of the turn, or for another agent; fenced when
-// the credential has ended or the request is for another turn or epoch; not_found for another session, whether or not
-// it exists. A worker reads and writes as the holder of the turn in its step.
-func New(a *turncred.Authority) rpc.Scope {
+// Modes: policy_security without a valid credential, for another step of the turn, or for another agent; fenced
+// when the credential has ended or the request is for another turn or epoch; not_found for another session,
+// whether or not it exists. A worker reads and writes as the holder of the turn in its step.
+func New(a *turncred.Authority) rpc.ScopeChecker {
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
-		name, ours := strings.CutPrefix(method, service)
-		if !ours || identity.PrincipalOf(ctx).Role != identity.Worker {
+		name, ours := strings.CutPrefix(method, methodPrefix)
+		if !ours || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 			return ctx, nil
 		}
 		op := "memory." + name
-		turn, ok, err := a.TurnOfCall(ctx)
+		turn, ok, err := a.TurnFromContext(ctx)
 		switch {
 		case err != nil:
 			return nil, err
@@ -55,7 +55,7 @@ func New(a *turncred.Authority) rpc.Scope {
 			return ctx, checkConfiguration(turn, op, req)
 		case !ok:
 			return nil, failure.Newf(failure.PolicySecurity, op,
-				"a worker may call this within a turn alone; send the credential of the step as the metadata %s", turnctx.CredentialKey)
+				"a worker may call this only within a turn; send the credential of the step as the metadata %s", turnctx.CredentialKey)
 		}
 		if turn.Epoch > 0 { // a replay has no epoch, and reads finished steps
 			ctx = caller.WithWorker(ctx, caller.Worker{
@@ -66,8 +66,8 @@ func New(a *turncred.Authority) rpc.Scope {
 	}
 }
 
-// isConfigurationRequest reports whether a request is about the configuration of an agent, which belongs to no turn: an
-// instance reads it before its first turn, and the certificate names the agent (ADR 0033).
+// isConfigurationRequest reports whether a request is about the configuration of an agent. A configuration belongs
+// to no turn: an instance reads it before its first turn, and the certificate names the agent (ADR 0033).
 func isConfigurationRequest(req any) bool {
 	switch req.(type) {
 	case *troupev1.GetConfigRequest, *troupev1.PutConfigRequest:
@@ -77,7 +77,7 @@ func isConfigurationRequest(req any) bool {
 	}
 }
 
-// checkConfiguration rejects a request that changes a configuration when its step is a replay.
+// checkConfiguration rejects a request of a replayed step that would change a configuration.
 func checkConfiguration(turn turncred.Turn, op string, req any) error {
 	if _, put := req.(*troupev1.PutConfigRequest); put && turn.Replay {
 		return failure.New(failure.Fenced, op, "a replayed step stores nothing")
@@ -85,19 +85,19 @@ func checkConfiguration(turn turncred.Turn, op string, req any) error {
 	return nil
 }
 
-// checkRequest returns an error when a request does not belong to the step of the credential.
+// checkRequest returns an error if a request does not belong to the step that the credential names.
 func checkRequest(turn turncred.Turn, op string, req any) error {
 	if put, ok := req.(*troupev1.PutArtifactRequest); ok {
 		req = put.GetHeader()
 	}
-	in, hasSession := req.(ofSession)
-	user, hasUser := req.(ofUser)
-	epoch, hasEpoch := req.(ofEpoch)
-	named, hasTurn := req.(ofTurn)
-	step, hasStep := req.(ofStep)
-	agent, hasAgent := req.(ofAgent)
+	in, hasSession := req.(sessionRequest)
+	user, hasUser := req.(userRequest)
+	epoch, hasEpoch := req.(epochRequest)
+	named, hasTurn := req.(turnRequest)
+	step, hasStep := req.(stepRequest)
+	agent, hasAgent := req.(agentRequest)
 	agentField := "agent"
-	if commit, ok := req.(ofResult); ok {
+	if commit, ok := req.(resultRequest); ok {
 		step, hasStep = commit.GetResult(), true
 		agent, hasAgent, agentField = commit.GetResult(), true, "result.agent"
 	}
@@ -113,9 +113,10 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	case hasEpoch && turn.Replay:
 		return failure.New(failure.Fenced, op, "a replayed step stores nothing")
 	case hasEpoch && epoch.GetEpoch() != turn.Epoch:
-		return failure.Newf(failure.Fenced, op, "epoch: the credential is for epoch %d of the turn, and not for %d; stop this work", turn.Epoch, epoch.GetEpoch()).
+		return failure.Newf(failure.Fenced, op, "epoch: the credential is for epoch %d of the turn, and not for %d; stop this work", turn.Epoch,
+			epoch.GetEpoch()).
 			With("epoch", strconv.FormatInt(turn.Epoch, 10))
-	case hasTurn && !hasEpoch && !turn.Replay: // a finished turn
+	case hasTurn && !hasEpoch && !turn.Replay: // a call about a finished turn
 		return failure.New(failure.PolicySecurity, op, "only a replayed step may call this")
 	case hasStep && int(step.GetStep()) != turn.Step:
 		return failure.Newf(failure.PolicySecurity, op, "step: the credential is only for step %d of the turn", turn.Step).With("fields", "step")
@@ -126,8 +127,8 @@ func checkRequest(turn turncred.Turn, op string, req any) error {
 	return nil
 }
 
-// unknownSessionError returns the error of the store for a session that does not exist. The store is not asked, so that a
-// worker cannot learn which other sessions exist.
+// unknownSessionError returns the same error as the store for a session that does not exist. The store is not
+// asked, so that a worker cannot learn which other sessions exist.
 func unknownSessionError(op, id string) error {
 	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", id).
 		With("session_id", id)

@@ -13,8 +13,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// setFields sets every field of the given name in a message and its submessages, and returns how many there
-// are.
+// setFields sets every field of the given name in a message and its submessages. It returns how many fields it
+// set.
 func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -32,7 +32,7 @@ func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth 
 }
 
 // In every request, each field that names a session, turn, step or agent must match the credential. A request
-// without such a field is rejected. That also holds for methods that are added later.
+// without such a field is rejected. The test also covers methods that are added later.
 func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
 	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
@@ -43,8 +43,8 @@ func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 		t.Run(string(method.Name()), func(t *testing.T) {
 			kind, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
 			require.NoError(t, err)
-			// request returns a request that matches the turn except for one field, and the names of its
-			// fields.
+			// request returns a request that matches the turn except for one field. It also returns how often each
+			// field name occurs.
 			request := func(other protoreflect.Name, value any) (_ any, names map[protoreflect.Name]int) {
 				m := kind.New()
 				names = map[protoreflect.Name]int{}
@@ -61,7 +61,7 @@ func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 				require.True(t, failure.Is(checkRequest(turn, "op", req), failure.PolicySecurity))
 				return
 			}
-			if err := checkRequest(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // otherwise it is for a replay
+			if err := checkRequest(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // other requests are also valid for a replay
 				require.NoError(t, err)
 			}
 			for name, c := range map[protoreflect.Name]struct {
@@ -86,8 +86,8 @@ func TestScope_ChecksEveryRequestOfTheService(t *testing.T) {
 	}
 }
 
-// A replayed step may read, and may not write.
-func TestScope_ReplayOnlyReads(t *testing.T) {
+// A replayed step may read but not write.
+func TestScope_ReplayMayOnlyRead(t *testing.T) {
 	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{
 		&troupev1.LoadHistoryRequest{SessionId: "s"}, &troupev1.MemoryServiceGetStateRequest{SessionId: "s"},
@@ -96,7 +96,8 @@ func TestScope_ReplayOnlyReads(t *testing.T) {
 		require.NoError(t, checkRequest(again, "op", req))
 	}
 	for _, req := range []proto.Message{
-		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s", TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
+		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s",
+			TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
 		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "other"}, &troupev1.RenewTurnRequest{SessionId: "s", TurnId: "t"},
 	} {
 		require.True(t, failure.Is(checkRequest(again, "op", req), failure.Fenced), "%T", req)
@@ -105,5 +106,6 @@ func TestScope_ReplayOnlyReads(t *testing.T) {
 	require.True(t, failure.Is(checkRequest(again, "op", other), failure.PolicySecurity), "what another agent did there")
 	turn := turncred.Turn{Agent: "a", Session: "s", ID: "t", Epoch: 7}
 	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
-	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn without a user has no history to search")
+	require.True(t, failure.Is(checkRequest(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity),
+		"a turn without a user has no history to search")
 }

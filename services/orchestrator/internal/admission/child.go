@@ -4,33 +4,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// AdmitChild returns a permit for a turn that a parent turn waits for. It never queues: the parent would wait as well,
-// and keep its own permit. parent is the trace of the parent within the tenant, and most limits its children that run
-// at once. AdmitChild fails with overloaded beyond that. The permit counts like any other.
+// AdmitChild returns a permit for a turn that a parent turn waits for. It never queues, because the parent would
+// wait while it keeps its own permit. parent is the parent's trace id. AdmitChild fails with overloaded if the
+// parent already has most running children. The permit counts like any other.
 func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.getTenant(tenant)
 	defer g.dropIdleTenant(t)
 	if int64(t.children[parent]) >= most {
-		g.metrics.recordRejected(t.name, fanOut)
+		g.metrics.recordRejected(t.name, fanOutReached)
 		return nil, failure.Newf(failure.Overloaded, "admission",
 			"no more than %d child turns of trace %s may run at once (fanOut of its budget). "+
 				"Send the same request again when one of them has ended", most, parent).
-			WithRetryAfter(defaultRetryDelay).With("full", string(fanOut))
+			WithRetryAfter(defaultRetryDelay).With("full", string(fanOutReached))
 	}
 	if t.children == nil {
 		t.children = map[string]int{}
 	}
 	t.children[parent]++
-	g.metrics.recordAdmitted(t.name, forced, 0)
-	p := g.grant(t)
-	p.parent = parent
+	g.metrics.recordAdmitted(t.name, admittedByForce, 0)
+	p := g.grantPermit(t)
+	p.parentTrace = parent
 	return p, nil
 }
 
-// ReleaseChild stops counting the turn as a child of its parent. Call it before the result is published, because the
-// parent may then start another child. Release includes it.
+// ReleaseChild stops counting the turn as a child of its parent. Call it before the result is published, because
+// the parent may then start another child. Release calls it, too.
 func (p *Permit) ReleaseChild() {
 	p.controller.mu.Lock()
 	defer p.controller.mu.Unlock()
@@ -39,11 +39,11 @@ func (p *Permit) ReleaseChild() {
 
 // releaseChild is ReleaseChild for a caller that holds the lock.
 func (p *Permit) releaseChild() {
-	if p.tenant == nil || p.parent == "" {
+	if p.tenant == nil || p.parentTrace == "" {
 		return
 	}
-	if p.tenant.children[p.parent]--; p.tenant.children[p.parent] == 0 {
-		delete(p.tenant.children, p.parent)
+	if p.tenant.children[p.parentTrace]--; p.tenant.children[p.parentTrace] == 0 {
+		delete(p.tenant.children, p.parentTrace)
 	}
-	p.parent = ""
+	p.parentTrace = ""
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Child turns are admitted beyond the limit, so that a parent never waits for its own permit; but only as many
-// at once as the fan-out of the parent allows.
+// Child turns are admitted even when the limit is reached, so that a parent never waits for its own permit. The
+// fan-out limit of the parent bounds how many run at once.
 func TestController_AdmitsChildrenUpToTheFanOut(t *testing.T) {
 	g := newController(t, 1)
 	above, ok := g.TryAdmit("a")
@@ -23,8 +23,8 @@ func TestController_AdmitsChildrenUpToTheFanOut(t *testing.T) {
 	_, err := g.AdmitChild("a", "x", 3)
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "no more than 3 child turns of trace x may run at once")
-	_, told := failure.RetryAfter(err)
-	require.True(t, told)
+	_, hasDelay := failure.RetryAfter(err)
+	require.True(t, hasDelay)
 
 	other, err := g.AdmitChild("a", "y", 3)
 	require.NoError(t, err, "another turn has its own")

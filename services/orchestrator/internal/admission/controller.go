@@ -17,47 +17,47 @@ import (
 
 // Config has the limits of a Controller.
 type Config struct {
-	// Turns returns how many turns may run at once. It is called before each decision. It must not block or use the
-	// Controller. A result below 1 counts as 1 (nil means no limit).
-	Turns func() int
-	// PerTenant limits the turns of one tenant (0 means all of them while the tenant is alone, and half of them while
-	// another tenant has a turn or waits).
-	PerTenant int
-	Queue     int           // callers that may wait (0 means as many as turns may run)
-	QueueTime time.Duration // the longest wait of a caller (0 means no waiting)
-	Meter     metric.Meter  // (nil disables metrics)
+	// MaxTurns returns how many turns may run at once (nil means no limit). It is called before each decision, and
+	// must not block or use the Controller. A result below 1 counts as 1.
+	MaxTurns func() int
+	// MaxTurnsPerTenant limits the running turns of one tenant. With 0, a tenant may use all permits while it is
+	// alone, and half of them while another tenant has a turn or waits.
+	MaxTurnsPerTenant int
+	MaxQueue          int           // limits how many callers may wait (0 means as many as turns may run)
+	MaxQueueTime      time.Duration // limits how long a caller may wait (0 means no waiting)
+	Meter             metric.Meter  // (nil disables metrics)
 }
 
-// Controller hands out the permits of turns. Safe for concurrent use.
+// Controller grants the permits of turns. Safe for concurrent use.
 type Controller struct {
 	cfg     Config
 	metrics *metrics
 
-	mu          sync.Mutex
-	tenants     map[string]*tenant // those with turns or waiting callers
-	turns       int                // running, of all tenants
-	waiting     int
-	grants      uint64
-	typicalTime time.Duration // moving average of the duration of turns (0 until one has ended)
-	closeErr    error         // why the controller is closed (nil while it is open)
+	mu             sync.Mutex
+	tenants        map[string]*tenant // tenants with turns or waiting callers, by name
+	runningTurns   int                // number of running turns of all tenants
+	waitingCallers int
+	grantCount     uint64
+	typicalTime    time.Duration // moving average of the duration of turns (0 until one has ended)
+	closeErr       error         // why the controller is closed (nil while it is open)
 }
 
-// tenant has the turns and the waiting callers of one tenant.
+// tenant holds the counts and the queue of one tenant.
 type tenant struct {
 	name      string
 	turns     int
 	children  map[string]int // number of running child turns, by parent trace
 	queue     []*caller
-	lastGrant uint64 // number of its latest grant
+	lastGrant uint64 // value of grantCount at its latest grant
 }
 
-// caller is one call of Admit that waits in the queue.
+// caller is a call of Admit that waits in the queue.
 type caller struct {
-	tenant  *tenant
-	verdict chan verdict // has capacity 1
+	tenant *tenant
+	result chan admitResult // has capacity 1
 }
 
-type verdict struct {
+type admitResult struct {
 	permit *Permit
 	err    error
 }
@@ -70,43 +70,43 @@ func New(cfg Config) (*Controller, error) {
 	return g, err
 }
 
-// Permit lets one turn run. Release it when the turn has ended.
+// Permit lets one turn run. The caller releases it when the turn has ended.
 type Permit struct {
-	controller *Controller
-	tenant     *tenant // nil after Release
-	parent     string  // trace that waits for this turn (empty for none, and after ReleaseChild)
-	began      time.Time
+	controller  *Controller
+	tenant      *tenant // nil after Release
+	parentTrace string  // trace that waits for this turn (empty for none, and after ReleaseChild)
+	startedAt   time.Time
 }
 
 // TryAdmit returns a permit if one is free and no queued caller could take it.
 func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closeErr != nil || g.waiting > 0 && g.nextTenant() != nil {
+	if g.closeErr != nil || g.waitingCallers > 0 && g.nextTenant() != nil {
 		return nil, false
 	}
 	t := g.getTenant(of)
 	defer g.dropIdleTenant(t)
-	if g.turns >= g.limit() || t.turns >= g.tenantLimit() {
+	if g.runningTurns >= g.turnLimit() || t.turns >= g.tenantLimit() {
 		return nil, false
 	}
-	g.metrics.recordAdmitted(t.name, atOnce, 0)
-	return g.grant(t), true
+	g.metrics.recordAdmitted(t.name, admittedAtOnce, 0)
+	return g.grantPermit(t), true
 }
 
-// ForceAdmit returns a permit regardless of the limits, for a turn that continues work begun earlier. The permit
-// counts like any other.
+// ForceAdmit returns a permit regardless of the limits. It is for a turn that continues work begun earlier. The
+// permit counts like any other.
 func (g *Controller) ForceAdmit(of string) *Permit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.getTenant(of)
-	g.metrics.recordAdmitted(t.name, forced, 0)
-	return g.grant(t)
+	g.metrics.recordAdmitted(t.name, admittedByForce, 0)
+	return g.grantPermit(t)
 }
 
-// Admit waits for a permit until the given time (the zero time means no deadline of the caller). It rejects a caller
-// immediately when the expected wait is too long. It fails with overloaded and a retry delay, with the cause of ctx,
-// or with the error that the Controller was closed with.
+// Admit waits for a permit until the given time (the zero time means that the caller has no deadline). It rejects
+// the caller immediately if the expected wait is too long. It fails with overloaded and a retry delay, with the
+// cause of ctx, or with the error given to Close.
 func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Permit, error) {
 	if p, ok := g.TryAdmit(of); ok {
 		return p, nil
@@ -118,25 +118,25 @@ func (g *Controller) Admit(ctx context.Context, of string, until time.Time) (*Pe
 	}
 	patience := time.NewTimer(within)
 	defer patience.Stop()
-	var v verdict
+	var v admitResult
 	select {
-	case v = <-c.verdict:
+	case v = <-c.result:
 	case <-patience.C:
-		v = g.abandon(c, func() error { return g.reject(c.tenant, tooSlow, within) })
+		v = g.cancelWait(c, func() error { return g.newRejection(c.tenant, waitExpired, within) })
 	case <-ctx.Done():
-		v = g.abandon(c, func() error { return context.Cause(ctx) })
-		if v.permit != nil { // it was admitted in the same moment
+		v = g.cancelWait(c, func() error { return context.Cause(ctx) })
+		if v.permit != nil { // it was admitted at the same moment
 			v.permit.Release(false)
-			v = verdict{err: context.Cause(ctx)}
+			v = admitResult{err: context.Cause(ctx)}
 		}
 	}
 	if v.permit != nil {
-		g.metrics.recordAdmitted(of, queued, time.Since(began))
+		g.metrics.recordAdmitted(of, admittedFromQueue, time.Since(began))
 	}
 	return v.permit, v.err
 }
 
-// enqueue adds a caller to the queue, and returns how long it may wait.
+// enqueue adds a caller to the queue and returns how long the caller may wait.
 func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,43 +145,43 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	}
 	t := g.getTenant(of)
 	defer g.dropIdleTenant(t)
-	within := g.cfg.QueueTime
+	within := g.cfg.MaxQueueTime
 	if !until.IsZero() {
 		within = min(within, time.Until(until)-workFactor*g.typicalTime)
 	}
 	if g.expectedWait(t) > within || within <= 0 {
-		return nil, 0, g.reject(t, tooLong, within)
+		return nil, 0, g.newRejection(t, waitTooLong, within)
 	}
-	if g.waiting >= g.queueLimit() && !g.displace(t) {
-		return nil, 0, g.reject(t, queueFull, within)
+	if g.waitingCallers >= g.queueLimit() && !g.displaceCaller(t) {
+		return nil, 0, g.newRejection(t, queueFull, within)
 	}
-	c := &caller{tenant: t, verdict: make(chan verdict, 1)}
+	c := &caller{tenant: t, result: make(chan admitResult, 1)}
 	t.queue = append(t.queue, c)
-	g.waiting++
+	g.waitingCallers++
 	g.admitQueued() // a permit may have become free since TryAdmit
 	return c, within, nil
 }
 
-// workFactor times the typical duration of a turn must be left when a caller is admitted, because many turns take
-// longer than the average.
+// workFactor defines how much time an admitted caller must have left: this factor times the typical duration of a
+// turn. Many turns take longer than the average.
 const workFactor = 2
 
-// abandon removes a caller from the queue, unless it was admitted or rejected in the meantime.
-func (g *Controller) abandon(c *caller, why func() error) verdict {
+// cancelWait removes a caller from the queue, unless it was admitted or rejected in the meantime.
+func (g *Controller) cancelWait(c *caller, why func() error) admitResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case v := <-c.verdict:
+	case v := <-c.result:
 		return v
 	default:
 	}
-	g.remove(c)
+	g.removeCaller(c)
 	defer g.dropIdleTenant(c.tenant)
-	return verdict{err: why()}
+	return admitResult{err: why()}
 }
 
-// Release returns the permit; later calls do nothing. ran reports whether a turn ran, so that its duration counts for
-// the expected wait.
+// Release returns the permit to the controller. Later calls do nothing. ran reports whether a turn ran. Only then
+// does its duration count for the expected wait.
 func (p *Permit) Release(ran bool) {
 	g := p.controller
 	g.mu.Lock()
@@ -191,16 +191,17 @@ func (p *Permit) Release(ran bool) {
 	}
 	p.releaseChild()
 	p.tenant.turns--
-	g.turns--
+	g.runningTurns--
 	if ran {
-		g.recordDuration(time.Since(p.began))
+		g.recordDuration(time.Since(p.startedAt))
 	}
 	g.dropIdleTenant(p.tenant)
 	p.tenant = nil
 	g.admitQueued()
 }
 
-// AdmitWaiting admits queued callers for which there is capacity. Call it when Config.Turns returns more than before.
+// AdmitWaiting admits queued callers while there is capacity. Call it when Config.MaxTurns returns more than
+// before.
 func (g *Controller) AdmitWaiting() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,19 +212,20 @@ func (g *Controller) AdmitWaiting() {
 func (g *Controller) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.waiting
+	return g.waitingCallers
 }
 
-// Close rejects all queued and all later callers with the error. ForceAdmit and AdmitChild still return permits.
+// Close rejects all queued and all later callers of Admit with err. ForceAdmit and AdmitChild still return
+// permits.
 func (g *Controller) Close(why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closeErr = why
 	for _, t := range g.tenants {
 		for _, c := range t.queue {
-			c.verdict <- verdict{err: g.closeErr}
+			c.result <- admitResult{err: g.closeErr}
 		}
-		g.waiting -= len(t.queue)
+		g.waitingCallers -= len(t.queue)
 		t.queue = nil
 		g.dropIdleTenant(t)
 	}

@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newController returns a controller for so many turns, with a queue of the same length and a queue time of 5
-// s.
+// newController returns a controller that admits the given number of turns. Its queue has the same length, and its
+// queue time is 5 s.
 func newController(t *testing.T, turns int, change ...func(*Config)) *Controller {
 	t.Helper()
-	cfg := Config{Turns: func() int { return turns }, QueueTime: 5 * time.Second}
+	cfg := Config{MaxTurns: func() int { return turns }, MaxQueueTime: 5 * time.Second}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -30,33 +30,33 @@ func newController(t *testing.T, turns int, change ...func(*Config)) *Controller
 	return g
 }
 
-// pendingAdmit is a call of Admit in a goroutine.
+// pendingAdmit is a call of Admit that runs in its own goroutine.
 type pendingAdmit struct {
 	tenant string
-	leave  context.CancelFunc
+	cancel context.CancelFunc
 	permit *Permit
 	err    error
-	after  time.Duration // how long it waited
+	waited time.Duration // how long it waited
 	done   bool
 }
 
-// startAdmit starts a caller, and returns once it waits or has been admitted. It works only in a synctest
-// bubble.
+// startAdmit calls Admit in a goroutine. It returns once the caller waits, was admitted or was rejected. It works
+// only in a synctest bubble.
 func startAdmit(t *testing.T, g *Controller, tenant string, until time.Time) *pendingAdmit {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
-	a := &pendingAdmit{tenant: tenant, leave: leave}
+	a := &pendingAdmit{tenant: tenant, cancel: leave}
 	began := time.Now()
 	go func() {
 		defer leave()
 		a.permit, a.err = g.Admit(ctx, tenant, until)
-		a.after, a.done = time.Since(began), true
+		a.waited, a.done = time.Since(began), true
 	}()
 	synctest.Wait()
 	return a
 }
 
-// admittedTenants returns the tenants of the admitted callers.
+// admittedTenants returns the tenant of each admitted caller.
 func admittedTenants(all []*pendingAdmit) (names []string) {
 	for _, a := range all {
 		if a.permit != nil {
@@ -66,9 +66,11 @@ func admittedTenants(all []*pendingAdmit) (names []string) {
 	return names
 }
 
-func (g *Controller) isEmpty() bool { return g.turns == 0 && g.waiting == 0 && len(g.tenants) == 0 }
+func (g *Controller) isEmpty() bool {
+	return g.runningTurns == 0 && g.waitingCallers == 0 && len(g.tenants) == 0
+}
 
-func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
+func TestController_AdmitsOneCallerPerEndedTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 2)
 		var all []*pendingAdmit
@@ -76,12 +78,13 @@ func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 			all = append(all, startAdmit(t, g, "a", time.Time{}))
 		}
 		require.Len(t, admittedTenants(all), 2)
-		refused := all[4]
-		require.True(t, refused.done, "the queue is full, and that is said at once")
-		require.Zero(t, refused.after)
-		require.Equal(t, failure.Overloaded, failure.ModeOf(refused.err), "%v", refused.err)
-		require.ErrorContains(t, refused.err, "no more than 2 turns may run here at once, and as many callers wait as may. Send the same request again in 1s")
-		after, ok := failure.RetryAfter(refused.err)
+		rejected := all[4]
+		require.True(t, rejected.done, "the queue is full, so it is rejected at once")
+		require.Zero(t, rejected.waited)
+		require.Equal(t, failure.Overloaded, failure.ModeOf(rejected.err), "%v", rejected.err)
+		require.ErrorContains(t, rejected.err,
+			"no more than 2 turns may run here at once, and the queue of waiting callers is full. Send the same request again in 1s")
+		after, ok := failure.RetryAfter(rejected.err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, after)
 
@@ -90,7 +93,7 @@ func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 		all[0].permit.Release(true)
 		synctest.Wait()
 		require.NotNil(t, all[2].permit, "first come, first served")
-		require.Equal(t, time.Second, all[2].after)
+		require.Equal(t, time.Second, all[2].waited)
 		require.Nil(t, all[3].permit)
 		forced := g.ForceAdmit("a")
 		all[1].permit.Release(true)
@@ -107,22 +110,22 @@ func TestController_AdmitsOneForEachEndedTurn(t *testing.T) {
 
 func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newController(t, 1, func(c *Config) { c.Queue = 100 })
+		g := newController(t, 1, func(c *Config) { c.MaxQueue = 100 })
 		first := startAdmit(t, g, "a", time.Time{})
 		time.Sleep(2 * time.Second)
 		first.permit.Release(true) // turns take 2 s
 
 		first = startAdmit(t, g, "a", time.Time{})
 		hasty := startAdmit(t, g, "a", time.Now().Add(5*time.Second))
-		require.ErrorContains(t, hasty.err, "it would take longer until one ends than the 1s that this caller may wait")
+		require.ErrorContains(t, hasty.err, "no turn is expected to end within the 1s that this caller may wait")
 		second, third := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "a", time.Time{})
 		fourth := startAdmit(t, g, "a", time.Time{})
-		require.Zero(t, fourth.after)
-		require.ErrorContains(t, fourth.err, "than the 5s that this caller may wait. Send the same request again in 6s")
+		require.Zero(t, fourth.waited)
+		require.ErrorContains(t, fourth.err, "within the 5s that this caller may wait. Send the same request again in 6s")
 
 		time.Sleep(5 * time.Second) // the first turn takes longer than expected
 		synctest.Wait()
-		require.Equal(t, 5*time.Second, third.after)
+		require.Equal(t, 5*time.Second, third.waited)
 		require.ErrorContains(t, third.err, "none ended within the 5s")
 		require.Equal(t, failure.Overloaded, failure.ModeOf(second.err))
 		first.permit.Release(true)
@@ -130,11 +133,11 @@ func TestController_RejectsCallersThatWouldWaitTooLong(t *testing.T) {
 	})
 }
 
-func TestController_LeavingCallerReturnsItsPermit(t *testing.T) {
+func TestController_CancelledCallerReturnsItsPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 1)
 		first, second := startAdmit(t, g, "a", time.Time{}), startAdmit(t, g, "b", time.Time{})
-		second.leave()
+		second.cancel()
 		synctest.Wait()
 		require.ErrorIs(t, second.err, context.Canceled)
 		third := startAdmit(t, g, "b", time.Time{})
@@ -142,10 +145,10 @@ func TestController_LeavingCallerReturnsItsPermit(t *testing.T) {
 		synctest.Wait()
 		require.NotNil(t, third.permit, "its place is another's")
 
-		// The caller leaves at the moment in which it may be admitted. Its permit is not lost.
+		// A caller that gives up at the moment in which it is admitted does not lose a permit.
 		for range 100 {
 			next := startAdmit(t, g, "a", time.Time{})
-			next.leave()
+			next.cancel()
 			third.permit.Release(true)
 			synctest.Wait()
 			if next.permit != nil {
@@ -176,7 +179,7 @@ func TestController_CloseRejectsWaitingAndLaterCallers(t *testing.T) {
 func TestController_AdmitsMoreWhenTheLimitGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := 0
-		g := newController(t, 0, func(c *Config) { c.Turns, c.Queue = func() int { return limit }, 10 })
+		g := newController(t, 0, func(c *Config) { c.MaxTurns, c.MaxQueue = func() int { return limit }, 10 })
 		var all []*pendingAdmit
 		for range 4 {
 			all = append(all, startAdmit(t, g, "a", time.Time{}))
@@ -198,8 +201,8 @@ func TestController_AdmitsMoreWhenTheLimitGrows(t *testing.T) {
 	})
 }
 
-// A tenant may use all permits while it is alone. When another tenant comes, freed permits go to it until both
-// have the same number.
+// A tenant may use all permits while it is alone. Once a second tenant arrives, freed permits go to that tenant
+// until both have the same number.
 func TestController_SharesPermitsAmongTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newController(t, 4)
@@ -211,16 +214,16 @@ func TestController_SharesPermitsAmongTenants(t *testing.T) {
 		for range 3 { // each displaces a caller from the full queue
 			all = append(all, startAdmit(t, g, "other", time.Time{}))
 		}
-		refused := slices.DeleteFunc(slices.Clone(all), func(a *pendingAdmit) bool { return a.err == nil })
-		require.Len(t, refused, 3)
+		rejected := slices.DeleteFunc(slices.Clone(all), func(a *pendingAdmit) bool { return a.err == nil })
+		require.Len(t, rejected, 3)
 		for n, message := range []string{
-			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
-			"no more than 2 turns of one tenant may run here at once, and as many callers wait as may",
-			"no more than 4 turns may run here at once, and as many callers wait as may", // two of each tenant wait, and this is one more
+			"no more than 2 turns of one tenant may run here at once, and the queue of waiting callers is full",
+			"no more than 2 turns of one tenant may run here at once, and the queue of waiting callers is full",
+			"no more than 4 turns may run here at once, and the queue of waiting callers is full", // two of each tenant wait, and this is one more
 		} {
-			require.ErrorContains(t, refused[n].err, message)
+			require.ErrorContains(t, rejected[n].err, message)
 		}
-		require.Equal(t, []string{"busy", "busy", "other"}, []string{refused[0].tenant, refused[1].tenant, refused[2].tenant})
+		require.Equal(t, []string{"busy", "busy", "other"}, []string{rejected[0].tenant, rejected[1].tenant, rejected[2].tenant})
 
 		for n, want := range [][]string{{"other"}, {"other", "other"}, {"busy", "other", "other"}, {"busy", "busy", "other", "other"}} {
 			all[n].permit.Release(true)
@@ -236,8 +239,8 @@ func TestController_SharesPermitsAmongTenants(t *testing.T) {
 	})
 }
 
-// A tenant within its fair share is not rejected, and waits for at most one running turn, whatever another
-// tenant does.
+// A tenant within its fair share is never rejected because of other tenants. It waits for at most one running turn
+// to end.
 func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 	const places, took = 8, time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +254,7 @@ func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 			go func() {
 				defer leave()
 				if a.permit, a.err = g.Admit(ctx, tenant, time.Time{}); a.permit != nil {
-					a.after = time.Since(began)
+					a.waited = time.Since(began)
 					time.Sleep(took)
 					a.permit.Release(true)
 				}
@@ -274,7 +277,7 @@ func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 			}
 			if a.tenant == "modest" {
 				require.NoError(t, a.err)
-				require.LessOrEqual(t, a.after, took)
+				require.LessOrEqual(t, a.waited, took)
 			}
 		}
 		require.Equal(t, (seconds-5)*4, ended["modest"])
@@ -283,21 +286,21 @@ func TestController_DoesNotRejectATenantWithinItsFairShare(t *testing.T) {
 	})
 }
 
-// A caller that makes up tenants cannot exhaust the memory of the metrics backend.
+// Callers that invent tenant names cannot exhaust the memory of the metrics backend.
 func TestMetrics_LimitTenantLabels(t *testing.T) {
 	g := newController(t, 1)
 	for n := range 2 * maxTenantLabels {
-		g.metrics.recordAdmitted(fmt.Sprint(n), atOnce, 0)
+		g.metrics.recordAdmitted(fmt.Sprint(n), admittedAtOnce, 0)
 	}
-	require.Equal(t, "0", g.metrics.label("0").Value.AsString())
-	require.Equal(t, otherTenants, g.metrics.label(fmt.Sprint(maxTenantLabels)).Value.AsString())
+	require.Equal(t, "0", g.metrics.tenantAttribute("0").Value.AsString())
+	require.Equal(t, otherTenantsLabel, g.metrics.tenantAttribute(fmt.Sprint(maxTenantLabels)).Value.AsString())
 	require.Len(t, g.metrics.labelledTenants, maxTenantLabels)
 }
 
 func BenchmarkController(b *testing.B) {
 	for _, tenants := range []int{1, 100} {
 		b.Run(fmt.Sprint(tenants), func(b *testing.B) {
-			g, err := New(Config{Turns: func() int { return 1000 }})
+			g, err := New(Config{MaxTurns: func() int { return 1000 }})
 			require.NoError(b, err)
 			for n := range tenants {
 				defer g.ForceAdmit(fmt.Sprint(n)).Release(false)

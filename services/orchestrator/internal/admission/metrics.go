@@ -11,25 +11,25 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// route is the way in which a turn was admitted, as the metrics label it.
-type route string
+// admissionKind is how a turn was admitted. It is a metric label.
+type admissionKind string
 
 const (
-	atOnce route = "at_once"
-	queued route = "queued"
-	forced route = "continued" // continues work begun earlier
+	admittedAtOnce    admissionKind = "at_once"
+	admittedFromQueue admissionKind = "queued"
+	admittedByForce   admissionKind = "continued" // by ForceAdmit, for a turn that continues earlier work
 )
 
-// maxTenantLabels is how many tenants metrics name; the others share one label. So a caller
-// that makes up tenants cannot exhaust the memory of the metrics backend.
+// maxTenantLabels is how many tenants get a metric label of their own. The others share one label. So callers that
+// invent tenant names cannot exhaust the memory of the metrics backend.
 const maxTenantLabels = 32
 
-const otherTenants = "other"
+const otherTenantsLabel = "other"
 
-// metrics are the metrics of a Controller. Safe for concurrent use.
+// metrics holds the instruments of a Controller. Safe for concurrent use.
 type metrics struct {
-	in, out metric.Int64Counter
-	wait    metric.Float64Histogram
+	admitted, rejected metric.Int64Counter
+	queueTime          metric.Float64Histogram
 
 	mu              sync.Mutex
 	labelledTenants map[string]bool
@@ -39,24 +39,25 @@ func newMetrics(meter metric.Meter, g *Controller) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	in, admitted := meter.Int64Counter("troupe.admission.admitted",
+	in, admittedErr := meter.Int64Counter("troupe.admission.admitted",
 		metric.WithDescription("Turns that were admitted, by tenant and how: at_once, queued, continued."))
-	out, refused := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were refused with OVERLOADED, by tenant and reason."))
+	out, rejectedErr := meter.Int64Counter("troupe.admission.refused",
+		metric.WithDescription("Turns that were rejected with OVERLOADED, by tenant and reason."))
 	wait, waited := meter.Float64Histogram("troupe.admission.queue.time", metric.WithUnit("s"),
 		metric.WithDescription("How long queued turns waited until they were admitted."),
 		metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
-	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns at once."),
-		metric.WithInt64Callback(g.observe(func() int { return g.turns })))
-	_, limit := meter.Int64ObservableGauge("troupe.admission.limit", metric.WithDescription("How many turns there may be at once."),
-		metric.WithInt64Callback(g.observe(g.limit)))
+	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns that run now."),
+		metric.WithInt64Callback(g.gaugeCallback(func() int { return g.runningTurns })))
+	_, limit := meter.Int64ObservableGauge("troupe.admission.limit", metric.WithDescription("How many turns may run at once."),
+		metric.WithInt64Callback(g.gaugeCallback(g.turnLimit)))
 	_, waiting := meter.Int64ObservableGauge("troupe.admission.waiting", metric.WithDescription("Callers in the queue."),
-		metric.WithInt64Callback(g.observe(func() int { return g.waiting })))
-	return &metrics{in: in, out: out, wait: wait, labelledTenants: map[string]bool{}},
-		errors.Join(admitted, refused, waited, running, limit, waiting)
+		metric.WithInt64Callback(g.gaugeCallback(func() int { return g.waitingCallers })))
+	return &metrics{admitted: in, rejected: out, queueTime: wait, labelledTenants: map[string]bool{}},
+		errors.Join(admittedErr, rejectedErr, waited, running, limit, waiting)
 }
 
-// observe returns a callback that reads a value under the lock of the Controller.
-func (g *Controller) observe(read func() int) metric.Int64Callback {
+// gaugeCallback returns a metric callback that reads a value under the lock of the Controller.
+func (g *Controller) gaugeCallback(read func() int) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -65,24 +66,25 @@ func (g *Controller) observe(read func() int) metric.Int64Callback {
 	}
 }
 
-func (c *metrics) recordAdmitted(tenant string, by route, waited time.Duration) {
-	c.in.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("how", string(by))))
-	if by == queued {
-		c.wait.Record(context.Background(), waited.Seconds())
+func (c *metrics) recordAdmitted(tenant string, by admissionKind, waited time.Duration) {
+	c.admitted.Add(context.Background(), 1, metric.WithAttributes(c.tenantAttribute(tenant), attribute.String("how", string(by))))
+	if by == admittedFromQueue {
+		c.queueTime.Record(context.Background(), waited.Seconds())
 	}
 }
 
 func (c *metrics) recordRejected(tenant string, reason reason) {
-	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
+	c.rejected.Add(context.Background(), 1, metric.WithAttributes(c.tenantAttribute(tenant), attribute.String("reason", string(reason))))
 }
 
-// label returns the name of a tenant if it is among the first maxTenantLabels, or else the shared label.
-func (c *metrics) label(tenant string) attribute.KeyValue {
+// tenantAttribute returns the metric label of a tenant. Tenants after the first maxTenantLabels get the shared
+// label.
+func (c *metrics) tenantAttribute(tenant string) attribute.KeyValue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.labelledTenants[tenant] {
 		if len(c.labelledTenants) == maxTenantLabels {
-			return attribute.String("tenant", otherTenants)
+			return attribute.String("tenant", otherTenantsLabel)
 		}
 		c.labelledTenants[tenant] = true
 	}

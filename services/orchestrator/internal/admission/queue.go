@@ -9,7 +9,8 @@ import (
 
 // The caller of each function in this file holds the lock.
 
-// getTenant returns a tenant, and creates it if needed. forget drops one without turns and callers.
+// getTenant returns the tenant with the given name, and creates it if needed. dropIdleTenant removes it when it
+// has no turns and no callers.
 func (g *Controller) getTenant(name string) *tenant {
 	t, ok := g.tenants[name]
 	if !ok {
@@ -25,20 +26,20 @@ func (g *Controller) dropIdleTenant(t *tenant) {
 	}
 }
 
-// limit returns how many turns may run at once.
-func (g *Controller) limit() int {
-	if g.cfg.Turns == nil {
+// turnLimit returns how many turns may run at once.
+func (g *Controller) turnLimit() int {
+	if g.cfg.MaxTurns == nil {
 		return math.MaxInt
 	}
-	return max(1, g.cfg.Turns())
+	return max(1, g.cfg.MaxTurns())
 }
 
-// tenantLimit returns how many of them one tenant may have.
+// tenantLimit returns how many turns of one tenant may run at once.
 func (g *Controller) tenantLimit() int {
-	limit := g.limit()
+	limit := g.turnLimit()
 	switch {
-	case g.cfg.PerTenant > 0:
-		return min(limit, g.cfg.PerTenant)
+	case g.cfg.MaxTurnsPerTenant > 0:
+		return min(limit, g.cfg.MaxTurnsPerTenant)
 	case len(g.tenants) > 1:
 		return max(1, limit/2)
 	default:
@@ -47,11 +48,11 @@ func (g *Controller) tenantLimit() int {
 }
 
 // queueLimit returns how many callers may wait.
-func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.Queue, g.limit()) }
+func (g *Controller) queueLimit() int { return cmp.Or(g.cfg.MaxQueue, g.turnLimit()) }
 
-// nextTenant returns the tenant whose first caller is next, or nil when no caller can be admitted.
+// nextTenant returns the tenant whose first caller is admitted next, or nil when no caller can be admitted.
 func (g *Controller) nextTenant() (first *tenant) {
-	if g.turns >= g.limit() {
+	if g.runningTurns >= g.turnLimit() {
 		return nil
 	}
 	share := g.tenantLimit()
@@ -63,42 +64,42 @@ func (g *Controller) nextTenant() (first *tenant) {
 	return first
 }
 
-// precedes reports whether a tenant is served first: the one with fewer turns, or else the one that was served longer
-// ago.
+// precedes reports whether t is served before other: the tenant with fewer turns goes first. Between equals, the
+// tenant that has waited longer for a permit goes first.
 func (t *tenant) precedes(other *tenant) bool {
 	return cmp.Or(cmp.Compare(t.turns, other.turns), cmp.Compare(t.lastGrant, other.lastGrant), cmp.Compare(t.name, other.name)) < 0
 }
 
 // admitQueued admits queued callers while there is capacity.
 func (g *Controller) admitQueued() {
-	for g.waiting > 0 {
+	for g.waitingCallers > 0 {
 		t := g.nextTenant()
 		if t == nil {
 			return
 		}
 		c := t.queue[0]
-		g.remove(c)
-		c.verdict <- verdict{permit: g.grant(t)}
+		g.removeCaller(c)
+		c.result <- admitResult{permit: g.grantPermit(t)}
 	}
 }
 
-func (g *Controller) grant(t *tenant) *Permit {
-	g.turns++
+func (g *Controller) grantPermit(t *tenant) *Permit {
+	g.runningTurns++
 	t.turns++
-	g.grants++
-	t.lastGrant = g.grants
-	return &Permit{controller: g, tenant: t, began: time.Now()}
+	g.grantCount++
+	t.lastGrant = g.grantCount
+	return &Permit{controller: g, tenant: t, startedAt: time.Now()}
 }
 
-func (g *Controller) remove(c *caller) {
+func (g *Controller) removeCaller(c *caller) {
 	t := c.tenant
 	t.queue = slices.DeleteFunc(t.queue, func(other *caller) bool { return other == c })
-	g.waiting--
+	g.waitingCallers--
 }
 
-// displace rejects the last caller of the tenant with the longest queue, to make room for a tenant whose queue is
-// shorter by at least two. It reports whether it did.
-func (g *Controller) displace(newcomer *tenant) bool {
+// displaceCaller rejects the last caller of the tenant with the longest queue, to make room for newcomer. The
+// queue of newcomer must be shorter by at least two. It reports whether a caller was rejected.
+func (g *Controller) displaceCaller(newcomer *tenant) bool {
 	var longest *tenant
 	for _, t := range g.tenants {
 		if longest == nil || cmp.Or(cmp.Compare(len(t.queue), len(longest.queue)), cmp.Compare(t.name, longest.name)) > 0 {
@@ -109,12 +110,12 @@ func (g *Controller) displace(newcomer *tenant) bool {
 		return false
 	}
 	last := longest.queue[len(longest.queue)-1]
-	g.remove(last)
-	last.verdict <- verdict{err: g.reject(longest, displaced, 0)}
+	g.removeCaller(last)
+	last.result <- admitResult{err: g.newRejection(longest, displaced, 0)}
 	return true
 }
 
-// recordDuration updates the moving average with the duration of one more turn.
+// recordDuration updates the moving average of turn durations with one more turn.
 func (g *Controller) recordDuration(took time.Duration) {
 	if g.typicalTime == 0 {
 		g.typicalTime = took
@@ -123,11 +124,11 @@ func (g *Controller) recordDuration(took time.Duration) {
 	g.typicalTime += (took - g.typicalTime) / averagedTurns
 }
 
-// averagedTurns is about how many turns the average covers.
+// averagedTurns is roughly how many recent turns the moving average covers.
 const averagedTurns = 16
 
-// expectedWait estimates how long one more caller of a tenant would wait: the callers before it, divided by the
-// turns that run at once, times the typical duration.
+// expectedWait estimates how long one more caller of a tenant would wait. It is the number of callers ahead,
+// divided by the number of turns that run at once, times the typical duration.
 func (g *Controller) expectedWait(t *tenant) time.Duration {
 	mine, before := len(t.queue)+1, 1
 	for _, other := range g.tenants {
@@ -140,5 +141,5 @@ func (g *Controller) expectedWait(t *tenant) time.Duration {
 	wait := func(callers, places int) time.Duration {
 		return time.Duration(float64(callers) / float64(places) * float64(g.typicalTime))
 	}
-	return max(wait(before, g.limit()), wait(mine, g.tenantLimit()))
+	return max(wait(before, g.turnLimit()), wait(mine, g.tenantLimit()))
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// checkLabels checks the size of all labels of a turn together. The .proto bounds each of them. They are
-// stored with the trace and sent with each step.
+// checkLabels limits the total size of all labels of a turn, because they are stored with the trace and sent with
+// each step. The .proto file limits each single label.
 func checkLabels(metadata map[string]string) error {
 	size := 0
 	for name, value := range metadata {

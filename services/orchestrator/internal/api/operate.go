@@ -37,7 +37,7 @@ func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.Descr
 		return nil, err
 	}
 	return &troupev1.DescribeInstanceResponse{
-		Instance: o.instance(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
+		Instance: o.instanceToProto(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
 	}, nil
 }
 
@@ -53,8 +53,8 @@ func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAg
 	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
 }
 
-// quarantine returns the quarantine of an agent (nil when there is none).
-func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
+// quarantineToProto returns the quarantine of an agent as clients see it (nil when the agent is not quarantined).
+func (o *Orchestrator) quarantineToProto(agent string) *troupev1.Quarantine {
 	d, out := o.Instances.Desired().Quarantine(agent)
 	if !out {
 		return nil
@@ -62,17 +62,17 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
 }
 
-// instance returns a registered instance with its desired state.
-func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
+// instanceToProto returns a registered instance with its desired state, as clients see it.
+func (o *Orchestrator) instanceToProto(in registry.Instance) *troupev1.Instance {
 	shown, desire := instancewire.InstanceToProto(in), o.Instances.Desired().Get(in.Key())
 	shown.Desired, shown.DesiredReason = desiredToProto(desire.Kind), desire.Reason
 	shown.Missing = o.Instances.IsMissing(in.Key())
-	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.IdentityError(in)
+	shown.Quarantine, shown.Unproven = o.quarantineToProto(in.Agent), o.Operator.IdentityError(in)
 	return shown
 }
 
-// desiredToProto returns the desired state as clients see it. A state that this version does not know keeps
-// steps away, as PAUSE does.
+// desiredToProto returns the desired state as clients see it. A kind that this version does not know is shown as
+// PAUSE, because it keeps steps away, too.
 func desiredToProto(w registry.DesiredKind) troupev1.DesiredState {
 	switch w {
 	case registry.Run, "":

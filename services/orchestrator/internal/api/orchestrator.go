@@ -1,4 +1,4 @@
-// Package api serves the OrchestratorService. It only turns requests into calls of other packages.
+// Package api serves the OrchestratorService. It translates requests into calls of other packages.
 package api
 
 import (
@@ -23,9 +23,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
-// belongs to another tenant (guarantees S5).
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// another tenant (guarantees S5).
+func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
 type Orchestrator struct {
@@ -40,15 +40,15 @@ type Orchestrator struct {
 	streams streams
 }
 
-// Close waits for the goroutines of calls that have ended. The server must have stopped before.
+// Close waits for goroutines that calls left behind. Stop the gRPC server first.
 func (o *Orchestrator) Close() error {
-	o.streams.senders.Wait()
+	o.streams.sendersDone.Wait()
 	return nil
 }
 
 // Orchestrate implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
-	files, err := filesOf(req.GetParts())
+	files, err := attachmentsFromParts(req.GetParts())
 	if err != nil {
 		return err
 	}
@@ -59,35 +59,36 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		User: req.GetUserId(), RequestID: idOrNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
 		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req), Parent: req.GetParent(), From: request.FromProto(req.GetFrom()),
+		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(),
+			req), Parent: req.GetParent(), Source: request.SourceFromProto(req.GetFrom()),
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		},
 	}
-	ask.Tenant, ask.Session = tenant(stream.Context()), sessionOf(req)
+	ask.Tenant, ask.Session = tenantFromContext(stream.Context()), requestedSessionID(req)
 	if b := req.GetBudget(); b != nil {
 		limits := wire.LimitsFromProto(b)
 		ask.Budget = &limits
 	}
 	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plaintext credentials are dropped here
-	return o.streams.send(o.Runner.Orchestrate(stream.Context(), ask), func(e *troupev1.Event) error {
+	return o.streams.sendAll(o.Runner.Orchestrate(stream.Context(), ask), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
 	})
 }
 
-// parentTrace returns the trace of the turn that waits for the requested one. A worker that names none
-// asks within the turn of its credential (package scope).
+// parentTrace returns the trace of the turn that waits for the requested turn. A worker that names no parent gets
+// the turn of its credential (see package scope).
 func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
-	if said := turncred.ParentTrace(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
+	if said := turncred.ParentTraceFromContext(ctx); said != "" || identity.PrincipalFromContext(ctx).Role != identity.Worker {
 		return said
 	}
 	return req.GetParent().GetTraceId()
 }
 
-// onBusy maps the policies of the wire. The default is Reject.
-var onBusy = map[troupev1.OnBusy]request.OnBusy{
+// onBusy maps the policies of the wire format to the policies of package turn. The default is Reject.
+var onBusy = map[troupev1.OnBusy]request.BusyPolicy{
 	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
 	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
 	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,
@@ -95,15 +96,15 @@ var onBusy = map[troupev1.OnBusy]request.OnBusy{
 
 // WatchTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: tenant(stream.Context()), Trace: req.GetTraceId()}, req.GetAfterSequence())
-	return o.streams.send(events, func(e *troupev1.Event) error {
+	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: tenantFromContext(stream.Context()), Trace: req.GetTraceId()}, req.GetAfterSequence())
+	return o.streams.sendAll(events, func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
 }
 
 // GetTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
-	ref := trace.Ref{Tenant: tenant(ctx), Trace: req.GetTraceId()}
+	ref := trace.Ref{Tenant: tenantFromContext(ctx), Trace: req.GetTraceId()}
 	t, err := o.Traces.Store().Get(ctx, ref)
 	if err != nil || !req.GetPlan() {
 		return &troupev1.GetTraceResponse{Trace: t}, err
@@ -117,7 +118,7 @@ func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceReque
 
 // CancelTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
-	ref := trace.Ref{Tenant: tenant(ctx), Trace: req.GetTraceId()}
+	ref := trace.Ref{Tenant: tenantFromContext(ctx), Trace: req.GetTraceId()}
 	if err := o.Runner.CancelTrace(ctx, ref, req.GetReason()); err != nil {
 		return nil, err
 	}
@@ -125,16 +126,16 @@ func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTrac
 	return &troupev1.CancelTraceResponse{Trace: t}, err
 }
 
-// defaultTraces is the page size when the caller names none.
-const defaultTraces = 20
+// defaultTracePageSize is the page size when the request specifies none.
+const defaultTracePageSize = 20
 
 // ListTraces implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) ListTraces(ctx context.Context, req *troupev1.ListTracesRequest) (*troupev1.ListTracesResponse, error) {
 	limit := int(req.GetPageSize())
 	if limit == 0 {
-		limit = defaultTraces
+		limit = defaultTracePageSize
 	}
-	all, err := o.Traces.Store().List(ctx, tenant(ctx), trace.Query{Root: req.GetRootTraceId(), Quarantined: req.GetQuarantined(), Limit: limit})
+	all, err := o.Traces.Store().List(ctx, tenantFromContext(ctx), trace.Query{Root: req.GetRootTraceId(), OnlyQuarantined: req.GetQuarantined(), Limit: limit})
 	return &troupev1.ListTracesResponse{Traces: all}, err
 }
 
@@ -162,11 +163,11 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 		}
 	}
 	for _, d := range o.Instances.Desired().Quarantines() {
-		named(d.Key.Agent) // also an agent without instances and workflows
+		named(d.Key.Agent) // true even for an agent without instances and workflows
 	}
 	resp := &troupev1.ListAgentsResponse{}
 	for _, a := range agents {
-		a.Quarantine = o.quarantine(a.GetName())
+		a.Quarantine = o.quarantineToProto(a.GetName())
 		a.Ready = int32(o.Instances.Ready(a.GetName()))
 		resp.Agents = append(resp.Agents, a)
 	}
@@ -185,23 +186,23 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 	}
 	resp := &troupev1.ListInstancesResponse{}
 	for i, in := range instances {
-		shown := o.instance(in)
+		shown := o.instanceToProto(in)
 		shown.Status = statuses[i]
 		resp.Instances = append(resp.Instances, shown)
 	}
 	return resp, nil
 }
 
-// sessionOf returns the session of the caller, or a new one. It is empty for a turn that continues a failed
-// one, because the trace of the failed turn names the session.
-func sessionOf(req *troupev1.OrchestrateRequest) string {
+// requestedSessionID returns the session id of the request, or a new one if the request has none. It is empty for
+// a turn that continues a failed turn, because the failed turn's trace names the session.
+func requestedSessionID(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()
 	}
 	return idOrNew(req.GetSessionId())
 }
 
-// idOrNew returns the id of the caller, or a new one that sorts by time.
+// idOrNew returns the id of the request, or else a new id that sorts by time.
 func idOrNew(id string) string {
 	if id != "" {
 		return id

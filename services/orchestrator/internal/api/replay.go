@@ -10,7 +10,7 @@ import (
 
 // ReplayTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) ReplayTrace(ctx context.Context, req *troupev1.ReplayTraceRequest) (*troupev1.ReplayTraceResponse, error) {
-	return o.Replayer.Trace(ctx, replay.Request{
-		Ref: trace.Ref{Tenant: tenant(ctx), Trace: req.GetTraceId()}, Step: int(req.GetStep()), Instance: req.GetInstanceId(),
+	return o.Replayer.ReplayTrace(ctx, replay.Request{
+		Ref: trace.Ref{Tenant: tenantFromContext(ctx), Trace: req.GetTraceId()}, Step: int(req.GetStep()), Instance: req.GetInstanceId(),
 	})
 }

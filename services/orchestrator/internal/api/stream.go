@@ -17,27 +17,27 @@ import (
 // These constants limit how far a stream may fall behind its trace, and how long it then waits for the client
 // (guarantee F21).
 const (
-	maxBehind      = 256
-	maxBehindBytes = 1 << 20
-	sendTime       = 5 * time.Second
+	maxBacklogEvents = 256
+	maxBacklogBytes  = 1 << 20
+	sendTime         = 5 * time.Second
 )
 
-// streams sends events to clients. Safe for concurrent use.
+// streams sends events to the clients of streaming calls. Safe for concurrent use.
 type streams struct {
-	sendTime time.Duration // (0 means the constant)
-	senders  sync.WaitGroup
+	sendTime    time.Duration // how long a full backlog waits for the client (0 means the constant sendTime)
+	sendersDone sync.WaitGroup
 }
 
-// send sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
-// client has not taken yet. When the backlog is full, or all events are in it, and the client takes none for
-// sendTime, send fails with slow_consumer, which says where to resume.
+// sendAll sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
+// client has not received yet. It waits for the client when the backlog is full or when all events are in it. If
+// the client receives none for sendTime, sendAll fails with slow_consumer, which says where to resume.
 //
-// A blocked Send returns only when the call has ended, so send does not wait for it. The goroutine ends right
-// after the call.
-func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
+// A blocked send returns only when the call has ended. So sendAll does not wait for it, and the sending
+// goroutine ends right after the call.
+func (s *streams) sendAll(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
 	b := newBacklog(cmp.Or(s.sendTime, sendTime))
 	sent := make(chan error, 1)
-	s.senders.Go(func() {
+	s.sendersDone.Go(func() {
 		sent <- b.drain(func(e *troupev1.Event) (err error) {
 			defer panics.Recover("api.Stream", &err)
 			return send(e)
@@ -45,50 +45,50 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	})
 	for e, err := range events {
 		if err != nil {
-			if !b.end() {
-				return b.rejection()
+			if !b.finish() {
+				return b.streamError()
 			}
 			return err
 		}
 		if !b.put(e) {
-			return b.rejection()
+			return b.streamError()
 		}
 	}
-	if !b.end() {
-		return b.rejection()
+	if !b.finish() {
+		return b.streamError()
 	}
 	return <-sent
 }
 
-// backlog holds the events that one stream still has to send. One goroutine puts events, another drains them.
+// backlog holds the events that one stream still has to send. One goroutine adds events, and another sends them.
 type backlog struct {
-	patience time.Duration
+	stallTimeout time.Duration
 
-	mu      sync.Mutex
-	items   []*troupev1.Event
-	bytes   int
-	last    uint64        // sequence of the last durable event that was sent
-	closed  bool          // no more events will be put
-	err     error         // why no more events are sent
-	changed chan struct{} // closed and replaced at each change
+	mu           sync.Mutex
+	items        []*troupev1.Event
+	bytes        int
+	lastSequence uint64        // sequence of the last durable event that was sent
+	closed       bool          // no more events will be added
+	err          error         // why no more events can be sent (nil while they can)
+	changed      chan struct{} // closed and replaced at each change
 }
 
 func newBacklog(patience time.Duration) *backlog {
-	return &backlog{patience: patience, changed: make(chan struct{})}
+	return &backlog{stallTimeout: patience, changed: make(chan struct{})}
 }
 
-// notify is called with the lock held.
+// notify wakes the goroutines that wait for a change. The caller holds the lock.
 func (b *backlog) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// put adds an event. If the backlog is full, it waits until an event was sent. It returns false if that takes
-// too long, or if no more can be sent.
+// put adds an event. If the backlog is full, put waits until an event was sent. It returns false if that takes too
+// long, or if no more events can be sent.
 func (b *backlog) put(e *troupev1.Event) bool {
 	size := proto.Size(e)
 	return b.waitUntil(func() bool {
-		room := len(b.items) == 0 || len(b.items) < maxBehind && b.bytes+size <= maxBehindBytes
+		room := len(b.items) == 0 || len(b.items) < maxBacklogEvents && b.bytes+size <= maxBacklogBytes
 		if room {
 			b.items = append(b.items, e)
 			b.bytes += size
@@ -98,9 +98,9 @@ func (b *backlog) put(e *troupev1.Event) bool {
 	})
 }
 
-// end closes the backlog for puts and waits until all events were sent. It returns false under the same
-// conditions as put.
-func (b *backlog) end() bool {
+// finish stops the adding of events and waits until all were sent. It returns false under the same conditions as
+// put.
+func (b *backlog) finish() bool {
 	b.mu.Lock()
 	b.closed = true
 	b.notify()
@@ -108,8 +108,8 @@ func (b *backlog) end() bool {
 	return b.waitUntil(func() bool { return len(b.items) == 0 })
 }
 
-// waitUntil waits until a condition holds, which it evaluates with the lock held. It returns false when the
-// client took no event for the time patience, or when no more events can be sent.
+// waitUntil waits until holds returns true. It calls holds with the lock held. It returns false when the client
+// received no event for stallTimeout, or when no more events can be sent.
 func (b *backlog) waitUntil(holds func() bool) bool {
 	var blocked *time.Timer
 	for {
@@ -121,34 +121,34 @@ func (b *backlog) waitUntil(holds func() bool) bool {
 			return held
 		}
 		if blocked == nil {
-			blocked = time.NewTimer(b.patience)
+			blocked = time.NewTimer(b.stallTimeout)
 			defer blocked.Stop()
 		}
 		select {
 		case <-changed:
-			blocked.Reset(b.patience)
+			blocked.Reset(b.stallTimeout)
 		case <-blocked.C:
 			return false
 		}
 	}
 }
 
-// rejection returns the error with which put fails. It ends the stream with slow_consumer unless sending has
-// failed already.
-func (b *backlog) rejection() error {
+// streamError returns the error that ends the stream after put or finish returned false. It is slow_consumer
+// unless sending failed with another error.
+func (b *backlog) streamError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
 		return b.err
 	}
 	b.err = failure.Newf(failure.SlowConsumer, "api.Stream",
-		"the client is %d events behind and took none for %s; watch the trace from resume_after on", len(b.items), b.patience).
-		With("resume_after", strconv.FormatUint(b.last, 10))
+		"the client is %d events behind and took none for %s; watch the trace from resume_after on", len(b.items), b.stallTimeout).
+		With("resume_after", strconv.FormatUint(b.lastSequence, 10))
 	b.notify()
 	return b.err
 }
 
-// drain sends the events until the backlog is closed and empty.
+// drain sends events until the backlog is closed and empty.
 func (b *backlog) drain(send func(*troupev1.Event) error) error {
 	for {
 		e, err := b.next()
@@ -162,7 +162,7 @@ func (b *backlog) drain(send func(*troupev1.Event) error) error {
 		case err != nil && b.err == nil:
 			b.err = err
 		case err == nil && e.GetSequence() > 0:
-			b.last = e.GetSequence()
+			b.lastSequence = e.GetSequence()
 		}
 		b.notify()
 		b.mu.Unlock()

@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait. It is far above what any should take.
-const patience = 30 * time.Second
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
+const testTimeout = 30 * time.Second
 
-// fakeOrchestrator is a fake orchestrator that publishes the events of one trace.
+// fakeOrchestrator is an OrchestratorService that publishes the events of one trace.
 type fakeOrchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	streams streams
@@ -35,13 +35,14 @@ type fakeOrchestrator struct {
 }
 
 func (s *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	return s.streams.send(s.events(stream.Context()), func(e *troupev1.Event) error {
+	return s.streams.sendAll(s.events(stream.Context()), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
 }
 
-// watch serves the events and opens one stream of them.
-func watch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event, error]) troupev1.OrchestratorService_WatchTraceClient {
+// openWatch serves the events and opens one stream that watches them.
+func openWatch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event,
+	error]) troupev1.OrchestratorService_WatchTraceClient {
 	t.Helper()
 	s := &fakeOrchestrator{streams: streams{sendTime: sendTime}, events: events}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
@@ -51,13 +52,13 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-ended)
-		s.streams.senders.Wait()
+		s.streams.sendersDone.Wait()
 		require.NoError(t, conn.Close())
 	})
 	stream, err := troupev1.NewOrchestratorServiceClient(conn).WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
@@ -65,7 +66,7 @@ func watch(t *testing.T, sendTime time.Duration, events func(context.Context) it
 	return stream
 }
 
-// numberedEvents yields events of the given size, numbered from 1 to last, as fast as they are taken.
+// numberedEvents yields events of the given size, numbered from 1 to last, as fast as the consumer accepts them.
 func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
 	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
@@ -79,7 +80,7 @@ func numberedEvents(last uint64, size int) func(context.Context) iter.Seq2[*trou
 	}
 }
 
-// readToEnd reads a stream to its end, checks the order, and returns the last sequence.
+// readToEnd reads a stream to its end, requires ascending sequences, and returns the last one.
 func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
 	t.Helper()
 	for {
@@ -95,13 +96,13 @@ func readToEnd(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClien
 	}
 }
 
-// A client that takes no events while many wait gets slow_consumer with the sequence at which to resume. No
-// goroutine of its call is left.
-func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
+// A client that stops reading while many events wait gets slow_consumer with the sequence to resume from. No
+// goroutine of its call leaks.
+func TestStreams_DisconnectASlowClient(t *testing.T) {
 	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
 		t.Run(name, func(t *testing.T) {
 			stopped := make(chan struct{})
-			stream := watch(t, 50*time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
+			stream := openWatch(t, 50*time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 				return func(yield func(*troupev1.Event, error) bool) {
 					defer close(stopped)
 					numberedEvents(4096, size)(ctx)(yield)
@@ -109,7 +110,7 @@ func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 			})
 			select {
 			case <-stopped: // the client reads nothing
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				require.FailNow(t, "waited in vain")
 			}
 			last, err := readToEnd(t, stream)
@@ -125,17 +126,17 @@ func TestStreams_EndTheStreamOfASlowClient(t *testing.T) {
 	}
 }
 
-// A client that keeps reading gets all events, however many there are.
-func TestStreams_SendAllEventsToAReadingClient(t *testing.T) {
-	stream := watch(t, patience, numberedEvents(2000, 2000))
+// A client that keeps reading gets all events, no matter how many there are.
+func TestStreams_SendAllEventsToAClientThatKeepsReading(t *testing.T) {
+	stream := openWatch(t, testTimeout, numberedEvents(2000, 2000))
 	last, err := readToEnd(t, stream)
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, last)
 }
 
-// Events before an error are sent before the error.
+// Events that precede an error are sent before the error.
 func TestStreams_SendAnErrorAfterTheEvents(t *testing.T) {
-	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
+	stream := openWatch(t, testTimeout, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
 		return func(yield func(*troupev1.Event, error) bool) {
 			numberedEvents(200, 2000)(ctx)(yield)
 			yield(nil, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it"))
@@ -146,13 +147,13 @@ func TestStreams_SendAnErrorAfterTheEvents(t *testing.T) {
 	require.EqualValues(t, 200, last)
 }
 
-// A client with a small backlog may be slow while more events may come.
+// A client with a small backlog may read slowly while more events may come.
 func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s streams
-		defer s.senders.Wait()
+		defer s.sendersDone.Wait()
 		taken := make(chan struct{})
-		err := s.send(func(yield func(*troupev1.Event, error) bool) {
+		err := s.sendAll(func(yield func(*troupev1.Event, error) bool) {
 			numberedEvents(100, 5000)(t.Context())(yield)
 			<-taken // more events may come
 		}, func(e *troupev1.Event) error {
@@ -168,16 +169,16 @@ func TestStreams_WaitForAClientWithASmallBacklog(t *testing.T) {
 	})
 }
 
-// After the last event, the stream ends even with a small backlog when the client takes nothing. Otherwise its
-// call would stay for ever.
-func TestStreams_EndASlowClientWithASmallBacklogAfterTheLastEvent(t *testing.T) {
+// After the last event, the stream of a client that does not read ends even with a small backlog. Otherwise its
+// call would never end.
+func TestStreams_DisconnectASlowClientAfterTheLastEvent(t *testing.T) {
 	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s streams
-				defer s.senders.Wait()
+				defer s.sendersDone.Wait()
 				began := time.Now()
-				err := s.send(func(yield func(*troupev1.Event, error) bool) {
+				err := s.sendAll(func(yield func(*troupev1.Event, error) bool) {
 					numberedEvents(10, 100)(t.Context())(yield)
 					if ending != nil {
 						yield(nil, ending)

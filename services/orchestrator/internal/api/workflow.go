@@ -13,7 +13,7 @@ import (
 func (o *Orchestrator) ListWorkflows(context.Context, *troupev1.ListWorkflowsRequest) (*troupev1.ListWorkflowsResponse, error) {
 	resp := &troupev1.ListWorkflowsResponse{}
 	for _, flow := range o.Workflows.All() {
-		resp.Workflows = append(resp.Workflows, o.workflow(flow))
+		resp.Workflows = append(resp.Workflows, o.workflowToProto(flow))
 	}
 	return resp, nil
 }
@@ -24,15 +24,15 @@ func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowR
 	if !ok {
 		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "%s", o.Workflows.NotFoundText(req.GetName()))
 	}
-	shown := o.workflow(flow)
+	shown := o.workflowToProto(flow)
 	for _, name := range flow.Reachable() {
 		shown.Steps = append(shown.Steps, workflowwire.StepToProto(flow.Steps[name]))
 	}
 	return &troupev1.GetWorkflowResponse{Workflow: shown}, nil
 }
 
-// workflow returns a workflow without its steps.
-func (o *Orchestrator) workflow(flow *workflow.Workflow) *troupev1.Workflow {
+// workflowToProto returns a workflow as clients see it, without its steps.
+func (o *Orchestrator) workflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	shown := workflowwire.WorkflowToProto(flow)
 	byDefault, _ := o.Workflows.Find("")
 	shown.IsDefault = flow == byDefault

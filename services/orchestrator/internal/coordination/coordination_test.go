@@ -12,21 +12,21 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func message(turn int, m conversation.Message) conversation.Message { m.Turn = turn; return m }
+func messageInTurn(turn int, m conversation.Message) conversation.Message { m.Turn = turn; return m }
 
-func finished(r execution.Result) *troupev1.Event {
+func stepFinishedEvent(r execution.Result) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: wire.ResultToProto(r)}}}
 }
 
-func ended(r *troupev1.TurnResult) *troupev1.Event {
+func turnEndedEvent(r *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}}
 }
 
-// The fields of a state by name, and their values at the start of a session. The orchestrator of the sample is
-// the first agent of our workflow: the coordinator.
+// At the start of a session, every field of the state has its documented initial value. The first agent of the
+// sample workflow is the coordinator.
 // Req: RA-2, RA-3
 func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
-	mine := []conversation.Message{message(1, conversation.User("What may an agent write?"))}
+	mine := []conversation.Message{messageInTurn(1, conversation.User("What may an agent write?"))}
 	s := Start(Turn{SessionID: "s1", Number: 1, Entry: "coordinator", Messages: mine})
 	require.Equal(t, mine, s.Messages)
 	data := s.LogFields()
@@ -39,12 +39,12 @@ func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 	require.Equal(t, Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}}, s.Context)
 }
 
-// A turn knows which agent spoke last in the turn before, and not the outcome of that turn.
+// A turn knows which agent spoke last in the previous turn, but not the outcome of that turn.
 func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
-		message(1, conversation.User("Tell me about it")), message(1, conversation.Assistant("clarification", "About what?")),
-		message(2, conversation.User("It!")), message(2, conversation.Assistant("clarification", "About which it?")),
-		message(3, conversation.User("That one")), message(3, conversation.Assistant("research", "of this turn")),
+		messageInTurn(1, conversation.User("Tell me about it")), messageInTurn(1, conversation.Assistant("clarification", "About what?")),
+		messageInTurn(2, conversation.User("It!")), messageInTurn(2, conversation.Assistant("clarification", "About which it?")),
+		messageInTurn(3, conversation.User("That one")), messageInTurn(3, conversation.Assistant("research", "of this turn")),
 	}})
 	require.Equal(t, "clarification", s.LastAgent)
 	require.Nil(t, s.FinalAnswer)
@@ -52,18 +52,20 @@ func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 	require.Zero(t, s.Iteration)
 	require.False(t, s.ClarificationNeeded)
 
-	s = s.Apply(finished(execution.Result{Step: 1, Agent: "clarification", Text: "Which?", InputRequired: true}))
+	s = s.Apply(stepFinishedEvent(execution.Result{Step: 1, Agent: "clarification", Text: "Which?", InputRequired: true}))
 	require.True(t, s.ClarificationNeeded)
 	require.Equal(t, 3, s.ClarificationCount, "the third in a row")
 	require.Equal(t, []string{"Which?"}, s.MissingContext)
 }
 
-// The state keeps observations with their source, including those of the turn that this one continues.
+// The state keeps observations with their source. It includes the observations of the turn that this turn
+// continues.
 func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
-	one := start.Apply(finished(execution.Result{
-		Step: 2, Agent: "b", Observations: []string{"Used tool: search_documents\ndocs/a.md:1", "Used tool: look\nso"}, ToolsCalled: []string{"search_documents", "look", "search_documents"},
+	one := start.Apply(stepFinishedEvent(execution.Result{
+		Step: 2, Agent: "b", Observations: []string{"Used tool: search_documents\ndocs/a.md:1",
+			"Used tool: look\nso"}, ToolsCalled: []string{"search_documents", "look", "search_documents"},
 	}))
 	require.Equal(t, Context{
 		Observations: []string{"Used tool: web_search\nsnow", "Used tool: search_documents\ndocs/a.md:1", "Used tool: look\nso"},
@@ -75,12 +77,12 @@ func TestState_CollectsObservations(t *testing.T) {
 	require.Equal(t, []string{"web_search"}, start.Context.ToolHistory)
 }
 
-// A failed turn has no final answer, and its state still names the agent that was next.
+// A failed turn has no final answer. Its state still names the agent that was next.
 func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 	s := Start(Turn{}).Apply(
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Entry: "coordinator"}}},
 		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "research"}}},
-		ended(&troupev1.TurnResult{Failure: &troupev1.Failure{Message: "lost"}}),
+		turnEndedEvent(&troupev1.TurnResult{Failure: &troupev1.Failure{Message: "lost"}}),
 	)
 	require.Equal(t, "research", s.NextAgent)
 	require.Nil(t, s.FinalAnswer)
@@ -89,7 +91,8 @@ func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 func TestState_IsLoggedWithoutLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
-		finished(execution.Result{Agent: "a", Text: long, InputRequired: true, Observations: []string{long}}), ended(&troupev1.TurnResult{Text: long}),
+		stepFinishedEvent(execution.Result{Agent: "a", Text: long, InputRequired: true,
+			Observations: []string{long}}), turnEndedEvent(&troupev1.TurnResult{Text: long}),
 	)
 	data := s.LogFields()
 	require.Len(t, []rune(data["final_answer"].(string)), maxText)

@@ -5,10 +5,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxText limits the texts of agents in the log, in characters.
+// maxText limits the length of agents' texts in the log, in characters.
 const maxText = 200
 
-// Proto returns the state for clients, without the texts of agents.
+// Proto converts the state for clients and omits the texts of agents.
 func (s State) Proto() *troupev1.Coordination {
 	return &troupev1.Coordination{
 		NextAgent: s.NextAgent, LastAgent: s.LastAgent, ClarificationNeeded: s.ClarificationNeeded,
@@ -17,8 +17,8 @@ func (s State) Proto() *troupev1.Coordination {
 	}
 }
 
-// LogFields returns the state for the log, with all fields by name (RA-2, SO-10). It omits the texts of
-// messages, counts what agents found instead of quoting it, and cuts the texts of agents.
+// LogFields returns all fields of the state by name, for the log (RA-2, SO-10). It omits the texts of messages,
+// logs only the number of observations, and truncates other texts of agents.
 func (s State) LogFields() map[string]any {
 	messages, missing := []any{}, []any{}
 	for _, m := range s.Messages {

@@ -16,8 +16,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// tryInstance runs a step at an instance. It reports whether the instance accepted the step, and returns the
-// result or the error.
+// tryInstance runs a step at an instance. It returns whether the instance accepted the step, and the result or the
+// error.
 func (d *Dispatcher) tryInstance(
 	ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler,
 ) (_ *troupev1.StepResult, accepted bool, _ error) {
@@ -34,48 +34,48 @@ func (d *Dispatcher) tryInstance(
 	}
 	silence := time.AfterFunc(d.maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
-	// A worker sends the header when it has accepted the step.
+	// A worker sends the header as soon as it has accepted the step.
 	if header, _ := stream.Header(); header == nil {
 		_, err := stream.Recv()
 		err = grpcfailure.FromStatus("dispatch", err)
 		if isRejection(err) {
 			return nil, false, err
 		}
-		if isSilent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // it may be at work
-			err = d.lostError(ctx, call, in, err)
+		if isSilent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // the worker may be running the step
+			err = d.newLostError(ctx, call, in, err)
 		}
 		return nil, true, err
 	}
-	silence.Stop() // while the handler runs
-	if err := h.Started(in); err != nil {
+	silence.Stop() // not counted while the handler runs
+	if err := h.OnStarted(in); err != nil {
 		return nil, true, err
 	}
 	silence.Reset(d.maxSilence)
 	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) })
 	switch {
 	case failure.Is(workerErr, failure.StateViolation):
-		return nil, true, violationError(in, workerErr)
+		return nil, true, newViolationError(in, workerErr)
 	case workerErr != nil:
-		return nil, true, d.lostError(ctx, call, in, workerErr)
+		return nil, true, d.newLostError(ctx, call, in, workerErr)
 	case err != nil:
 		return nil, true, err
 	}
 	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && hasGivenUp(why) {
-		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), MemoryOutage: isMemoryOutage(why)}
+		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), IsMemoryOutage: isMemoryOutage(why)}
 	}
 	return result, true, nil
 }
 
-// connectTimeout is how long a step waits for a connection before it asks another instance. The pool keeps
-// connecting, for later steps.
+// connectTimeout is how long a step waits for a connection before it tries another instance. The pool keeps
+// connecting in the background for later steps.
 const connectTimeout = 200 * time.Millisecond
 
-// unreachableFactor sets the backoff of an instance that could not be reached: this many times the time that
-// the step waited for it. An instance that rejects connections costs no time and is asked again at once. An
+// unreachableFactor sets the backoff of an instance that could not be reached: this factor times how long the step
+// waited for it. An instance that rejects connections at once causes no wait, so it is tried again at once. An
 // instance that does not answer is skipped for a while.
 const unreachableFactor = 3
 
-// connect returns a connection to an instance, and backs off when there is none.
+// connect returns a connection to an instance. If there is none, it puts the instance into backoff.
 func (d *Dispatcher) connect(ctx context.Context, in registry.Instance) (*grpc.ClientConn, func(), error) {
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -87,23 +87,23 @@ func (d *Dispatcher) connect(ctx context.Context, in registry.Instance) (*grpc.C
 	return conn, release, err
 }
 
-// deadlineLag is added to the deadline of the step to get the deadline that the worker sees.
-const deadlineLag = time.Second
+// deadlineExtension is added to the deadline of the step to get the deadline that the worker sees.
+const deadlineExtension = time.Second
 
-// withLaterDeadline returns a context that ends with ctx and has a slightly later deadline. So the orchestrator
-// ends a step and says why, and not the clock of the worker.
+// withLaterDeadline returns a context that is cancelled with ctx but whose deadline is slightly later. So the
+// orchestrator ends the step first and reports the reason, not the worker.
 func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
-		late, done = context.WithDeadline(late, deadline.Add(deadlineLag))
+		late, done = context.WithDeadline(late, deadline.Add(deadlineExtension))
 	}
 	late, cancel := context.WithCancelCause(late)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	return late, func(cause error) { stop(); cancel(cause); done() }
 }
 
-// readStream passes events to the handler until the result comes, and calls received for each item.
-// workerErr is what the worker or the connection did wrong. err comes from the handler.
+// readStream passes events to the handler until the result arrives. It calls received for each item. workerErr is
+// an error of the worker or the connection. err is an error of the handler.
 func readStream(
 	req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func(),
 ) (_ *troupev1.StepResult, workerErr, err error) {
@@ -116,7 +116,7 @@ func readStream(
 			return nil, grpcfailure.FromStatus("dispatch", err), nil
 		}
 		received()
-		if r := item.GetResult(); r != nil { // cuts a long message, which would not be valid
+		if r := item.GetResult(); r != nil { // truncates a message that exceeds the limits
 			r.Failure = grpcfailure.ToProto(grpcfailure.FromProto(r.GetFailure()))
 		}
 		if err := rpc.Validate(item); err != nil {
@@ -129,7 +129,7 @@ func readStream(
 		case item.GetResult() != nil:
 			return item.GetResult(), nil, nil
 		case item.GetEvent() != nil:
-			if err := h.Event(item.GetEvent()); err != nil {
+			if err := h.OnEvent(item.GetEvent()); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -24,7 +24,8 @@ func failedResult(stream troupev1.AgentService_ExecuteStepServer, mode failure.M
 	}}))
 }
 
-// A lost attempt is an error that names the instance and the cause. A step that failed by itself is a result.
+// A lost attempt is reported as an error that names the instance and the cause. A step that failed by itself is
+// reported as a result.
 func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -68,7 +69,8 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 		"lost the lease": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
 				return errors.Join(s.SendHeader(nil), s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
-					Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "it stopped").With("lost_lease", "true"))},
+					Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test",
+						"it stopped").With("lost_lease", "true"))},
 				}}))
 			}, failure.SystemNetwork, "it stopped",
 		},
@@ -93,7 +95,7 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 		},
 		"broke the contract": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
-				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
+				return errors.Join(s.SendHeader(nil), sendResult(s, strings.Repeat("a", 256<<10+1)))
 			}, failure.AgentContract, "instance 1 of agent a broke the contract: result.text",
 		},
 		"failed": {
@@ -101,12 +103,12 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, address := serve(t, c.script)
-			r := newRig(t, patience, instance("1", address, 4))
+			_, address := serveAgent(t, c.script)
+			r := newDispatcherFixture(t, testTimeout, instance("1", address, 4))
 			if strings.HasPrefix(name, "silent") { // the other streams end without a timeout
 				r.maxSilence = 200 * time.Millisecond
 			}
-			got, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			got, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			lost, ok := errors.AsType[*LostError](err)
 			if c.says == "" {
 				require.NoError(t, err)
@@ -119,21 +121,21 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
 			require.Equal(t, strings.HasPrefix(name, "silent"), r.isInBackoff(lost.Instance), "other steps pass it over")
-			require.Equal(t, name == "broke the contract", lost.ContractViolation)
-			require.Equal(t, name == "lost the lease", lost.MemoryOutage)
+			require.Equal(t, name == "broke the contract", lost.ViolatesContract)
+			require.Equal(t, name == "lost the lease", lost.IsMemoryOutage)
 		})
 	}
 }
 
-// isInBackoff reports whether the instance is skipped because it did not answer lately.
-func (r *rig) isInBackoff(in registry.Instance) bool {
+// isInBackoff reports whether the instance is skipped because it recently did not answer.
+func (r *dispatcherFixture) isInBackoff(in registry.Instance) bool {
 	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
-// Every item on the stream, heartbeats included, shows that the worker still works on the step.
+// Every item on the stream, heartbeats included, proves that the worker still works on the step.
 func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 	const silence = 400 * time.Millisecond
-	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		if err := s.SendHeader(nil); err != nil {
 			return err
 		}
@@ -145,44 +147,45 @@ func TestDispatcher_HeartbeatShowsThatTheWorkerIsAlive(t *testing.T) {
 				return err
 			}
 		}
-		return result(s, "done")
+		return sendResult(s, "done")
 	})
-	r := newRig(t, patience, instance("1", address, 4))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, 4))
 	r.maxSilence = silence
 	var h callRecorder
-	got, err := r.Execute(t.Context(), request(), nil, h.handler())
+	got, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 	require.NoError(t, err)
 	require.Equal(t, "done", got.GetText())
 	require.Zero(t, h.events, "a heartbeat is nothing that happened")
 }
 
-// An instance that lost the step is not asked again until it has restarted.
-func TestDispatcher_SkipsInstancesToAvoid(t *testing.T) {
-	worker, first := serve(t, answer)
-	_, second := serve(t, answer)
+// An instance that lost the step is not tried again until it has restarted.
+func TestDispatcher_SkipsAvoidedInstances(t *testing.T) {
+	worker, first := serveAgent(t, completeStep)
+	_, second := serveAgent(t, completeStep)
 	lost := instance("1", first, 4)
 	lost.Incarnation = 7
-	r := newRig(t, patience, lost, instance("2", second, 4))
+	r := newDispatcherFixture(t, testTimeout, lost, instance("2", second, 4))
 	for range 4 { // round robin
 		var h callRecorder
-		_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, h.handler())
+		_, err := r.Execute(t.Context(), stepRequest(), []registry.Instance{lost}, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	}
-	require.Zero(t, worker.count())
+	require.Zero(t, worker.callCount())
 
-	r = newRig(t, 50*time.Millisecond, lost)
-	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, new(callRecorder).handler())
+	r = newDispatcherFixture(t, 50*time.Millisecond, lost)
+	_, err := r.Execute(t.Context(), stepRequest(), []registry.Instance{lost}, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "none is ready but those that lost it before")
 	anew := lost
 	anew.Incarnation = 8
 	r.cache.Apply(registry.Update{Put: &anew})
-	_, err = r.Execute(t.Context(), request(), []registry.Instance{lost}, new(callRecorder).handler())
+	_, err = r.Execute(t.Context(), stepRequest(), []registry.Instance{lost}, new(callRecorder).handler())
 	require.NoError(t, err)
 }
 
-// unresponsiveAddress returns an address that accepts connections and never answers, like a worker behind a broken network.
+// unresponsiveAddress returns an address that accepts connections but never answers, like a worker behind a broken
+// network.
 func unresponsiveAddress(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,8 +194,8 @@ func unresponsiveAddress(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// Waiting for an unresponsive instance takes time. A step waits for at most one of them once its patience has
-// ended, or while another instance has a free slot.
+// Waiting for an unresponsive instance takes time. So a step waits for at most one of them once its timeout has
+// passed, or while another instance has a free slot.
 func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 	const many = 8
 	var known []registry.Instance
@@ -200,27 +203,27 @@ func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 		known = append(known, instance("mute-"+string(rune('0'+n)), unresponsiveAddress(t), 4))
 	}
 	t.Run("the patience ends", func(t *testing.T) {
-		r := newRig(t, 100*time.Millisecond, known...)
+		r := newDispatcherFixture(t, 100*time.Millisecond, known...)
 		began := time.Now()
-		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 		require.Less(t, time.Since(began), many*connection.Timeout/2)
 	})
 	t.Run("a place is freed", func(t *testing.T) {
 		working, release := make(chan struct{}, 1), make(chan struct{})
-		_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+		_, address := serveAgent(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 			if err := s.SendHeader(nil); err != nil {
 				return err
 			}
 			working <- struct{}{}
 			<-release
-			return result(s, "done")
+			return sendResult(s, "done")
 		})
 		busy := instance("busy", address, 1)
-		r := newRig(t, patience, busy)
+		r := newDispatcherFixture(t, testTimeout, busy)
 		ended := make(chan error, 2)
 		execute := func() {
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			ended <- err
 		}
 		go execute()
@@ -232,17 +235,17 @@ func TestDispatcher_WaitsForAtMostOneUnresponsiveInstance(t *testing.T) {
 		go execute()
 		require.Eventually(t, func() bool { // the step is trying the unresponsive instances
 			return slices.ContainsFunc(known, func(in registry.Instance) bool { return r.isInBackoff(in) })
-		}, patience, 10*time.Millisecond)
+		}, testTimeout, 10*time.Millisecond)
 		close(release)
 		require.NoError(t, receive(t, ended))
 		require.NoError(t, receive(t, ended))
 		require.Less(t, time.Since(began), many*connection.Timeout/2)
 	})
 	t.Run("it is remembered", func(t *testing.T) {
-		_, address := serve(t, answer)
-		r := newRig(t, patience, known[0], instance("up", address, 4))
+		_, address := serveAgent(t, completeStep)
+		r := newDispatcherFixture(t, testTimeout, known[0], instance("up", address, 4))
 		for range 2 { // the first of them tries the unresponsive instance
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			require.NoError(t, err)
 		}
 		require.True(t, r.isInBackoff(known[0]))

@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// AgentCandidate returns an agent as a candidate for a task. It combines the instances that this orchestrator
-// knows. Instances in backoff are not available.
+// AgentCandidate returns an agent as a routing candidate. It combines the instances that this orchestrator knows.
+// Instances in backoff count as not available.
 func (d *Dispatcher) AgentCandidate(agent string) choice.Candidate {
 	list, _ := d.instances.List(agent)
 	failures, backoffs := d.breakers.Failures(agent), d.backoffs.Errors(agent)
@@ -20,14 +20,14 @@ func (d *Dispatcher) AgentCandidate(agent string) choice.Candidate {
 		} else if err := backoffs[in]; err != nil && !isRejection(err) {
 			why = selection.Unresponsive
 		}
-		all = append(all, choice.FromInstance(c, why))
+		all = append(all, choice.CandidateFromInstance(c, why))
 	}
 	for i, w := range list.Withheld {
 		c := selection.Candidate{ID: w.ID, Incarnation: w.Incarnation}
 		if i == 0 {
 			c.Capabilities = list.WithheldCapabilities
 		}
-		all = append(all, choice.FromInstance(c, w.Availability))
+		all = append(all, choice.CandidateFromInstance(c, w.Availability))
 	}
-	return choice.Combine(agent, all)
+	return choice.CombineInstances(agent, all)
 }

@@ -14,34 +14,34 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// capableInstance returns an instance with capabilities.
+// capableInstance returns an instance with the given capabilities.
 func capableInstance(id, address string, capacity int, capabilities ...string) registry.Instance {
 	in := instance(id, address, capacity)
 	in.Capabilities = capabilities
 	return in
 }
 
-// The candidate of an agent reflects its instances and their running steps.
+// The candidate of an agent shows the availability of its instances and the load of their running steps.
 func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	var during choice.Candidate
-	var r *rig
-	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+	var r *dispatcherFixture
+	_, address := serveAgent(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		during = r.AgentCandidate("a")
-		return answer(s)
+		return completeStep(s)
 	})
-	r = newRig(t, patience, capableInstance("1", address, 2, "gpu"), capableInstance("2", address, 2, "maps"))
+	r = newDispatcherFixture(t, testTimeout, capableInstance("1", address, 2, "gpu"), capableInstance("2", address, 2, "maps"))
 	require.Equal(t, choice.Candidate{
 		ID: "a", Name: "a", Type: choice.Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true,
 	}, r.AgentCandidate("a"))
 	h := &callRecorder{}
-	_, err := r.Execute(t.Context(), request(), nil, h.handler())
+	_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 	require.NoError(t, err)
 	require.InDelta(t, 0.25, during.Load, 0, "one of four places")
 	require.Zero(t, r.AgentCandidate("a").Load)
 
-	r.backoffs.Add(capableInstance("1", address, 2), suspicion, errors.New("it is silent"))
+	r.backoffs.Add(capableInstance("1", address, 2), unresponsiveBackoff, errors.New("it is silent"))
 	require.Equal(t, []string{"maps"}, r.AgentCandidate("a").Capabilities)
-	r.backoffs.Add(capableInstance("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
+	r.backoffs.Add(capableInstance("2", address, 2), unresponsiveBackoff, failure.New(failure.InstanceFull, "test", "it is full"))
 	require.True(t, r.AgentCandidate("a").Available, "it is only full")
 	paused := capableInstance("2", address, 2, "maps")
 	paused.State = lifecycle.Paused
@@ -53,31 +53,31 @@ func TestDispatcher_AgentCandidateReflectsItsInstances(t *testing.T) {
 	require.Equal(t, selection.Absent, r.AgentCandidate("nobody").Availability)
 }
 
-// A step gets the tools that it may use at its instance. An error of Equip ends the step before it starts.
+// A step gets the tools that it may use at its instance. An error of SelectTools ends the step before it starts.
 func TestDispatcher_SendsToolsForTheChosenInstance(t *testing.T) {
 	var got []*troupev1.AllowedTools
-	_, second := serve(t, answer)
-	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+	_, second := serveAgent(t, completeStep)
+	_, first := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "it is full")
 	})
-	r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+	r := newDispatcherFixture(t, testTimeout, instance("1", first, 4), instance("2", second, 4))
 	h := &callRecorder{}
 	handler := h.handler()
-	handler.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
+	handler.SelectTools = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		tools := &troupev1.AllowedTools{Names: []string{"of-" + in.ID}}
 		got = append(got, tools)
 		return tools, nil
 	}
-	req := request()
+	req := stepRequest()
 	_, err := r.Execute(t.Context(), req, nil, handler)
 	require.NoError(t, err)
-	require.Len(t, got, 2, "the first refused it")
+	require.Len(t, got, 2, "the first instance rejected it")
 	require.Equal(t, []string{"of-2"}, req.GetTools().GetNames())
 
 	none := failure.New(failure.AgentContract, "test", "none of its tools fits")
-	handler.Equip = func(registry.Instance) (*troupev1.AllowedTools, error) { return nil, none }
+	handler.SelectTools = func(registry.Instance) (*troupev1.AllowedTools, error) { return nil, none }
 	h.started = nil
-	_, err = r.Execute(t.Context(), request(), nil, handler)
+	_, err = r.Execute(t.Context(), stepRequest(), nil, handler)
 	require.ErrorIs(t, err, none)
 	require.Empty(t, h.started)
 	require.Zero(t, r.AgentCandidate("a").Load, "its place is free again")

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// strictCodec drops unknown fields from the messages of workers. No rule limits the size of such fields, and
+// strictCodec drops unknown fields from the messages of workers. No rule limits the size of unknown fields, but
 // events are stored and sent to clients (guarantees S9).
 type strictCodec struct{ encoding.CodecV2 }
 

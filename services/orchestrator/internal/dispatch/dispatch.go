@@ -1,33 +1,33 @@
-// Package dispatch gives steps to instances: it finds an instance that takes the step, streams what
+// Package dispatch runs steps at instances: it finds an instance that accepts the step, streams what
 // happens there, and returns the result.
 //
 //	            step
 //	             │
 //	             ▼
 //	┌── queue ────────────┐   no slot, or other steps come first: wait
-//	│ position in the line│──────────────────────────────────────────────┐
+//	│ place in wait list  │──────────────────────────────────────────────┐
 //	└────────┬────────────┘ ◀─── a slot is free, an instance came, 100 ms ┘
 //	         ▼
 //	┌── selection ────────┐   by the policy of the step, among the instances that are
 //	│ which instance      │   not excluded: backoff, open breaker, lost the step before
 //	└────────┬────────────┘
 //	         ▼
-//	┌── startup ──────────┐   the instance was never started: begin that, ask the next one
+//	┌── startup ──────────┐   the instance was never started: begin that, try the next one
 //	└────────┬────────────┘
 //	         ▼
-//	┌── breakers ─────────┐   the instance is on trial with another step: ask the next one
+//	┌── breakers ─────────┐   the instance is on trial with another step: try the next one
 //	└────────┬────────────┘
 //	         ▼
-//	┌── connection ───────┐   no answer, or a worker of another agent: back off, ask the next one
+//	┌── connection ───────┐   no answer, or a worker of another agent: back off, try the next one
 //	└────────┬────────────┘
 //	         ▼
-//	┌── attempt ──────────┐   rejected: back off, ask the next one
+//	┌── attempt ──────────┐   rejected: back off, try the next one
 //	│ ExecuteStep         │   silent or broken off: LostError, and the turn takes over
 //	└────────┬────────────┘
 //	         ▼
 //	       result
 //
-// Each box but the last is a package with a type that knows nothing of the others. Dispatcher holds
+// Each box except the last is a package whose type is independent of the others. Dispatcher holds
 // one of each, and Execute goes through them from top to bottom.
 package dispatch
 
@@ -48,7 +48,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Dispatcher gives steps to instances. Safe for concurrent use.
+// Dispatcher dispatches steps to instances. Safe for concurrent use.
 type Dispatcher struct {
 	instances *instances.Cache
 	authority *routing.Authority
@@ -58,31 +58,31 @@ type Dispatcher struct {
 	breakers  *breakers.Breakers
 	pool      *connection.Pool
 
-	patience   time.Duration // how long a step waits while no instance works for this dispatcher
-	maxSilence time.Duration // after which a step that an instance took is lost
+	instanceTimeout time.Duration // how long a step waits while no instance runs a step of this dispatcher
+	maxSilence      time.Duration // silence after which an accepted step counts as lost
 
 	policy  selection.Policy
 	request selection.Request
 }
 
-// maxSilence is how long the stream of a step that an instance took may be silent (guarantee F2). A
-// worker sends something every 2 s.
+// maxSilence is how long the stream of an accepted step may be silent before the step counts as lost (guarantee
+// F2). A worker sends something every 2 s.
 const maxSilence = 6 * time.Second
 
-// New returns a dispatcher. patience is how long a step waits for an instance that takes it, while
-// no instance works for this dispatcher.
+// New returns a dispatcher. patience is how long a step waits for an instance that accepts it. The time only runs
+// while no instance works on a step of this dispatcher.
 func New(cache *instances.Cache, pool *connection.Pool, patience time.Duration) *Dispatcher {
 	authority := routing.NewAuthority()
 	d := &Dispatcher{
-		instances: cache, authority: authority, queue: queue.New(authority.Instance), backoffs: backoff.New(),
+		instances: cache, authority: authority, queue: queue.New(authority.ChooseInstance), backoffs: backoff.New(),
 		starter: startup.NewStarter(pool.Get), breakers: breakers.New(pool.Log()), pool: pool,
-		patience: patience, maxSilence: maxSilence,
+		instanceTimeout: patience, maxSilence: maxSilence,
 	}
 	return d.WithPolicy(selection.Policy{})
 }
 
-// WithPolicy returns the same dispatcher for steps whose instances are selected by a policy. The
-// default is that instances take turns (OC-16).
+// WithPolicy returns a copy of the dispatcher that selects instances by the given policy. The default is round
+// robin (OC-16).
 func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	other := *d
 	other.policy = policy
@@ -90,7 +90,7 @@ func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	return &other
 }
 
-// WithRequest returns the same dispatcher for the steps of a request. Their decisions record the request
+// WithRequest returns a copy of the dispatcher for the steps of one request. Its decisions record the request
 // (contract OC-14).
 func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	other := *d
@@ -98,33 +98,32 @@ func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	return &other
 }
 
-// Authority returns the routing authority of this dispatcher, which the turns use as well.
+// Authority returns the routing authority of this dispatcher. Turns use the same one.
 func (d *Dispatcher) Authority() *routing.Authority { return d.authority }
 
-// Close stops waiting for instances that start. The caller must have ended all steps before.
+// Close stops waiting for instances that are starting. All steps must have ended before.
 func (d *Dispatcher) Close() { d.starter.Close() }
 
-// Handler receives the events of a step. An error that one of its functions returns ends the step.
+// Handler has the callbacks of a step. If a callback returns an error, the step ends with this error.
 type Handler struct {
-	// Waiting is called at most once, when no instance takes the step yet.
-	Waiting func(agent string) error
-	// Chosen receives why an instance was selected, right before Started. It may be nil.
-	Chosen func(selection.Decision) error
-	// Started is called once, when an instance took the step.
-	Started func(instance registry.Instance) error
-	// Equip returns the tools that the step may use at an instance, before that gets it (nil means
-	// all). It may be called again for the next instance. It may be nil.
-	Equip func(registry.Instance) (*troupev1.AllowedTools, error)
-	Event func(*troupev1.Event) error
+	// OnWaiting is called at most once, when the step has to wait for an instance.
+	OnWaiting func(agent string) error
+	// OnChosen receives the routing decision, right before OnStarted. It may be nil.
+	OnChosen func(selection.Decision) error
+	// OnStarted is called once, when an instance has accepted the step.
+	OnStarted func(instance registry.Instance) error
+	// SelectTools returns the tools that the step may use at an instance (nil means all). It is called before the
+	// instance gets the step, and again for each further instance. It may be nil.
+	SelectTools func(registry.Instance) (*troupev1.AllowedTools, error)
+	OnEvent     func(*troupev1.Event) error
 }
 
-// Execute runs a step on an instance of its agent and returns the result, which holds the failure
-// when the step failed. An instance that rejects the step has not begun it, and the next one is
-// asked. Instances to avoid are never asked. While all instances have as many steps of this
-// dispatcher as they take, the step waits in the queue.
+// Execute runs a step on an instance of its agent. It returns the result, which holds the failure if the step
+// failed. When an instance rejects the step, Execute tries the next one. It never tries the instances in avoid.
+// While all instances are full, the step waits in the queue.
 //
-// It fails with no_worker when no instance took the step in time and none works on such a step. It
-// fails with a *LostError when the instance that took the step did not end it.
+// It fails with no_worker when no instance accepted the step in time and none works on a step of this
+// dispatcher. It fails with a *LostError when an instance accepted the step but did not finish it.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	s := d.newSearch(req, avoid, h)
 	defer s.close()
@@ -132,27 +131,27 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	for {
 		list, changed := d.instances.List(req.GetAgent())
 		d.queue.Join(req.GetAgent(), s.waiter)
-		r := s.round(ctx, list)
+		r := s.runRound(ctx, list)
 		if r.end == taken {
 			return r.result, r.err
 		}
 		if ctx.Err() != nil {
 			return nil, cmp.Or(r.err, ctx.Err())
 		}
-		if !waiting && !r.maybeLater {
+		if !waiting && !r.maySucceedLater {
 			waiting = true
-			if err := h.Waiting(req.GetAgent()); err != nil {
+			if err := h.OnWaiting(req.GetAgent()); err != nil {
 				return nil, err
 			}
 		}
 		if r.end != expired {
 			var err error
-			if r.end, err = s.wait(ctx, changed); err != nil {
+			if r.end, err = s.awaitInstance(ctx, changed); err != nil {
 				return nil, err
 			}
 		}
 		if r.end == expired {
-			return nil, s.noWorker(r.maybeLater)
+			return nil, s.noWorkerError(r.maySucceedLater)
 		}
 	}
 }

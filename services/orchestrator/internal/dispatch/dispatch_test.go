@@ -28,20 +28,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+// testTimeout bounds every wait in these tests. It is far longer than any wait should take.
+const testTimeout = 30 * time.Second
 
-// rig is a dispatcher with its instances.
-type rig struct {
+// dispatcherFixture is a dispatcher with an instance cache and a connection pool.
+type dispatcherFixture struct {
 	*Dispatcher
 	cache     *instances.Cache
 	pool      *connection.Pool
 	telemetry *telemetry.Telemetry
 }
 
-func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
+func newDispatcherFixture(t *testing.T, wait time.Duration, known ...registry.Instance) *dispatcherFixture {
 	t.Helper()
-	r := &rig{telemetry: telemetry.Discard()}
+	r := &dispatcherFixture{telemetry: telemetry.Discard()}
 	r.pool = connection.NewPool(r.telemetry, rpc.Dial)
 	t.Cleanup(r.pool.Close)
 	r.cache = instances.New(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.CloseExcept(addresses) })
@@ -55,7 +55,7 @@ func instance(id, address string, capacity int) registry.Instance {
 	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
 }
 
-// agentServer is a worker that executes each step with a function of the test.
+// agentServer is a fake worker that executes each step with script.
 type agentServer struct {
 	troupev1.UnimplementedAgentServiceServer
 	script func(troupev1.AgentService_ExecuteStepServer) error
@@ -71,47 +71,47 @@ func (s *agentServer) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev
 	return s.script(stream)
 }
 
-func (s *agentServer) count() int {
+func (s *agentServer) callCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
 }
 
-// serve runs a worker until the test ends, and returns its address.
-func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
+// serveAgent runs a fake worker until the test ends, and returns it with its address.
+func serveAgent(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
 	t.Helper()
 	s := &agentServer{script: script}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, s)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return s, lis.Addr().String()
 }
 
-// answer admits the step and sends its result.
-func answer(stream troupev1.AgentService_ExecuteStepServer) error {
-	return errors.Join(stream.SendHeader(nil), result(stream, "done"))
+// completeStep accepts the step and sends its result.
+func completeStep(stream troupev1.AgentService_ExecuteStepServer) error {
+	return errors.Join(stream.SendHeader(nil), sendResult(stream, "done"))
 }
 
-func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
+func sendResult(stream troupev1.AgentService_ExecuteStepServer, text string) error {
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "a", Text: text}}})
 }
 
-// request returns a valid request.
-func request() *troupev1.ExecuteStepRequest {
-	said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
+// stepRequest returns a valid request.
+func stepRequest() *troupev1.ExecuteStepRequest {
+	message := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 	return &troupev1.ExecuteStepRequest{
 		TraceId: "0af7651916cd43dd8448eb211c80319c", SessionId: "s", TurnId: "t", Turn: 1, Step: 1, Attempt: 1, Epoch: 1,
-		Agent: "a", History: []*troupev1.Message{said}, BaseSequence: 1, Goal: "g", Task: "g",
+		Agent: "a", History: []*troupev1.Message{message}, BaseSequence: 1, Goal: "g", Task: "g",
 	}
 }
 
-// callRecorder records the calls of a handler. One goroutine uses it.
+// callRecorder records the calls of a handler. Only one goroutine may use it.
 type callRecorder struct {
 	waiting []string
 	started []string
@@ -121,9 +121,9 @@ type callRecorder struct {
 
 func (h *callRecorder) handler() Handler {
 	return Handler{
-		Waiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
-		Started: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
-		Event: func(*troupev1.Event) error {
+		OnWaiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
+		OnStarted: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
+		OnEvent: func(*troupev1.Event) error {
 			h.events++
 			if h.onEvent == nil {
 				return nil
@@ -135,38 +135,38 @@ func (h *callRecorder) handler() Handler {
 
 func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(testTimeout)
 	defer timer.Stop()
 	select {
 	case v = <-from:
 	case <-timer.C:
-		require.FailNow(t, "waited in vain")
+		require.FailNow(t, "timed out waiting")
 	}
 	return v
 }
 
-// An instance that rejects a step has not begun it. So the dispatcher asks the next one.
-func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
+// An instance that rejects a step has not begun it. So the dispatcher tries the next one.
+func TestDispatcher_TriesTheNextInstanceAfterARejection(t *testing.T) {
 	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
 		t.Run(string(mode), func(t *testing.T) {
-			refusing, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
-			taking, second := serve(t, answer)
-			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+			rejecting, first := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
+			taking, second := serveAgent(t, completeStep)
+			r := newDispatcherFixture(t, testTimeout, instance("1", first, 4), instance("2", second, 4))
 			var h callRecorder
-			got, err := r.Execute(t.Context(), request(), nil, h.handler())
+			got, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 			require.NoError(t, err)
 			require.Equal(t, "done", got.GetText())
 			require.Equal(t, []string{"2"}, h.started)
 			require.Empty(t, h.waiting)
-			require.Equal(t, 1, refusing.count())
-			require.Equal(t, 1, taking.count())
+			require.Equal(t, 1, rejecting.callCount())
+			require.Equal(t, 1, taking.callCount())
 		})
 	}
 	t.Run("unreachable", func(t *testing.T) {
-		_, second := serve(t, answer)
-		r := newRig(t, patience, instance("1", loopback.Address(t), 4), instance("2", second, 4))
+		_, second := serveAgent(t, completeStep)
+		r := newDispatcherFixture(t, testTimeout, instance("1", loopback.Address(t), 4), instance("2", second, 4))
 		var h callRecorder
-		_, err := r.Execute(t.Context(), request(), nil, h.handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	})
@@ -175,7 +175,7 @@ func TestDispatcher_AsksTheNextInstanceAfterARejection(t *testing.T) {
 // Req: OC-6
 func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	const wait = time.Second
-	refusing, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+	rejecting, address := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
 	})
 	paused := instance("1", address, 4)
@@ -185,16 +185,16 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 		says    string
 		waiting []string
 	}{
-		"none":    {nil, "none is ready", []string{"a"}},
-		"paused":  {[]registry.Instance{paused}, "none is ready", []string{"a"}},
-		"refused": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
-		"away":    {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
+		"none":     {nil, "none is ready", []string{"a"}},
+		"paused":   {[]registry.Instance{paused}, "none is ready", []string{"a"}},
+		"rejected": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
+		"away":     {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, wait, c.known...)
+			r := newDispatcherFixture(t, wait, c.known...)
 			var h callRecorder
 			began := time.Now()
-			_, err := r.Execute(t.Context(), request(), nil, h.handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 			require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no instance of agent a took the step within 1s: "+c.says)
 			require.False(t, failure.NoWorker.Retryable())
@@ -203,25 +203,25 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 			require.Empty(t, h.started)
 		})
 	}
-	require.Greater(t, refusing.count(), 1, "it was asked again")
+	require.Greater(t, rejecting.callCount(), 1, "it was asked again")
 }
 
 func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
-	_, address := serve(t, answer)
-	r := newRig(t, patience)
+	_, address := serveAgent(t, completeStep)
+	r := newDispatcherFixture(t, testTimeout)
 	var h callRecorder
 	handler := h.handler()
-	handler.Waiting = func(string) error {
+	handler.OnWaiting = func(string) error {
 		late := instance("late", address, 1)
 		r.cache.Apply(registry.Update{Put: &late})
 		return nil
 	}
-	_, err := r.Execute(t.Context(), request(), nil, handler)
+	_, err := r.Execute(t.Context(), stepRequest(), nil, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"late"}, h.started)
 }
 
-// Steps wait in the queue instead of asking an instance that is known to be full.
+// Steps wait in the queue while all instances are known to be full. No instance gets a call that it would reject.
 func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	const steps, capacity = 8, 2
 	var mu sync.Mutex
@@ -233,18 +233,18 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 		most = max(most, running)
 	}
 	entered, release := make(chan struct{}, steps), make(chan struct{}, steps)
-	worker, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	worker, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		add(1)
 		entered <- struct{}{}
 		<-release
 		add(-1) // before the reply frees the slot
-		return answer(stream)
+		return completeStep(stream)
 	})
-	r := newRig(t, patience, instance("1", address, capacity))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, capacity))
 	errs := make(chan error, steps)
 	for range steps {
 		go func() {
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			errs <- err
 		}()
 	}
@@ -255,13 +255,13 @@ func TestDispatcher_QueuesStepsBeyondTheCapacity(t *testing.T) {
 	for range steps {
 		require.NoError(t, receive(t, errs))
 	}
-	require.Equal(t, steps, worker.count(), "no call was refused")
+	require.Equal(t, steps, worker.callCount(), "no call was rejected")
 	mu.Lock()
 	defer mu.Unlock()
 	require.LessOrEqual(t, most, capacity)
 }
 
-// A step whose stream breaks after the header may have had effects. So no other instance is asked.
+// A step whose stream breaks after the header may have had effects. So no other instance is tried.
 func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(troupev1.AgentService_ExecuteStepServer) error
@@ -274,7 +274,7 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 		},
 		"a result beyond its limits": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
-				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
+				return errors.Join(s.SendHeader(nil), sendResult(s, strings.Repeat("a", 256<<10+1)))
 			},
 			failure.AgentContract, "instance 1 of agent a broke the contract: result.text: must be at most 262144 bytes",
 		},
@@ -283,27 +283,27 @@ func TestDispatcher_DoesNotRetryAnAcceptedStep(t *testing.T) {
 				return errors.Join(s.SendHeader(nil), failure.New(failure.SystemNetwork, "test", "gone"))
 			}, failure.SystemNetwork, "instance 1 of agent a went away while it worked",
 		},
-		"no header, no refusal": {
+		"no header, no rejection": {
 			func(troupev1.AgentService_ExecuteStepServer) error { return errors.New("broken") },
 			failure.Unknown, "internal error",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, first := serve(t, c.script)
-			other, second := serve(t, answer)
-			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-			_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+			_, first := serveAgent(t, c.script)
+			other, second := serveAgent(t, completeStep)
+			r := newDispatcherFixture(t, testTimeout, instance("1", first, 4), instance("2", second, 4))
+			_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
-			require.Zero(t, other.count())
+			require.Zero(t, other.callCount())
 		})
 	}
 }
 
-// An error of the handler means that the turn no longer needs the step. So the call of the worker is cancelled.
+// A handler error means that the turn no longer needs the step. So the call to the worker is cancelled.
 func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 	cancelled := make(chan struct{})
-	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		defer close(cancelled)
 		err := errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{
 			Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{}},
@@ -313,82 +313,83 @@ func TestDispatcher_HandlerErrorCancelsTheStep(t *testing.T) {
 		}
 		return err
 	})
-	r := newRig(t, patience, instance("1", address, 4))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, 4))
 	enough := errors.New("enough")
 	h := callRecorder{onEvent: func() error { return enough }}
-	_, err := r.Execute(t.Context(), request(), nil, h.handler())
+	_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 	require.ErrorIs(t, err, enough)
 	receive(t, cancelled)
 }
 
-// Without a result there is always an error, whenever the context ends.
+// Execute returns either a result or an error, no matter when the context ends.
 func TestDispatcher_FailsWhenTheContextHasAlreadyEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := newRig(t, patience)
-	got, err := r.Execute(ctx, request(), nil, new(callRecorder).handler())
+	r := newDispatcherFixture(t, testTimeout)
+	got, err := r.Execute(ctx, stepRequest(), nil, new(callRecorder).handler())
 	require.Nil(t, got)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestDispatcher_StopsWhenItsContextEnds(t *testing.T) {
-	r := newRig(t, patience)
+func TestDispatcher_StopsWaitingWhenItsContextEnds(t *testing.T) {
+	r := newDispatcherFixture(t, testTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	var h callRecorder
 	handler := h.handler()
-	handler.Waiting = func(string) error { cancel(); return nil }
-	_, err := r.Execute(ctx, request(), nil, handler)
+	handler.OnWaiting = func(string) error { cancel(); return nil }
+	_, err := r.Execute(ctx, stepRequest(), nil, handler)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A step waits longer than the patience while an instance works, because a slot will become free; and not
-// longer once none works.
+// A step waits longer than its timeout while an instance works, because a slot will become free. Once no instance
+// works, the timeout applies.
 func TestDispatcher_WaitsWhileAnInstanceWorks(t *testing.T) {
 	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
-	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		if err := s.SendHeader(nil); err != nil {
 			return err
 		}
 		working <- struct{}{}
 		<-release
-		return result(s, "done")
+		return sendResult(s, "done")
 	})
 	busy := instance("1", address, 1)
-	r := newRig(t, patience, busy)
-	hasty := r.WithPolicy(selection.Policy{}) // an impatient dispatcher, which counts the first step as work however long ago it began
-	hasty.patience = wait
+	r := newDispatcherFixture(t, testTimeout, busy)
+	hasty := r.WithPolicy(selection.Policy{}) // a dispatcher with a short timeout; the first step counts as running however long ago it began
+	hasty.instanceTimeout = wait
 	ended := make(chan error, 2)
 	execute := func(d *Dispatcher) {
-		_, err := d.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := d.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		ended <- err
 	}
 	go execute(r.Dispatcher)
 	receive(t, working)
 	go execute(hasty)
-	time.AfterFunc(wait+wait/10, func() { close(release) }) // just after the patience has ended, and long before the next one would
+	time.AfterFunc(wait+wait/10, func() { close(release) }) // just after one timeout, and long before the next would pass
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
-	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(callRecorder).handler())
+	_, err := hasty.Execute(t.Context(), stepRequest(), []registry.Instance{busy}, new(callRecorder).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }
 
-// A connection stays open while a draining worker, which is no longer registered, still runs a step.
+// The connection to a draining worker stays open until its last step ends, although the worker is no longer
+// registered.
 func TestPool_ClosesAConnectionAfterItsLastStep(t *testing.T) {
 	working, release := make(chan struct{}), make(chan struct{})
-	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+	_, address := serveAgent(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		close(working)
 		<-release
-		return answer(stream)
+		return completeStep(stream)
 	})
-	r := newRig(t, patience, instance("1", address, 1))
+	r := newDispatcherFixture(t, testTimeout, instance("1", address, 1))
 	conn, done, err := r.pool.Get(t.Context(), registry.Instance{Agent: "a", Address: address})
 	require.NoError(t, err)
 	done()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		ended <- err
 	}()
 	receive(t, working)

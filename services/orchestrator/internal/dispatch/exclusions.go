@@ -8,10 +8,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// exclusions maps the id of each instance that must not get a step to the reason.
+// exclusions holds the instances that must not get a step, by instance id, with the reason.
 type exclusions map[string]selection.Rejected
 
-// maxDetail limits the recorded reason for which an instance did not take a step, in characters.
+// maxDetail limits the length of a recorded exclusion reason, in characters.
 const maxDetail = 200
 
 var errInTrial = failure.New(failure.ResourceCircuit, "dispatch", "it failed its last steps, and another step shows now whether it works again")
@@ -20,8 +20,8 @@ func (e exclusions) add(who instances.Incarnation, why selection.Availability, e
 	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
-// findExcluded returns the instances that must not get the step, because their breaker is open, they are in
-// backoff, or they lost this step.
+// findExcluded returns the instances that must not get the step. Their breaker is open, they are in backoff, or
+// they lost this step before.
 func (s *search) findExcluded() exclusions {
 	out := exclusions{}
 	for who, failed := range s.breakers.Failures(s.req.GetAgent()) {
@@ -34,36 +34,36 @@ func (s *search) findExcluded() exclusions {
 		case breakers.Open:
 		}
 		s.lastErr = err
-		out.add(who, breakerRejection(failed.Status), err)
+		out.add(who, breakerAvailability(failed.Status), err)
 	}
 	for who, err := range s.backoffs.Errors(s.req.GetAgent()) {
 		s.lastErr = err
-		out.add(who, backoffRejection(err), err)
+		out.add(who, backoffAvailability(err), err)
 	}
-	for _, in := range s.avoid {
+	for _, in := range s.avoided {
 		out[in.ID] = selection.Rejected{ID: in.ID, Incarnation: in.Incarnation, Availability: selection.Lost}
 	}
 	return out
 }
 
-// breakerRejection returns why an instance with a breaker in this state is excluded. An instance on trial may
-// take the step soon.
-func breakerRejection(s breakers.Status) selection.Availability {
+// breakerAvailability returns why an instance with this breaker status is excluded. An instance on trial counts as
+// rejecting the step, because it may accept it soon.
+func breakerAvailability(s breakers.Status) selection.Availability {
 	if s == breakers.InTrial {
-		return selection.Refused
+		return selection.RejectedStep
 	}
 	return selection.BreakerOpen
 }
 
-// backoffRejection returns why an instance whose backoff has this error is excluded.
-func backoffRejection(err error) selection.Availability {
+// backoffAvailability returns why an instance that is in backoff because of err is excluded.
+func backoffAvailability(err error) selection.Availability {
 	if isRejection(err) {
-		return selection.Refused
+		return selection.RejectedStep
 	}
 	return selection.Unresponsive
 }
 
-// isRejection reports whether an instance answered that it did not begin the step.
+// isRejection reports whether err means that an instance did not begin the step.
 func isRejection(err error) bool {
 	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
 }

@@ -30,8 +30,8 @@ func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*tr
 	return &troupev1.GetStateResponse{Status: s.status}, nil
 }
 
-// A worker must prove that it belongs to the agent for which it is registered. If it does not, it gets no step,
-// and the error says why. A connection that is proven for one agent is never used for another (guarantees S16).
+// A worker must prove that it belongs to the agent that it registered for. Otherwise it gets no step, and the
+// error says why. A connection that was verified for one agent is never used for another (guarantees S16).
 func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {
@@ -40,24 +40,25 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 		return s
 	}
 	worker := func(self *identity.Source) string {
-		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true, Identity: self})
+		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true, Identity: self})
 		require.NoError(t, err)
 		troupev1.RegisterLifecycleServiceServer(server, &statusWorker{status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}})
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan error, 1)
-		go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+		go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 		return lis.Addr().String()
 	}
 	honest, forged, plain := worker(open(identity.Worker, "a")), worker(open(identity.Worker, "b")), worker(nil)
 
-	r := newRig(t, 0, instance("1", forged, 1))
+	r := newDispatcherFixture(t, 0, instance("1", forged, 1))
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.NewLog(t)
 	r.telemetry.Audit = log
-	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, loopback.Address(t): failure.SystemNetwork} {
+	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity,
+		loopback.Address(t): failure.SystemNetwork} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)
 		if want == "" {
@@ -74,7 +75,7 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is of another agent: %v", err)
 	require.ErrorContains(t, err, "the peer is spiffe://dev.troupe/worker/a, not spiffe://dev.troupe/worker/b")
 
-	_, err = r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+	_, err = r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 	require.ErrorContains(t, err, "the worker at "+forged+" does not prove to be one of agent a, as which it is registered")
 

@@ -8,11 +8,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// checkPlacement fails with state_violation if an item of a step names another trace, session, turn
-// or step than the step was given. The orchestrator owns these (contract SO-12, OC-10). An item may
-// leave them out. The error names the worker whose certificate the connection proves.
+// checkPlacement fails with state_violation if an item names another trace, session, turn or step than the
+// request. The orchestrator owns these values (contract SO-12, OC-10). An item may omit them. The error names the
+// worker by its verified certificate.
 func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStepResponse) error {
-	got, want := placementOf(item), map[string]string{
+	got, want := placementFields(item), map[string]string{
 		"trace_id": req.GetTraceId(), "root_trace_id": req.GetRootTraceId(), "session_id": req.GetSessionId(), "agent": req.GetAgent(),
 		"turn": formatNumber(req.GetTurn()), "step": formatNumber(req.GetStep()), "attempt": formatNumber(req.GetAttempt()),
 	}
@@ -25,8 +25,8 @@ func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStep
 	return nil
 }
 
-// placementOf returns the trace, session, turn and step that an item names.
-func placementOf(item *troupev1.ExecuteStepResponse) map[string]string {
+// placementFields returns the trace, session, turn and step that an item names.
+func placementFields(item *troupev1.ExecuteStepResponse) map[string]string {
 	if r := item.GetResult(); r != nil {
 		return map[string]string{"step": formatNumber(r.GetStep()), "agent": r.GetAgent()}
 	}
@@ -37,7 +37,7 @@ func placementOf(item *troupev1.ExecuteStepResponse) map[string]string {
 	}
 }
 
-// formatNumber formats a number (empty for 0, which means unset).
+// formatNumber formats a number (empty for 0, because 0 means unset).
 func formatNumber(n int32) string {
 	if n == 0 {
 		return ""

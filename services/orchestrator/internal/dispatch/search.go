@@ -15,156 +15,156 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// search looks for an instance that takes one step. One goroutine uses it.
+// search finds an instance that accepts one step. Only one goroutine uses it.
 type search struct {
 	*Dispatcher
-	req     *troupev1.ExecuteStepRequest
-	avoid   []registry.Instance
-	handler Handler
-	waiter  *queue.Waiter
-	counter uint64      // one for the whole search: a rejected step does not use up the next one's turn
-	timer   *time.Timer // of the patience
+	req          *troupev1.ExecuteStepRequest
+	avoided      []registry.Instance
+	handler      Handler
+	waiter       *queue.Waiter
+	counter      uint64      // fixed for the whole search, so that a rejection does not advance the round robin
+	timeoutTimer *time.Timer // fires when instanceTimeout has passed
 
-	lastErr      error              // why an instance was not asked, or did not take the step
-	lastDecision selection.Decision // the last one without a target
+	lastErr      error              // why an instance was skipped or did not accept the step
+	lastDecision selection.Decision // the last decision without a target
 }
 
 func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) *search {
 	return &search{
-		Dispatcher: d, req: req, avoid: avoid, handler: h, timer: time.NewTimer(d.patience),
+		Dispatcher: d, req: req, avoided: avoid, handler: h, timeoutTimer: time.NewTimer(d.instanceTimeout),
 		counter: d.queue.NextCounter(req.GetAgent(), d.policy.Strategy),
 		waiter: queue.NewWaiter(queue.Order{
-			HasBegun:  req.GetStep() > 1 || req.GetAttempt() > 1,
-			Priority:  wire.PriorityFromProto(req.Priority), //nolint:protogetter // whether it is set counts
-			Selective: d.policy.Strategy == selection.Manual || len(avoid) > 0,
+			HasBegun:    req.GetStep() > 1 || req.GetAttempt() > 1,
+			Priority:    wire.PriorityFromProto(req.Priority), //nolint:protogetter // whether it is set counts
+			IsSelective: d.policy.Strategy == selection.Manual || len(avoid) > 0,
 		}),
 	}
 }
 
 func (s *search) close() {
 	s.queue.Leave(s.req.GetAgent(), s.waiter)
-	s.timer.Stop()
+	s.timeoutTimer.Stop()
 }
 
-// roundEnd says how a round or a wait ended.
+// roundEnd is the reason why a round or a wait ended.
 type roundEnd int
 
 const (
-	exhausted   roundEnd = iota // no instance takes the step now
-	taken                       // an instance took the step, or an error ended it
-	interrupted                 // a slot became free, maybe at an instance that the round has passed
-	expired                     // no instance took the step in time
+	exhausted   roundEnd = iota // no instance accepts the step now
+	taken                       // an instance accepted the step, or an error ended it
+	interrupted                 // a slot became free, possibly at an instance that this round has already tried
+	expired                     // no instance accepted the step in time
 )
 
-// round is the outcome of asking the instances once.
-type round struct {
-	end        roundEnd
-	result     *troupev1.StepResult // of a step that was taken
-	err        error
-	maybeLater bool // an instance takes steps, but not this one now
+// roundResult is the outcome of one pass over the instances.
+type roundResult struct {
+	end             roundEnd
+	result          *troupev1.StepResult // result of the step if an instance accepted it
+	err             error
+	maySucceedLater bool // some instance is available but cannot accept the step now
 }
 
-// round asks the instances until one takes the step, in the order in which routing decides. It stops
-// early when a slot becomes free or the patience ends, because an instance that does not answer
-// takes time.
-func (s *search) round(ctx context.Context, list *instances.List) (r round) {
+// runRound tries the instances until one accepts the step, in the order of the routing decisions. It stops early
+// when a slot becomes free or the timeout passes, because an instance that does not answer takes time.
+func (s *search) runRound(ctx context.Context, list *instances.List) (r roundResult) {
 	out, forgot := s.findExcluded(), false
 	for first := true; ; first = false {
 		if !first {
-			if r.end = s.poll(); r.end != exhausted {
-				r.maybeLater = r.maybeLater || r.end == interrupted
+			if r.end = s.checkInterrupt(); r.end != exhausted {
+				r.maySucceedLater = r.maySucceedLater || r.end == interrupted
 				return r
 			}
 		}
-		in, decision, ok := s.queue.Take(s.req.GetAgent(), list, selection.Input{
+		in, decision, ok := s.queue.TakeSlot(s.req.GetAgent(), list, selection.Input{
 			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Excluded: out,
 		}, s.waiter)
 		if !ok {
 			s.lastDecision = decision
-			r.maybeLater = r.maybeLater || decision.MaybeLater
+			r.maySucceedLater = r.maySucceedLater || decision.MaySucceedLater
 			return r
 		}
 		if in.State == lifecycle.Uninitialized {
 			if !forgot {
-				s.starter.Forget(s.instances.Instances())
+				s.starter.ForgetUnneeded(s.instances.Instances())
 				forgot = true
 			}
 			if s.starter.Begin(in).Err() != nil {
 				s.returnSlot(in)
-				s.startAll(list, in, out)
+				s.startUninitialized(list, in, out)
 				continue
 			}
 		}
-		r.maybeLater = true
-		done := s.breakers.Begin(in)
+		r.maySucceedLater = true
+		done := s.breakers.Allow(in)
 		if done == nil {
 			s.returnSlot(in)
-			out.add(instances.IncarnationOf(in), breakerRejection(breakers.InTrial), errInTrial)
+			out.add(instances.IncarnationOf(in), breakerAvailability(breakers.InTrial), errInTrial)
 			continue
 		}
-		result, accepted, err := s.attempt(ctx, in, decision, done)
+		result, accepted, err := s.attemptStep(ctx, in, decision, done)
 		if accepted {
-			return round{end: taken, result: result, err: err}
+			return roundResult{end: taken, result: result, err: err}
 		}
 		if ctx.Err() != nil {
-			return round{err: err}
+			return roundResult{err: err}
 		}
 		s.lastErr = err
 		if isRejection(err) {
 			s.backoffs.Add(in, retryPause, err) // it would reject other steps, too
 		}
-		out.add(instances.IncarnationOf(in), backoffRejection(err), err)
+		out.add(instances.IncarnationOf(in), backoffAvailability(err), err)
 	}
 }
 
-// attempt gives the step to an instance and returns the slot afterwards, even if a handler panics:
-// the turn contains the panic, and the dispatcher stays in use.
-func (s *search) attempt(
+// attemptStep gives the step to an instance. It always returns the slot afterwards, even if a handler panics. The
+// turn recovers the panic, and the dispatcher stays in use.
+func (s *search) attemptStep(
 	ctx context.Context, in registry.Instance, why selection.Decision, done breakers.ReportFunc,
 ) (result *troupev1.StepResult, accepted bool, err error) {
 	began := false
 	defer func() {
 		done(breakerResult(ctx, result, accepted, err))
 		if began {
-			s.queue.StepEnded(in)
+			s.queue.RecordStepEnded(in)
 		}
 		if accepted {
 			s.backoffs.Cancel(in, isRejection) // it has a slot again
 		}
 		if accepted || began {
-			s.queue.Release(in, true)
+			s.queue.ReleaseSlot(in, true)
 		} else {
 			s.returnSlot(in)
 		}
 	}()
-	if s.handler.Equip != nil {
-		if s.req.Tools, err = s.handler.Equip(in); err != nil {
+	if s.handler.SelectTools != nil {
+		if s.req.Tools, err = s.handler.SelectTools(in); err != nil {
 			return nil, true, err
 		}
 	}
 	h := s.handler
-	h.Started = func(in registry.Instance) error {
-		s.queue.StepBegan(in)
+	h.OnStarted = func(in registry.Instance) error {
+		s.queue.RecordStepBegan(in)
 		began = true
-		if h.Chosen != nil {
-			if err := h.Chosen(why); err != nil {
+		if h.OnChosen != nil {
+			if err := h.OnChosen(why); err != nil {
 				return err
 			}
 		}
-		return s.handler.Started(in)
+		return s.handler.OnStarted(in)
 	}
 	return s.tryInstance(ctx, in, s.req, h)
 }
 
-// returnSlot returns a slot that was not used, and puts the step back at its position in the line.
+// returnSlot returns a slot that was not used. It puts the step back at its position in the wait list.
 func (s *search) returnSlot(in registry.Instance) {
-	s.queue.Release(in, false)
+	s.queue.ReleaseSlot(in, false)
 	s.queue.Join(in.Agent, s.waiter)
 }
 
-// startAll begins the start of all instances that were not started, because no other one has a slot.
-// If the policy names an instance, it starts only that one. Instances that are not up are excluded.
-func (s *search) startAll(list *instances.List, named registry.Instance, out exclusions) {
+// startUninitialized begins to start all instances that were never started, because no other instance has a slot.
+// If the policy names an instance, it starts only that one. Instances that are not started yet are excluded from
+// this round.
+func (s *search) startUninitialized(list *instances.List, named registry.Instance, out exclusions) {
 	for _, in := range list.Instances {
 		if in.State != lifecycle.Uninitialized || s.policy.Strategy == selection.Manual && in.ID != named.ID {
 			continue
@@ -176,9 +176,9 @@ func (s *search) startAll(list *instances.List, named registry.Instance, out exc
 	}
 }
 
-// noWorker returns the error for a step that no instance took. maybeLater says whether an instance would take
-// it later.
-func (s *search) noWorker(maybeLater bool) error {
+// noWorkerError returns the error for a step that no instance accepted. maybeLater is true if an instance might
+// accept it later.
+func (s *search) noWorkerError(maybeLater bool) error {
 	why := "none is ready"
 	switch {
 	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastDecision.Reason != "":
@@ -187,9 +187,9 @@ func (s *search) noWorker(maybeLater bool) error {
 		why += ": " + failure.Plain(s.lastErr)
 	case maybeLater:
 		why = "all are at capacity, reject it, fail their steps, or cannot be reached"
-	case len(s.avoid) > 0:
+	case len(s.avoided) > 0:
 		why = "none is ready but those that lost it before"
 	}
-	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", s.req.GetAgent(), s.patience, why).
+	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", s.req.GetAgent(), s.instanceTimeout, why).
 		With("agent", s.req.GetAgent()).Because(s.lastErr)
 }

@@ -18,20 +18,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// unstartedWorker is a worker that registered before it was started.
+// unstartedWorker is a worker that is registered but not started yet.
 type unstartedWorker struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	troupev1.UnimplementedAgentServiceServer
 	starts  atomic.Int32
 	started chan error // what a Startup returns
-	up      atomic.Bool
+	isUp    atomic.Bool
 }
 
 func (s *unstartedWorker) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	s.starts.Add(1)
 	select {
 	case err := <-s.started:
-		s.up.Store(err == nil)
+		s.isUp.Store(err == nil)
 		return &troupev1.StartupResponse{}, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -39,16 +39,16 @@ func (s *unstartedWorker) Startup(ctx context.Context, _ *troupev1.StartupReques
 }
 
 func (s *unstartedWorker) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
-	if !s.up.Load() {
+	if !s.isUp.Load() {
 		return failure.New(failure.AgentState, "test", "not started")
 	}
-	return answer(stream)
+	return completeStep(stream)
 }
 
-func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance) {
+func newUnstartedWorker(t *testing.T, id string) (*unstartedWorker, registry.Instance) {
 	t.Helper()
 	s := &unstartedWorker{started: make(chan error, 1)}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, s)
 	troupev1.RegisterLifecycleServiceServer(server, s)
@@ -56,7 +56,7 @@ func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	in := instance(id, lis.Addr().String(), 16)
 	in.State, in.Incarnation = lifecycle.Uninitialized, 1
@@ -65,8 +65,8 @@ func newUnstarted(t *testing.T, id string) (*unstartedWorker, registry.Instance)
 
 // Contract C-7.
 func TestDispatcher_StartsAnInstanceOnceForAllWaitingSteps(t *testing.T) {
-	s, in := newUnstarted(t, "1")
-	r := newRig(t, patience, in)
+	s, in := newUnstartedWorker(t, "1")
+	r := newDispatcherFixture(t, testTimeout, in)
 	t.Cleanup(r.Close)
 	var running sync.WaitGroup
 	errs := make([]error, 8)
@@ -74,8 +74,8 @@ func TestDispatcher_StartsAnInstanceOnceForAllWaitingSteps(t *testing.T) {
 	for i := range errs {
 		running.Go(func() {
 			h := new(callRecorder).handler()
-			h.Waiting = func(string) error { waiting <- struct{}{}; return nil }
-			_, errs[i] = r.Execute(t.Context(), request(), nil, h)
+			h.OnWaiting = func(string) error { waiting <- struct{}{}; return nil }
+			_, errs[i] = r.Execute(t.Context(), stepRequest(), nil, h)
 		})
 	}
 	for range errs {
@@ -86,19 +86,19 @@ func TestDispatcher_StartsAnInstanceOnceForAllWaitingSteps(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+	_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 	require.NoError(t, err, "the registry says UNINITIALIZED still")
 	require.EqualValues(t, 1, s.starts.Load())
 }
 
 func TestDispatcher_StartsNoInstanceWhileAnotherIsReady(t *testing.T) {
-	s, in := newUnstarted(t, "1")
-	_, address := serve(t, answer)
-	r := newRig(t, patience, in, instance("2", address, 4))
+	s, in := newUnstartedWorker(t, "1")
+	_, address := serveAgent(t, completeStep)
+	r := newDispatcherFixture(t, testTimeout, in, instance("2", address, 4))
 	t.Cleanup(r.Close)
 	for range 4 {
 		var h callRecorder
-		_, err := r.Execute(t.Context(), request(), nil, h.handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	}
@@ -106,12 +106,12 @@ func TestDispatcher_StartsNoInstanceWhileAnotherIsReady(t *testing.T) {
 }
 
 func TestDispatcher_DoesNotRepeatAFailedStart(t *testing.T) {
-	s, in := newUnstarted(t, "1")
+	s, in := newUnstartedWorker(t, "1")
 	s.started <- failure.New(failure.ResourceTool, "test", "its tool is broken")
-	r := newRig(t, 300*time.Millisecond, in)
+	r := newDispatcherFixture(t, 300*time.Millisecond, in)
 	t.Cleanup(r.Close)
 	for range 2 {
-		_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+		_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "none is ready: its tool is broken")
 	}
@@ -120,16 +120,16 @@ func TestDispatcher_DoesNotRepeatAFailedStart(t *testing.T) {
 	in.Incarnation++ // it has restarted
 	r.cache.Apply(registry.Update{Put: &in})
 	s.started <- nil
-	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+	_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.starts.Load())
 }
 
-// Close stops the wait for an instance that starts, and leaves no goroutine behind.
+// Close stops waiting for an instance that is starting. No goroutine leaks.
 func TestDispatcher_CloseStopsRunningStarts(t *testing.T) {
-	s, in := newUnstarted(t, "1")
-	r := newRig(t, 200*time.Millisecond, in)
-	_, err := r.Execute(t.Context(), request(), nil, new(callRecorder).handler())
+	s, in := newUnstartedWorker(t, "1")
+	r := newDispatcherFixture(t, 200*time.Millisecond, in)
+	_, err := r.Execute(t.Context(), stepRequest(), nil, new(callRecorder).handler())
 	require.ErrorContains(t, err, "none is ready: the instance is still starting")
 	require.EqualValues(t, 1, s.starts.Load())
 	r.Close()

@@ -7,16 +7,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// retryPause is how long an instance that rejected a step is skipped.
+// retryPause is how long steps skip an instance that rejected a step.
 const retryPause = 100 * time.Millisecond
 
-// wait waits until an instance may take the step, or until the step has expired.
-func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
+// awaitInstance waits until an instance may accept the step, or until the step has expired.
+func (s *search) awaitInstance(ctx context.Context, changed <-chan struct{}) (roundEnd, error) {
 	retry := time.NewTicker(retryPause)
 	defer retry.Stop()
 	for {
 		select {
-		case <-s.waiter.Woken():
+		case <-s.waiter.WakeChan():
 			return interrupted, nil
 		case <-changed:
 			return interrupted, nil
@@ -24,7 +24,7 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 			if s.queue.MustPoll(s.req.GetAgent(), s.waiter) {
 				return interrupted, nil
 			}
-		case <-s.timer.C:
+		case <-s.timeoutTimer.C:
 			if s.isExpired() {
 				return expired, nil
 			}
@@ -34,25 +34,26 @@ func (s *search) wait(ctx context.Context, changed <-chan struct{}) (roundEnd, e
 	}
 }
 
-// poll reports without waiting whether a round should continue (exhausted) or end.
-func (s *search) poll() roundEnd {
+// checkInterrupt returns without waiting whether a round ends early. It returns exhausted if the round should
+// continue.
+func (s *search) checkInterrupt() roundEnd {
 	select {
-	case <-s.timer.C:
+	case <-s.timeoutTimer.C:
 		if s.isExpired() {
 			return expired
 		}
 		return exhausted
-	case <-s.waiter.Woken():
-		s.waiter.Wake() // so that the wait ends at once
+	case <-s.waiter.WakeChan():
+		s.waiter.Wake() // keeps the wake-up for awaitInstance
 		return interrupted
 	default:
 		return exhausted
 	}
 }
 
-// isExpired reports whether a step whose patience has ended should give up. It keeps waiting while an instance
-// works on a step of this orchestrator and may take this one next. How long that takes is up to the agent, and
-// the turn has a timeout.
+// isExpired reports whether a step whose timeout has passed should give up. The step keeps waiting while an
+// instance runs a step of this orchestrator and may take this one next. The agent determines how long that takes,
+// and the timeout of the turn bounds it.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
 	out := s.findExcluded()
@@ -60,12 +61,12 @@ func (s *search) isExpired() bool {
 	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
 		only = s.policy.Instance
 	}
-	if s.queue.IsRunning(s.req.GetAgent(), list, func(c selection.Candidate) bool {
+	if s.queue.HasRunningStep(s.req.GetAgent(), list, func(c selection.Candidate) bool {
 		no, isOut := out[c.ID]
-		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.Refused
+		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.RejectedStep
 		return !isOut && (only == "" || c.ID == only)
 	}) {
-		s.timer.Reset(s.patience)
+		s.timeoutTimer.Reset(s.instanceTimeout)
 		return false
 	}
 	return true

@@ -1,8 +1,9 @@
-// Package erase removes sessions and users from both tiers (guarantee S24, docs/adr/0036).
+// Package erase removes sessions and users from the memory service and the store of traces (guarantee S24,
+// docs/adr/0036).
 //
-// An erasure first marks its subject in the store of traces. From then on that store accepts no events of the
-// subject; once the memory service has deleted it, no commits are accepted either. Every step can be repeated,
-// so another orchestrator that finds the mark can complete an interrupted erasure.
+// An erasure first marks its subject in the store of traces. From then on, that store accepts no events of the
+// subject. Once the memory service has deleted the subject, no commits are accepted either. Every step is
+// idempotent. So another orchestrator that finds the mark can complete an interrupted erasure.
 package erase
 
 import (
@@ -21,18 +22,18 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Config has what an Eraser works with.
+// Config has the dependencies of an Eraser.
 type Config struct {
 	Memory memory.Sessions
-	Traces trace.Erasures
-	// Cancel cancels the open turn of a session if this orchestrator drives it, so that its worker stops at
-	// once (nil means that the turn is only fenced, and ends at its next write). A session that is unknown or
-	// has no open turn is not an error.
-	Cancel func(ctx context.Context, ref session.Ref) error
-	Log    *zap.Logger
+	Traces trace.Eraser
+	// CancelTurn cancels the open turn of a session if this orchestrator runs it, so that its worker stops at
+	// once. With nil, the turn is only fenced and fails at its next write. An unknown session, or one without an
+	// open turn, is not an error.
+	CancelTurn func(ctx context.Context, ref session.Ref) error
+	Log        *zap.Logger
 }
 
-// Eraser erases sessions and users. It is safe for concurrent use, also by several orchestrators.
+// Eraser erases sessions and users. It is safe for concurrent use, even by several orchestrators.
 type Eraser struct{ cfg Config }
 
 // New returns an eraser.
@@ -41,33 +42,33 @@ func New(cfg Config) *Eraser { return &Eraser{cfg} }
 // Limits of the work.
 const (
 	concurrency = 4 // sessions of a user that are erased concurrently
-	resumeBatch = 8 // abandoned erasures that one Resume takes
+	resumeBatch = 8 // interrupted erasures that one Resume call completes
 )
 
-// resumeInterval is the time between two searches for abandoned erasures.
+// resumeInterval is the time between two searches for interrupted erasures.
 const resumeInterval = 10 * time.Second
 
-// Session erases a session on behalf of by, and returns what was removed and what remains. If it fails after the
-// session was marked, some orchestrator finishes the erasure later. Modes: not_found when there never was
-// such a session.
-func (e *Eraser) Session(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
-	if err := e.cancel(ctx, ref); err != nil {
+// EraseSession erases a session on behalf of by. It returns what was removed and what remains. If it fails after
+// the session was marked, some orchestrator completes the erasure later. It fails with not_found when the session
+// never existed.
+func (e *Eraser) EraseSession(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
+	if err := e.cancelOpenTurn(ctx, ref); err != nil {
 		return memory.Erasure{}, err
 	}
 	if _, err := e.cfg.Memory.GetSession(ctx, ref); err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return memory.Erasure{}, err
 	}
-	return e.eraseSession(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
+	return e.runSessionErasure(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
 }
 
-// User erases all sessions of a user, and what they share. If it fails after the user was marked, some
-// orchestrator finishes the erasure later. An unknown user is not an error.
-func (e *Eraser) User(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
-	return e.eraseUser(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
+// EraseUser erases all sessions of a user and the data that they share. If it fails after the user was marked,
+// some orchestrator completes the erasure later. An unknown user is not an error.
+func (e *Eraser) EraseUser(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
+	return e.runUserErasure(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
 
-// Maintain finishes abandoned erasures until ctx ends.
-func (e *Eraser) Maintain(ctx context.Context) {
+// ResumePeriodically completes interrupted erasures until ctx ends.
+func (e *Eraser) ResumePeriodically(ctx context.Context) {
 	look := time.NewTicker(resumeInterval)
 	defer look.Stop()
 	for {
@@ -82,7 +83,7 @@ func (e *Eraser) Maintain(ctx context.Context) {
 	}
 }
 
-// Resume finishes some abandoned erasures. A failed one does not stop the others.
+// Resume completes some interrupted erasures. If one fails, it continues with the next.
 func (e *Eraser) Resume(ctx context.Context) error {
 	left, err := e.cfg.Traces.UnfinishedErasures(ctx, resumeBatch)
 	if err != nil {
@@ -93,28 +94,28 @@ func (e *Eraser) Resume(ctx context.Context) error {
 		e.cfg.Log.Info("resuming an erasure", zap.String("tenant", subject.Tenant),
 			zap.String("session", subject.Session), zap.Bool("user", subject.User != ""))
 		if subject.User != "" {
-			_, err = e.eraseUser(ctx, subject, "", false)
+			_, err = e.runUserErasure(ctx, subject, "", false)
 		} else {
-			_, err = e.eraseSession(ctx, subject, "", true)
+			_, err = e.runSessionErasure(ctx, subject, "", true)
 		}
 		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
-func (e *Eraser) cancel(ctx context.Context, ref session.Ref) error {
-	if e.cfg.Cancel == nil {
+func (e *Eraser) cancelOpenTurn(ctx context.Context, ref session.Ref) error {
+	if e.cfg.CancelTurn == nil {
 		return nil
 	}
-	if err := e.cfg.Cancel(ctx, ref); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
+	if err := e.cfg.CancelTurn(ctx, ref); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 		return err
 	}
 	return nil
 }
 
-// eraseSession runs all steps of a session's erasure, including those that were done before. deep includes the
-// child sessions.
-func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
+// runSessionErasure runs all steps of a session's erasure, including steps that are already done. deep includes
+// the child sessions.
+func (e *Eraser) runSessionErasure(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
 	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
 		return memory.Erasure{}, err
 	}
@@ -133,12 +134,12 @@ func (e *Eraser) eraseSession(ctx context.Context, subject trace.Subject, by str
 	if err := e.cfg.Traces.EraseTraces(ctx, subject.Ref()); err != nil {
 		return memory.Erasure{}, err
 	}
-	return e.finish(ctx, subject)
+	return e.finishErasure(ctx, subject)
 }
 
-// eraseChildren erases the child sessions of a session and their children, and counts each. The traces of the
-// session lead to them, so this comes before the traces are removed. The recursion ends, because the id of a
-// child session begins with a digest of its parent.
+// eraseChildren erases all descendants of a session and counts each. It finds them through the traces of the
+// session, so it runs before the traces are removed. The recursion ends, because the id of a child session begins
+// with a digest of its parent.
 func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by string) error {
 	ids, err := e.cfg.Traces.ChildSessions(ctx, parent.Ref())
 	if err != nil {
@@ -147,13 +148,13 @@ func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by str
 	return e.eraseSessions(ctx, parent, by, ids, true)
 }
 
-// eraseUser runs all steps of a user's erasure. The last step removes traces of sessions that have expired in
-// the memory service. It takes only sessions from before the erasure, because the user may already have new
-// ones.
-func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+// runUserErasure runs all steps of a user's erasure. The last step removes the traces of sessions that have
+// expired in the memory service. It only affects sessions from before the erasure, because the user may already
+// have new ones.
+func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
-		var left memory.ErasedUser
+		var left memory.UserErasure
 		if left, err = e.cfg.Memory.EraseUser(ctx, subject.Tenant, subject.User); err != nil {
 			break
 		}
@@ -161,23 +162,23 @@ func (e *Eraser) eraseUser(ctx context.Context, subject trace.Subject, by string
 			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Erasure.Removed)
 			break
 		}
-		err = e.eraseBatch(ctx, subject, begun.By, left.Sessions)
+		err = e.eraseBatch(ctx, subject, begun.RequestedBy, left.Sessions)
 	}
 	for err == nil {
 		var expired []string
 		expired, err = e.cfg.Traces.SessionsOfUser(ctx, subject.Tenant, subject.User, begun.Began, memory.MaxPage)
 		if err == nil && len(expired) == 0 {
-			return e.finish(ctx, subject)
+			return e.finishErasure(ctx, subject)
 		}
 		if err == nil {
-			err = e.eraseBatch(ctx, subject, begun.By, expired)
+			err = e.eraseBatch(ctx, subject, begun.RequestedBy, expired)
 		}
 	}
 	return memory.Erasure{}, err
 }
 
-// eraseBatch erases some of a user's sessions, and renews the mark, so that no other orchestrator resumes the erasure.
-// Child sessions belong to the same user, so they are listed themselves and count once.
+// eraseBatch erases some of a user's sessions. It renews the mark, so that no other orchestrator resumes the
+// erasure. Child sessions belong to the same user, so they are listed like other sessions and counted once.
 func (e *Eraser) eraseBatch(ctx context.Context, user trace.Subject, by string, ids []string) error {
 	if err := e.eraseSessions(ctx, user, by, ids, false); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (e *Eraser) eraseBatch(ctx context.Context, user trace.Subject, by string, 
 	return err
 }
 
-// eraseSessions erases sessions and counts them for their owner: a user or a parent session.
+// eraseSessions erases sessions and adds them to the count of their user or parent session.
 func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by string, ids []string, deep bool) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(concurrency)
@@ -194,10 +195,10 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 		work.Go(func() (err error) {
 			defer panics.Recover("erase", &err)
 			subject := trace.Subject{Tenant: owner.Tenant, Session: id}
-			if err := e.cancel(ctx, subject.Ref()); err != nil {
+			if err := e.cancelOpenTurn(ctx, subject.Ref()); err != nil {
 				return err
 			}
-			erased, err := e.eraseSession(ctx, subject, by, deep)
+			erased, err := e.runSessionErasure(ctx, subject, by, deep)
 			if err != nil {
 				return err
 			}
@@ -212,17 +213,17 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 	return work.Wait()
 }
 
-// finish ends an erasure whose steps are all done, and returns its receipt.
-func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+// finishErasure ends an erasure whose steps are all done, and returns its receipt.
+func (e *Eraser) finishErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
 		return memory.Erasure{}, err
 	}
 	if subject.User != "" {
-		erased.Remains = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))
+		erased.Remainders = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))
 		return erased, nil
 	}
-	erased.Remains = append(commonRemainders(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
+	erased.Remainders = append(commonRemainders(erased.Ended), memory.SessionRemainder(erased.Ended), memory.Remainder{
 		What: "state and artifacts whose names begin with user: or app:",
 		Why:  "they are the user's and the tenant's; EraseUser removes the former",
 	}, memory.Remainder{
@@ -232,7 +233,7 @@ func (e *Eraser) finish(ctx context.Context, subject trace.Subject) (memory.Eras
 	return erased, nil
 }
 
-// commonRemainders returns what remains after every erasure.
+// commonRemainders lists the data that remain after every erasure.
 func commonRemainders(ended time.Time) []memory.Remainder {
 	return []memory.Remainder{
 		{What: "the ids of its traces, and how many events they had", Why: "they keep late writers out", Until: ended.Add(memory.Retention)},

@@ -16,15 +16,16 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Drain ends an instance: it gets no more steps, and running ones may end within the drain time (nil
-// means the worker's own). It returns once the instance is TERMINATED. When ctx ends first, the drain
-// continues. agent may be empty when only one agent has an instance with this id.
+// Drain shuts down an instance. It gets no more steps, and running steps may end within the drain time (nil means
+// the worker's own setting). Drain returns once the instance is TERMINATED. If ctx ends first, the drain continues
+// in the background. agent may be empty if the id is unique among all agents.
 //
-// Modes: not_found; user_invalid_input when several agents have such an instance; instance_draining
-// when this orchestrator stops; system_network when the registry is away, and then the worker was not
-// asked, or when the worker cannot be reached, and then it gets no steps until it is resumed.
+// It fails with not_found, or with user_invalid_input if several agents have an instance with this id. It fails
+// with instance_draining if this orchestrator is stopping. It fails with system_network if the registry cannot
+// be reached, in which case the worker was not called. It also does so if the worker cannot be reached. The
+// instance then gets no steps until it is resumed.
 func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *durationpb.Duration) (*troupev1.ShutdownResponse, error) {
-	in, err := o.find(id, agent)
+	in, err := o.findInstance(id, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *d
 		err  error
 	}
 	ended := make(chan answer, 1)
-	if !o.background.begin(ctx, bound+stopTime, func(ctx context.Context) {
+	if !o.background.start(ctx, bound+stopTime, func(ctx context.Context) {
 		resp, err := o.drain(ctx, in, &troupev1.ShutdownRequest{Drain: drain, Reason: reason})
 		ended <- answer{resp, err}
 	}) {
@@ -53,26 +54,27 @@ func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *d
 
 const (
 	maxDrain = 10 * time.Minute // the longest drain time of a worker
-	stopTime = 15 * time.Second // what recording the drain and stopping after it may take
+	stopTime = 15 * time.Second // time for recording the drain, and for stopping after it
 )
 
-// drain records the drain and asks the worker to shut down.
+// drain records the desired state DRAIN and asks the worker to shut down.
 func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev1.ShutdownRequest) (resp *troupev1.ShutdownResponse, err error) {
 	defer panics.Recover("operate", &err)
-	o.drains.add(in.Key(), 1)
-	defer o.drains.add(in.Key(), -1)
-	if err := o.recorder.record(ctx, registry.DesiredState{Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
+	o.pendingDrains.add(in.Key(), 1)
+	defer o.pendingDrains.add(in.Key(), -1)
+	if err := o.recorder.recordDesired(ctx, registry.DesiredState{Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(),
+		Since: time.Now()}); err != nil {
 		return nil, err
 	}
 	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))
-	_, err = o.workers.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
+	_, err = o.workers.call(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
 		resp, err = w.Shutdown(ctx, req)
 		return nil, err
 	})
 	return resp, err
 }
 
-// Description combines what the registry and the worker say about an instance.
+// Description combines what the registry and the worker report about an instance.
 type Description struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus     // nil when Err is set
@@ -80,17 +82,17 @@ type Description struct {
 	Err      error                        // why the worker did not answer
 }
 
-// Describe asks the worker of an instance about itself. A worker that does not answer is no error.
-// Modes: not_found and user_invalid_input, as for Drain.
+// Describe asks the worker of an instance for its status and metrics. If the worker does not answer, Describe
+// still succeeds. It fails with not_found or user_invalid_input, like Drain.
 func (o *Operator) Describe(ctx context.Context, id, agent string) (Description, error) {
-	in, err := o.find(id, agent)
+	in, err := o.findInstance(id, agent)
 	if err != nil {
 		return Description{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	d := Description{Instance: in}
-	d.Status, d.Err = o.workers.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+	d.Status, d.Err = o.workers.call(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
 		if err != nil {
 			return nil, err
@@ -104,39 +106,39 @@ func (o *Operator) Describe(ctx context.Context, id, agent string) (Description,
 	return d, nil
 }
 
-// liveTime bounds how long all workers together may take to return their status.
-const liveTime = time.Second
+// statusTimeout bounds how long all workers together may take to return their status.
+const statusTimeout = time.Second
 
-// Statuses returns the statuses of instances, whose workers it asks at once. The status of a worker
-// that does not answer in time is nil.
+// Statuses returns the statuses of instances. It calls all workers concurrently. The status of a worker that does
+// not answer in time is nil.
 func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) []*troupev1.InstanceStatus {
-	ctx, cancel := context.WithTimeout(ctx, liveTime)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	statuses := make([]*troupev1.InstanceStatus, len(instances))
 	var asking sync.WaitGroup
 	for i, in := range instances {
-		asking.Go(func() { statuses[i], _ = o.workers.ask(ctx, in, getState) }) // a missing status says so
+		asking.Go(func() { statuses[i], _ = o.workers.call(ctx, in, getState) }) // a nil status reports the error
 	}
 	asking.Wait()
 	return statuses
 }
 
-// IdentityError says why an instance gets no steps here, if the process at its address is not a worker
-// of its agent (S16; empty when nothing is known against it).
+// IdentityError returns why this orchestrator sends an instance no steps: the process at its address is not a
+// worker of its agent (S16). It is empty if no such problem is known.
 func (o *Operator) IdentityError(in registry.Instance) string {
 	return o.workers.pool.IdentityError(in)
 }
 
-// confirmTime bounds how long an instance may take to confirm itself.
-const confirmTime = 2 * time.Second
+// confirmTimeoutout bounds how long an instance may take to confirm itself.
+const confirmTimeout = 2 * time.Second
 
-// Confirm asks the worker at the address of an instance whether it is that instance, and returns the
-// instance in the state in which it would be registered. An instance that registered as INITIALIZING
-// stays so, whatever its worker says: it may not have reached its memory service yet.
+// Confirm asks the worker at the address of an instance whether it is this instance. It returns the instance with
+// the state that the worker would register. An instance that registered as INITIALIZING stays so, whatever its
+// worker reports, because it may not have reached its memory service yet.
 func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
-	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	status, err := o.workers.ask(ctx, in, getState)
+	status, err := o.workers.call(ctx, in, getState)
 	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
 		return in, false
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// newOutcomes returns an empty outcome for each instance of an agent.
+// newOutcomes returns one outcome for each instance of an agent, without a result yet.
 func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 	var outcomes []Outcome
 	var others []string
@@ -20,13 +20,13 @@ func (o *Operator) newOutcomes(agent string) ([]Outcome, error) {
 		}
 	}
 	if len(outcomes) == 0 {
-		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, joinFirst(others))
+		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, joinNames(others))
 	}
 	return outcomes, nil
 }
 
-// find returns the instance with an id. agent may be empty when only one agent has such an instance.
-func (o *Operator) find(id, agent string) (registry.Instance, error) {
+// findInstance returns the instance with the given id. agent may be empty if the id is unique among all agents.
+func (o *Operator) findInstance(id, agent string) (registry.Instance, error) {
 	var found []registry.Instance
 	var ids, agents []string
 	for _, in := range o.instances.Instances() {
@@ -46,15 +46,15 @@ func (o *Operator) find(id, agent string) (registry.Instance, error) {
 		if agent != "" {
 			suffix = " of agent " + agent
 		}
-		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, joinFirst(ids))
+		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", suffix, id, joinNames(ids))
 	default:
 		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate",
-			"instances of several agents are called %q; name the agent: %s", id, joinFirst(agents))
+			"instances of several agents are called %q; name the agent: %s", id, joinNames(agents))
 	}
 }
 
-// joinFirst joins the first names of a list for an error message.
-func joinFirst(names []string) string {
+// joinNames joins the first few names of a list for an error message.
+func joinNames(names []string) string {
 	const most = 10
 	switch {
 	case len(names) == 0:

@@ -9,23 +9,23 @@ import (
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 )
 
-// maintenancePeriod is the time between two runs of the maintenance when nothing changes.
+// maintenancePeriod is the time between two maintenance runs if nothing changes.
 const maintenancePeriod = 5 * time.Second
 
-// maintainRecords replaces desires in doubt and forgets the desires of instances that are gone, until
-// ctx ends. Any orchestrator may forget: the registry keeps the desire of an instance that is
-// registered.
+// maintainRecords runs until ctx ends. It replaces desired states that are in doubt, and removes the desired
+// states of instances that are gone. Any orchestrator may remove them, because the registry keeps the desired
+// state of a registered instance.
 func (o *Operator) maintainRecords(ctx context.Context) {
 	ticks := time.NewTicker(maintenancePeriod)
 	defer ticks.Stop()
 	for {
-		unclaimed, changed := o.instances.Unclaimed()
+		unclaimed, changed := o.instances.UnclaimedDesiredStates()
 		for _, d := range unclaimed {
-			if err := o.registry.Forget(ctx, d.Key); err != nil {
+			if err := o.registry.RemoveDesired(ctx, d.Key); err != nil {
 				o.log.Debug("the desired state of a gone instance was not forgotten", zap.Error(err))
 			}
 		}
-		o.recorder.resolveAll(ctx)
+		o.recorder.resolveAllDoubts(ctx)
 		select {
 		case <-changed:
 		case <-ticks.C:
@@ -50,8 +50,8 @@ func (o *Operator) maintainQuarantines(ctx context.Context) {
 	}
 }
 
-// enforceQuarantines pauses workers of quarantined agents that are registered as ready: they began
-// later, or did not pause. A worker whose agent was released meanwhile is resumed.
+// enforceQuarantines pauses workers of quarantined agents that are registered as READY. They registered after the
+// quarantine began, or did not pause. A worker whose agent was released in the meantime is resumed.
 func (o *Operator) enforceQuarantines(ctx context.Context) {
 	for _, d := range o.desired.Quarantines() {
 		found, _ := o.newOutcomes(d.Key.Agent)
@@ -61,9 +61,9 @@ func (o *Operator) enforceQuarantines(ctx context.Context) {
 				active = append(active, out)
 			}
 		}
-		o.workers.askAll(ctx, quarantineTime, active, pauseCall("quarantined: "+d.Reason))
+		o.workers.callAll(ctx, quarantinePauseTimeout, active, pauseCall("quarantined: "+d.Reason))
 		if _, still := o.desired.Quarantine(d.Key.Agent); !still && ctx.Err() == nil {
-			o.workers.askAll(ctx, answerTime, active, resumeCall("released"))
+			o.workers.callAll(ctx, answerTimeout, active, resumeCall("released"))
 		}
 	}
 }

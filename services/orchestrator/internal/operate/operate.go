@@ -1,6 +1,6 @@
-// Package operate carries out the commands of operators: pause, resume, quarantine and release an agent, drain
+// Package operate executes the commands of operators: pause, resume, quarantine and release an agent, and drain
 // and describe an instance. A command first records the desired state in the registry, so that no orchestrator
-// routes steps there. Then it calls the worker, whose answer decides.
+// routes steps there. Then it calls the worker, whose answer determines the outcome.
 package operate
 
 import (
@@ -20,30 +20,29 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Operator carries out the commands of operators. It is safe for concurrent use.
+// Operator executes the commands of operators. Safe for concurrent use.
 type Operator struct {
-	instances  *instances.Cache
-	desired    *desired.State
-	registry   registry.DesiredStates
-	recorder   *recorder
-	workers    workers
-	log        *zap.Logger
-	background *background
-	pauses     *callCounts // of Pause
-	drains     *callCounts // of Drain
+	instances     *instances.Cache
+	desired       *desired.State
+	registry      registry.DesiredStates
+	recorder      *recorder
+	workers       workers
+	log           *zap.Logger
+	background    *backgroundCalls
+	pendingPauses *callCounts // pending Pause calls
+	pendingDrains *callCounts // pending Drain calls
 }
 
-// New returns an operator of the cached instances. Run must follow.
+// New returns an Operator for the cached instances. The caller must run Run.
 func New(cache *instances.Cache, r registry.DesiredStates, pool *connection.Pool, log *zap.Logger) *Operator {
 	log = log.Named("operate")
 	return &Operator{
 		instances: cache, desired: cache.Desired(), registry: r, recorder: newRecorder(cache.Desired(), r, log),
-		workers: workers{pool}, log: log, background: newBackground(), pauses: newCallCounts(), drains: newCallCounts(),
+		workers: workers{pool}, log: log, background: newBackgroundCalls(), pendingPauses: newCallCounts(), pendingDrains: newCallCounts(),
 	}
 }
 
-// Run watches the desired state and maintains its records, until ctx ends. Then it ends what runs in
-// the background.
+// Run watches the desired state and maintains its records until ctx ends. Then it cancels the background calls.
 func (o *Operator) Run(ctx context.Context) error {
 	var maintenance sync.WaitGroup
 	maintenance.Go(func() { o.maintainRecords(ctx) })
@@ -54,49 +53,50 @@ func (o *Operator) Run(ctx context.Context) error {
 }
 
 const (
-	defaultPause = 30 * time.Second // how long running steps may take to end
-	answerTime   = 5 * time.Second  // of a worker that waits for no step
+	defaultPauseTimeout = 30 * time.Second // how long running steps may take to end
+	answerTimeout       = 5 * time.Second  // how long a worker may take to answer a call that waits for no step
 )
 
-// Outcome is the result of a command at one instance.
+// Outcome holds the status of one instance after a command, or the error.
 type Outcome struct {
 	Instance registry.Instance
 	Status   *troupev1.InstanceStatus // nil when Err is set
 	Err      error
 }
 
-// Pause pauses all instances of an agent at once and returns the outcomes, by id. within bounds how
-// long running steps may take (0 means 30 s). An instance that could not be paused takes steps as
-// before, unless another Pause still waits for it. Modes: not_found when the agent has no instance,
-// and system_network when the registry is away. Then no worker was asked.
+// Pause pauses all instances of an agent concurrently and returns the outcomes, sorted by instance id. within
+// bounds how long running steps may take to end (0 means 30 s). An instance that could not be paused accepts steps
+// again, unless another Pause is still pending. Pause fails with not_found if the agent has no instance. It fails
+// with system_network if the registry cannot be reached, in which case no worker was called.
 func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.Duration) ([]Outcome, error) {
 	if within == 0 {
-		within = defaultPause
+		within = defaultPauseTimeout
 	}
-	return o.forEach(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.DesiredState) {
+	return o.applyToAll(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.DesiredState) {
 		key := out.Instance.Key()
-		o.pauses.add(key, 1)
-		out.Status, out.Err = o.workers.ask(ctx, out.Instance, pauseCall(reason))
-		if others := o.pauses.add(key, -1) > 0; out.Err != nil {
+		o.pendingPauses.add(key, 1)
+		out.Status, out.Err = o.workers.call(ctx, out.Instance, pauseCall(reason))
+		if others := o.pendingPauses.add(key, -1) > 0; out.Err != nil {
 			o.resolveFailedPause(ctx, out, within, others)
 		}
 	})
 }
 
-// Resume lets all instances of an agent take steps again. The outcome of an instance that drains is
-// instance_draining. If its worker says that it does not drain, it is resumed. Modes as Pause.
+// Resume lets all instances of an agent accept steps again. For a draining instance the outcome is
+// instance_draining. But if its worker reports that it is not draining, the instance is resumed. Resume fails like
+// Pause.
 func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	return o.forEach(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.DesiredState) {
-		out.Status, out.Err = o.workers.ask(ctx, out.Instance, resumeCall(reason))
+	return o.applyToAll(ctx, agent, registry.Run, reason, answerTimeout, func(ctx context.Context, out *Outcome, before registry.DesiredState) {
+		out.Status, out.Err = o.workers.call(ctx, out.Instance, resumeCall(reason))
 		if out.Err != nil && !before.Kind.AllowsSteps() {
-			o.recorder.replace(ctx, o.desired.Get(out.Instance.Key()), before)
+			o.recorder.replaceDesired(ctx, o.desired.Get(out.Instance.Key()), before)
 		}
 	})
 }
 
-// forEach records a desire for all instances of an agent, and then calls do for all of them at once.
-// do fills in the outcome. It gets the desire that was recorded before.
-func (o *Operator) forEach(
+// applyToAll records the desired state of all instances of an agent, and then calls do for all of them
+// concurrently. do receives the desired state that was recorded before, and sets the outcome.
+func (o *Operator) applyToAll(
 	ctx context.Context, agent string, want registry.DesiredKind, reason string, within time.Duration,
 	do func(context.Context, *Outcome, registry.DesiredState),
 ) ([]Outcome, error) {
@@ -113,7 +113,7 @@ func (o *Operator) forEach(
 			desires = append(desires, registry.DesiredState{Key: key, Kind: want, Reason: reason, Since: time.Now()})
 		}
 	}
-	if err := o.recorder.record(ctx, desires...); err != nil {
+	if err := o.recorder.recordDesired(ctx, desires...); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -135,8 +135,8 @@ func (o *Operator) forEach(
 	return outcomes, nil
 }
 
-// rejectDraining sets the outcome of the instances that drain. The worker of an instance may not have
-// received the drain, because the orchestrator that recorded it died first.
+// rejectDraining sets the error of the instances that drain. If want is RUN, it first asks the worker. The worker
+// may never have received the drain, because the orchestrator that recorded it died.
 func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want registry.DesiredKind) {
 	var asking sync.WaitGroup
 	for i := range outcomes {
@@ -147,7 +147,7 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 		}
 		out.Err = failure.Newf(failure.InstanceDraining, "operate",
 			"instance %s drains, and will not come back; if its worker does not drain, resume it", key.ID)
-		if want == registry.Run && o.drains.add(key, 0) == 0 {
+		if want == registry.Run && o.pendingDrains.add(key, 0) == 0 {
 			asking.Go(func() {
 				defer panics.Recover("operate", &out.Err)
 				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
@@ -159,10 +159,10 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 	asking.Wait()
 }
 
-// resolveFailedPause determines the real outcome of a pause that failed. The instance may be paused and only
-// the answer was lost, or another Pause may still wait. Otherwise it makes the instance run again.
+// resolveFailedPause determines the real outcome of a failed pause. The instance may be paused although the answer
+// was lost, or another Pause may still be pending. Otherwise, it makes the instance run again.
 func (o *Operator) resolveFailedPause(ctx context.Context, out *Outcome, within time.Duration, others bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
 	late := failure.Is(out.Err, failure.SystemTimeout, failure.AgentTimeout)
 	var status *troupev1.InstanceStatus
@@ -180,7 +180,7 @@ func (o *Operator) resolveFailedPause(ctx context.Context, out *Outcome, within 
 	case err != nil && out.Instance.State == lifecycle.Paused: // as it has registered itself
 	default:
 		if recorded := o.desired.Get(key); recorded.Kind == registry.Pause {
-			o.recorder.replace(ctx, recorded, runDesire(key))
+			o.recorder.replaceDesired(ctx, recorded, runState(key))
 		}
 	}
 	if late {

@@ -17,9 +17,9 @@ import (
 )
 
 func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
-	r := newRig(t)
-	a, b, other := r.join(t, "research", "a"), r.join(t, "research", "b"), r.join(t, "synthesis", "a")
-	for range 2 { // a repeated verb changes nothing
+	r := newOperatorFixture(t)
+	a, b, other := r.addWorker(t, "research", "a"), r.addWorker(t, "research", "b"), r.addWorker(t, "synthesis", "a")
+	for range 2 { // a repeated command changes nothing
 		outcomes, err := r.Pause(t.Context(), "research", "a closer look", 0)
 		require.NoError(t, err)
 		require.Len(t, outcomes, 2)
@@ -27,31 +27,31 @@ func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
 			require.NoError(t, outcomes[i].Err)
 			require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, outcomes[i].Status.GetState())
 			require.Equal(t, "a closer look", outcomes[i].Status.GetReason())
-			require.Equal(t, lifecycle.Paused, w.life.Status().State)
+			require.Equal(t, lifecycle.Paused, w.instance.Status().State)
 		}
-		require.Empty(t, r.routes("research"), "though they are registered as READY")
-		got := r.recorded(t, "research", "a")
+		require.Empty(t, r.routableIDs("research"), "though they are registered as READY")
+		got := r.recordedState(t, "research", "a")
 		require.Equal(t, registry.Pause, got.Kind)
 		require.Equal(t, "a closer look", got.Reason)
 	}
-	require.Equal(t, lifecycle.Ready, other.life.Status().State)
-	require.Len(t, r.routes("synthesis"), 1)
+	require.Equal(t, lifecycle.Ready, other.instance.Status().State)
+	require.Len(t, r.routableIDs("synthesis"), 1)
 
 	outcomes, err := r.Resume(t.Context(), "research", "seen enough")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 2)
-	require.Equal(t, lifecycle.Ready, a.life.Status().State)
-	require.Equal(t, lifecycle.Ready, b.life.Status().State)
-	require.Len(t, r.routes("research"), 2)
-	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Kind)
+	require.Equal(t, lifecycle.Ready, a.instance.Status().State)
+	require.Equal(t, lifecycle.Ready, b.instance.Status().State)
+	require.Len(t, r.routableIDs("research"), 2)
+	require.Equal(t, registry.Run, r.recordedState(t, "research", "b").Kind)
 }
 
-// Routing excludes an instance before its worker has ended its steps, and includes it again if the worker could
-// not be paused in time.
+// A pause takes effect on routing before the worker's running steps have ended. If the worker does not pause in
+// time, the pause is reverted.
 func TestOperator_RevertsAFailedPause(t *testing.T) {
-	r := newRig(t)
-	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
-	_, end, err := busy.life.Admit(t.Context())
+	r := newOperatorFixture(t)
+	busy, idle := r.addWorker(t, "research", "busy"), r.addWorker(t, "research", "idle")
+	_, end, err := busy.instance.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
 	type answer struct {
@@ -64,36 +64,36 @@ func TestOperator_RevertsAFailedPause(t *testing.T) {
 		ended <- answer{outcomes, err}
 	}()
 	<-busy.paused
-	require.Empty(t, r.routes("research"))
+	require.Empty(t, r.routableIDs("research"))
 	got := <-ended
 	require.NoError(t, got.err)
 	require.True(t, failure.Is(got.outcomes[0].Err, failure.AgentTimeout), "%v", got.outcomes[0].Err)
 	require.Nil(t, got.outcomes[0].Status)
 	require.NoError(t, got.outcomes[1].Err)
-	require.Equal(t, map[string]bool{"busy": true}, r.routes("research"))
-	require.Equal(t, registry.Run, r.recorded(t, "research", "busy").Kind)
-	require.Equal(t, lifecycle.Busy, busy.life.Status().State)
-	require.False(t, busy.life.Status().Pausing, "it takes steps")
-	require.Equal(t, lifecycle.Paused, idle.life.Status().State)
+	require.Equal(t, map[string]bool{"busy": true}, r.routableIDs("research"))
+	require.Equal(t, registry.Run, r.recordedState(t, "research", "busy").Kind)
+	require.Equal(t, lifecycle.Busy, busy.instance.Status().State)
+	require.False(t, busy.instance.Status().Pausing, "it takes steps")
+	require.Equal(t, lifecycle.Paused, idle.instance.Status().State)
 }
 
 func TestOperator_UnreachableWorkerDoesNotDelayOthers(t *testing.T) {
-	r := newRig(t)
-	here := r.join(t, "research", "here")
+	r := newOperatorFixture(t)
+	here := r.addWorker(t, "research", "here")
 	r.register(t, nil, "research", "lost", loopback.Address(t))
 	outcomes, err := r.Pause(t.Context(), "research", "", 0)
 	require.NoError(t, err)
 	require.NoError(t, outcomes[0].Err)
-	require.Equal(t, lifecycle.Paused, here.life.Status().State)
+	require.Equal(t, lifecycle.Paused, here.instance.Status().State)
 	require.True(t, failure.Is(outcomes[1].Err, failure.SystemNetwork), "%v", outcomes[1].Err)
-	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Kind)
+	require.Equal(t, registry.Run, r.recordedState(t, "research", "lost").Kind)
 }
 
-// Without the registry, commands fail and change nothing (guarantee F9).
-func TestOperator_ChangesNothingWithoutTheRegistry(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	r.away.Store(true)
+// If the registry cannot be reached, commands fail and change nothing (guarantee F9).
+func TestOperator_CommandsFailWithoutTheRegistry(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	r.rejectsWrites.Store(true)
 	_, pauseErr := r.Pause(t.Context(), "research", "", 0)
 	_, resumeErr := r.Resume(t.Context(), "research", "")
 	_, drainErr := r.Drain(t.Context(), "a", "", "", nil)
@@ -102,28 +102,28 @@ func TestOperator_ChangesNothingWithoutTheRegistry(t *testing.T) {
 		require.ErrorContains(t, err, "the registry does not answer")
 	}
 	require.Empty(t, w.calls())
-	require.Equal(t, lifecycle.Ready, w.life.Status().State)
-	require.Len(t, r.routes("research"), 1)
+	require.Equal(t, lifecycle.Ready, w.instance.Status().State)
+	require.Len(t, r.routableIDs("research"), 1)
 }
 
 // Req: LC-23
-func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	r.join(t, "research", "b")
-	_, end, err := w.life.Admit(t.Context())
+func TestOperator_DrainsAnInstanceAndRemovesItsDesiredState(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	r.addWorker(t, "research", "b")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		resp, err := r.Drain(t.Context(), "a", "", "an upgrade", durationpb.New(patience))
+		resp, err := r.Drain(t.Context(), "a", "", "an upgrade", durationpb.New(testTimeout))
 		if err == nil && resp.GetStatus().GetState() != troupev1.InstanceState_INSTANCE_STATE_TERMINATED {
 			err = failure.New(failure.Unknown, "test", resp.String())
 		}
 		ended <- err
 	}()
-	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
-	require.Equal(t, map[string]bool{"b": true}, r.routes("research"))
-	require.Equal(t, "an upgrade", w.life.Status().Reason)
+	await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
+	require.Equal(t, map[string]bool{"b": true}, r.routableIDs("research"))
+	require.Equal(t, "an upgrade", w.instance.Status().Reason)
 	select {
 	case err := <-ended:
 		require.Fail(t, "ended while a step ran", "%v", err)
@@ -131,25 +131,25 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	}
 	end(nil)
 	require.NoError(t, <-ended)
-	require.Equal(t, lifecycle.Terminated, w.life.Status().State)
-	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
+	require.Equal(t, lifecycle.Terminated, w.instance.Status().State)
+	await(t, "what was wanted is forgotten", func() bool { return r.recordedState(t, "research", "a").Kind == "" })
 	require.Empty(t, r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}))
 }
 
 func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	r.join(t, "research", "b")
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	r.addWorker(t, "research", "b")
 	decided, goOn := make(chan struct{}), make(chan struct{})
 	var first atomic.Bool
-	r.wanted = func() {
+	r.onSetDesired = func() {
 		if first.CompareAndSwap(false, true) { // the worker has not been asked yet
 			close(decided)
 			<-goOn
 		}
 	}
 	ended := make(chan error, 1)
-	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
+	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(testTimeout)); ended <- err }()
 	<-decided
 	await(t, "it drains", func() bool {
 		return r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Kind == registry.Drain
@@ -163,27 +163,27 @@ func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 	require.NotContains(t, w.calls(), "resume")
 }
 
-// A drain continues when its caller disconnects.
+// A drain continues after its caller has disconnected.
 func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { _, err := r.Drain(ctx, "a", "research", "", durationpb.New(patience)); ended <- err }()
-	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+	go func() { _, err := r.Drain(ctx, "a", "research", "", durationpb.New(testTimeout)); ended <- err }()
+	await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
 	leave()
 	require.Error(t, <-ended)
 	end(nil)
-	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
-	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Kind == "" })
+	await(t, "it ends", func() bool { return w.instance.Status().State == lifecycle.Terminated })
+	await(t, "it is forgotten", func() bool { return r.recordedState(t, "research", "a").Kind == "" })
 }
 
 func TestOperator_DescribesAnInstance(t *testing.T) {
-	r := newRig(t)
-	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	_, end, err := w.instance.Admit(t.Context())
 	require.NoError(t, err)
 	defer end(nil)
 	d, err := r.Describe(t.Context(), "a", "")
@@ -203,12 +203,12 @@ func TestOperator_DescribesAnInstance(t *testing.T) {
 }
 
 func TestOperator_ReportsUnknownAndAmbiguousNames(t *testing.T) {
-	r := newRig(t)
+	r := newOperatorFixture(t)
 	_, err := r.Pause(t.Context(), "research", "", 0)
 	require.ErrorContains(t, err, `no instance of an agent "research" is registered; there are instances of: none`)
-	r.join(t, "research", "a")
-	r.join(t, "synthesis", "a")
-	r.join(t, "synthesis", "b")
+	r.addWorker(t, "research", "a")
+	r.addWorker(t, "synthesis", "a")
+	r.addWorker(t, "synthesis", "b")
 	_, err = r.Resume(t.Context(), "reserch", "")
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	require.ErrorContains(t, err, "there are instances of: research, synthesis")

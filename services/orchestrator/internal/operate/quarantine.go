@@ -10,12 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// quarantineTime is how long a worker may take to pause for a quarantine. Its steps have ended by then.
-const quarantineTime = 2 * time.Second
+// quarantinePauseTimeout is how long a worker may take to pause for a quarantine. Its steps have already ended by
+// then.
+const quarantinePauseTimeout = 2 * time.Second
 
-// Quarantine keeps an agent from all work (S18) and asks its workers to pause. The quarantine does not
-// depend on them: a failed outcome says that the worker did not pause. Modes: system_network when
-// the registry is away. Then the quarantine may be recorded all the same, and is not taken back.
+// Quarantine stops an agent from getting any steps (S18) and asks its workers to pause. The quarantine holds even
+// if a worker does not pause, which its outcome reports. Quarantine fails with system_network if the registry
+// cannot be reached. The quarantine may then be recorded nevertheless, and is not reverted.
 func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outcome, error) {
 	d := registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: reason, Since: time.Now()}
 	if err := o.registry.SetDesired(ctx, d); err != nil {
@@ -24,13 +25,13 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 	o.desired.Put(d)
 	o.log.Warn("agent quarantined", zap.String("agent", agent), zap.String("reason", reason))
 	outcomes, _ := o.newOutcomes(agent) // fails when there are none, which is fine
-	o.workers.askAll(ctx, quarantineTime, outcomes, pauseCall("quarantined: "+d.Reason))
+	o.workers.callAll(ctx, quarantinePauseTimeout, outcomes, pauseCall("quarantined: "+d.Reason))
 	return outcomes, nil
 }
 
-// Release ends the quarantine of an agent and asks its workers to resume, except for those whose
-// desired state is paused or drained. Modes as Quarantine, and not_found. Until the registry was read
-// it fails with system_network, because the quarantines are not known.
+// Release ends the quarantine of an agent and asks its workers to resume, except for workers whose desired state
+// is PAUSE or DRAIN. It fails like Quarantine, or with not_found. It also fails with system_network until the
+// registry was read, because the quarantines are not known yet.
 func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome, error) {
 	isKnown := o.desired.IsFromRegistry()
 	if _, ok := o.desired.Quarantine(agent); !ok {
@@ -40,7 +41,7 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 		}
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
-	if err := o.registry.Forget(ctx, registry.AgentKey(agent)); err != nil {
+	if err := o.registry.RemoveDesired(ctx, registry.AgentKey(agent)); err != nil {
 		return nil, inDoubtError(ctx, err)
 	}
 	o.desired.EndQuarantine(agent)
@@ -52,11 +53,11 @@ func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome
 			outcomes = append(outcomes, out)
 		}
 	}
-	o.workers.askAll(ctx, answerTime, outcomes, resumeCall(reason))
+	o.workers.callAll(ctx, answerTimeout, outcomes, resumeCall(reason))
 	return outcomes, nil
 }
 
-// inDoubtError returns the error of a registry call that may have been carried out.
+// inDoubtError returns the error of a registry call that may have succeeded although its answer was lost.
 func inDoubtError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

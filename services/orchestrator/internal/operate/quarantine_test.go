@@ -19,9 +19,9 @@ import (
 
 // Guarantees S18.
 func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
-	r := newRig(t)
-	a, b, other := r.join(t, "research", "a"), r.join(t, "research", "b"), r.join(t, "synthesis", "c")
-	require.Len(t, r.routes("research"), 2)
+	r := newOperatorFixture(t)
+	a, b, other := r.addWorker(t, "research", "a"), r.addWorker(t, "research", "b"), r.addWorker(t, "synthesis", "c")
+	require.Len(t, r.routableIDs("research"), 2)
 	outcomes, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 2)
@@ -29,31 +29,31 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 		require.NoError(t, out.Err)
 		require.Equal(t, "quarantined: it misbehaves", out.Status.GetReason())
 	}
-	require.Equal(t, lifecycle.Paused, a.life.Status().State)
-	require.Equal(t, lifecycle.Paused, b.life.Status().State)
-	require.Equal(t, lifecycle.Ready, other.life.Status().State)
-	require.Empty(t, r.routes("research"))
-	require.Len(t, r.routes("synthesis"), 1)
-	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Kind)
+	require.Equal(t, lifecycle.Paused, a.instance.Status().State)
+	require.Equal(t, lifecycle.Paused, b.instance.Status().State)
+	require.Equal(t, lifecycle.Ready, other.instance.Status().State)
+	require.Empty(t, r.routableIDs("research"))
+	require.Len(t, r.routableIDs("synthesis"), 1)
+	require.Equal(t, registry.Quarantine, r.recordedState(t, "research", "").Kind)
 
 	paused := registry.DesiredState{Key: registry.Key{Agent: "research", ID: "b"}, Kind: registry.Pause} // recorded before
 	require.NoError(t, r.registry.SetDesired(t.Context(), paused))
-	await(t, "the roster knows it", func() bool { return r.instances.Desired().Get(paused.Key).Kind == registry.Pause })
+	await(t, "it is in the cache", func() bool { return r.instances.Desired().Get(paused.Key).Kind == registry.Pause })
 	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
 	require.NoError(t, err)
 	require.Len(t, outcomes, 1)
-	require.Equal(t, lifecycle.Ready, a.life.Status().State)
-	require.Equal(t, lifecycle.Paused, b.life.Status().State, "that is wanted of it still")
-	require.Equal(t, map[string]bool{"a": true}, r.routes("research"))
-	require.Zero(t, r.recorded(t, "research", ""))
+	require.Equal(t, lifecycle.Ready, a.instance.Status().State)
+	require.Equal(t, lifecycle.Paused, b.instance.Status().State, "that is wanted of it still")
+	require.Equal(t, map[string]bool{"a": true}, r.routableIDs("research"))
+	require.Zero(t, r.recordedState(t, "research", ""))
 	_, err = r.Release(t.Context(), "research", "")
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-// A quarantine at one orchestrator applies at all of them: each watches the registry.
+// A quarantine that one orchestrator records takes effect at all orchestrators, because each watches the registry.
 func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
-	r := newRig(t)
-	r.join(t, "research", "a")
+	r := newOperatorFixture(t)
+	r.addWorker(t, "research", "a")
 	other := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -62,13 +62,13 @@ func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 	await(t, "the other knows the agent", func() bool { return other.Ready("research") == 1 })
 	worker := identity.Principal{Role: identity.Worker, Name: "research"}
 	require.NoError(t, other.Desired().RejectQuarantined(worker, ""))
-	shut := other.Desired().QuarantineBegun("research") // as a turn at another orchestrator waits for it
+	shut := other.Desired().QuarantineStarted("research") // as a turn at another orchestrator waits for it
 
 	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.NoError(t, err)
 	select {
 	case <-shut:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "the other does not hear of it")
 	}
 	require.True(t, failure.Is(other.Desired().RejectQuarantined(worker, ""), failure.PolicySecurity))
@@ -84,66 +84,66 @@ func TestOperator_QuarantineAppliesAtEveryOrchestrator(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// An orchestrator that has just started does not claim that nothing is quarantined.
+// An orchestrator that has not read the registry yet does not claim that an agent is not quarantined.
 func TestOperator_ReleaseFailsBeforeQuarantinesAreKnown(t *testing.T) {
-	desires := &unreadRegistry{inmem.New(), make(chan struct{})}
+	desires := &lateRegistry{inmem.New(), make(chan struct{})}
 	require.NoError(t, desires.SetDesired(t.Context(), registry.DesiredState{Key: registry.AgentKey("research"), Kind: registry.Quarantine}))
-	roster := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
-	roster.Desired().Await()
-	o := New(roster, desires, nil, zap.NewNop())
+	cache := instances.New(zap.NewNop(), func(bool, map[string]bool) {})
+	cache.Desired().WithholdUntilKnown()
+	o := New(cache, desires, nil, zap.NewNop())
 	_, err := o.Release(t.Context(), "research", "")
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- roster.Desired().Watch(ctx, desires) }()
+	go func() { ended <- cache.Desired().Watch(ctx, desires) }()
 	close(desires.answer)
-	await(t, "the registry is read", roster.Desired().IsFromRegistry)
+	await(t, "the registry is read", cache.Desired().IsFromRegistry)
 	_, err = o.Release(t.Context(), "research", "")
 	require.NoError(t, err)
 	cancel()
 	require.NoError(t, <-ended)
 }
 
-// unreadRegistry is a registry whose desired state arrives late.
-type unreadRegistry struct {
+// lateRegistry is a registry whose desired states arrive late.
+type lateRegistry struct {
 	*inmem.Registry
 	answer chan struct{}
 }
 
-func (u *unreadRegistry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (u *lateRegistry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	<-u.answer
-	return u.Registry.WatchDesires(ctx, apply)
+	return u.Registry.WatchDesiredStates(ctx, apply)
 }
 
-// An agent without instances can be quarantined, and an instance that registers later is paused.
+// An agent without instances can be quarantined. An instance that registers later is paused.
 func TestOperator_PausesWorkersThatRegisterDuringAQuarantine(t *testing.T) {
-	r := newRig(t)
-	r.join(t, "synthesis", "c")
+	r := newOperatorFixture(t)
+	r.addWorker(t, "synthesis", "c")
 	outcomes, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.NoError(t, err)
 	require.Empty(t, outcomes)
 	w := &worker{paused: make(chan struct{}, 8), id: "a"}
-	w.life = lifecycle.New(lifecycle.Config{Capacity: 4})
-	require.NoError(t, w.life.Startup(t.Context()))
-	t.Cleanup(func() { _ = w.life.Shutdown(t.Context(), 0, "the test ends") })
-	in := registrytest.Instance("research", "a")
+	w.instance = lifecycle.New(lifecycle.Config{Capacity: 4})
+	require.NoError(t, w.instance.Startup(t.Context()))
+	t.Cleanup(func() { _ = w.instance.Shutdown(t.Context(), 0, "the test ends") })
+	in := registrytest.NewInstance("research", "a")
 	in.Address, in.State = serve(t, w), lifecycle.Ready
 	registrytest.Register(t, r.registry, in)
-	await(t, "the roster knows it", func() bool { return r.awaitCached(in.Key()) })
-	require.Empty(t, r.routes("research"))
+	await(t, "it is in the cache", func() bool { return r.awaitCached(in.Key()) })
+	require.Empty(t, r.routableIDs("research"))
 	r.enforceQuarantines(t.Context())
-	require.Equal(t, lifecycle.Paused, w.life.Status().State)
+	require.Equal(t, lifecycle.Paused, w.instance.Status().State)
 }
 
-// A quarantine whose write is in doubt is not reverted, because an agent must not be released by accident.
+// A quarantine whose write is in doubt is not reverted, so that an agent is never released by accident.
 func TestOperator_DoesNotRevertAQuarantineInDoubt(t *testing.T) {
-	r := newRig(t)
-	r.join(t, "research", "a")
-	r.lost.Store(true)
+	r := newOperatorFixture(t)
+	r.addWorker(t, "research", "a")
+	r.losesAnswers.Store(true)
 	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	require.ErrorContains(t, err, "call again")
-	await(t, "what was recorded takes effect", func() bool { return len(r.routes("research")) == 0 })
-	r.away.Store(true)
-	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Kind)
+	await(t, "what was recorded takes effect", func() bool { return len(r.routableIDs("research")) == 0 })
+	r.rejectsWrites.Store(true)
+	require.Equal(t, registry.Quarantine, r.recordedState(t, "research", "").Kind)
 }

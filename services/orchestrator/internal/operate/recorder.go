@@ -14,29 +14,29 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/desired"
 )
 
-// recorder writes the desired state of instances to the registry. A write that failed may have been
-// recorded all the same, and a verb that failed must not leave its desire behind. The recorder
-// remembers such desires in doubt and replaces them once it sees them. Safe for concurrent use.
+// recorder writes the desired states of instances to the registry. A write that failed may have been recorded
+// nevertheless. A command that failed must not leave its desired state behind. The recorder keeps such desired
+// states in doubt and replaces them once it sees them in the registry. Safe for concurrent use.
 type recorder struct {
 	state    *desired.State
 	registry registry.DesiredStates
 	log      *zap.Logger
-	wake     chan struct{} // of 1: a desire is in doubt
+	wake     chan struct{} // has capacity 1; a value means that a desired state is in doubt
 
 	mu      sync.Mutex
 	inDoubt map[registry.Key]replacement
 }
 
-// replacement pairs a desire that must not stay recorded with the desire to record instead.
+// replacement pairs a desired state that must not stay recorded with the one to record instead.
 type replacement struct{ wrong, right registry.DesiredState }
 
 func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger) *recorder {
 	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
-// record writes desires to the registry. This orchestrator routes by them when record returns. After an error,
-// some of them may be recorded all the same. Those are replaced once they are seen.
-func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState) error {
+// recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
+// After an error, some may have been recorded nevertheless. They are replaced once they are seen.
+func (r *recorder) recordDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	if len(desires) == 0 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState)
 		return nil
 	}
 	for i, d := range desires {
-		r.rememberDoubt(d, before[i])
+		r.markInDoubt(d, before[i])
 	}
 	if ctx.Err() != nil {
 		return err
@@ -59,18 +59,19 @@ func (r *recorder) record(ctx context.Context, desires ...registry.DesiredState)
 		"what may have been recorded is taken back. Try again when the registry is there").Because(err)
 }
 
-// replace records the right desire instead of the wrong one, now or once the registry is back.
-func (r *recorder) replace(ctx context.Context, wrong, right registry.DesiredState) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+// replaceDesired records the right desired state in place of the wrong one, either now or when the registry can be
+// reached again.
+func (r *recorder) replaceDesired(ctx context.Context, wrong, right registry.DesiredState) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	r.rememberDoubt(wrong, right)
-	r.resolve(ctx, wrong.Key)
+	r.markInDoubt(wrong, right)
+	r.resolveDoubt(ctx, wrong.Key)
 }
 
-// rememberDoubt stores a desire in doubt, which is replaced when it is seen.
-func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
+// markInDoubt marks a desired state as in doubt. It is replaced when it is seen in the registry.
+func (r *recorder) markInDoubt(wrong, right registry.DesiredState) {
 	if right.Kind == "" {
-		right = runDesire(wrong.Key)
+		right = runState(wrong.Key)
 	}
 	r.mu.Lock()
 	r.inDoubt[wrong.Key] = replacement{wrong, right}
@@ -81,14 +82,14 @@ func (r *recorder) rememberDoubt(wrong, right registry.DesiredState) {
 	}
 }
 
-// runDesire returns the desired state RUN of an instance.
-func runDesire(key registry.Key) registry.DesiredState {
+// runState returns the desired state RUN of an instance.
+func runState(key registry.Key) registry.DesiredState {
 	return registry.DesiredState{Key: key, Kind: registry.Run, Since: time.Now()}
 }
 
-// resolve replaces the recorded desire of an instance if it is in doubt. It forgets the doubt when a
-// later desire is recorded.
-func (r *recorder) resolve(ctx context.Context, key registry.Key) {
+// resolveDoubt replaces the recorded desired state of an instance if it is in doubt. If a later desired state was
+// recorded, it only removes the mark.
+func (r *recorder) resolveDoubt(ctx context.Context, key registry.Key) {
 	r.mu.Lock()
 	d, isInDoubt := r.inDoubt[key]
 	r.mu.Unlock()
@@ -96,7 +97,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	switch {
 	case !isInDoubt:
 		return
-	case isSame(recorded, d.wrong):
+	case isSameRecord(recorded, d.wrong):
 		if err := r.registry.SetDesired(ctx, d.right); err != nil {
 			r.log.Warn("a desired state that is in doubt could not be replaced yet",
 				zap.String("agent", key.Agent), zap.String("instance", key.ID), zap.Error(err))
@@ -104,7 +105,7 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 		}
 		r.state.Put(d.right)
 	case !recorded.Since.After(d.wrong.Since):
-		return // it may still show up
+		return // the write may still appear
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,17 +114,17 @@ func (r *recorder) resolve(ctx context.Context, key registry.Key) {
 	}
 }
 
-// resolveAll resolves every doubt that can be resolved now.
-func (r *recorder) resolveAll(ctx context.Context) {
+// resolveAllDoubts resolves all desired states in doubt that can be resolved now.
+func (r *recorder) resolveAllDoubts(ctx context.Context) {
 	r.mu.Lock()
 	keys := slices.Collect(maps.Keys(r.inDoubt))
 	r.mu.Unlock()
 	for _, key := range keys {
-		r.resolve(ctx, key)
+		r.resolveDoubt(ctx, key)
 	}
 }
 
-// isSame reports whether two desires of an instance are the same record.
-func isSame(a, b registry.DesiredState) bool {
+// isSameRecord reports whether a and b are the same record of an instance's desired state.
+func isSameRecord(a, b registry.DesiredState) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }

@@ -15,17 +15,17 @@ import (
 // workers calls the LifecycleService of workers. Safe for concurrent use.
 type workers struct{ pool *connection.Pool }
 
-// call is a call of one worker.
-type call func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
+// workerCall is one LifecycleService call to a worker.
+type workerCall func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
 
-func pauseCall(reason string) call {
+func pauseCall(reason string) workerCall {
 	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
 		return resp.GetStatus(), err
 	}
 }
 
-func resumeCall(reason string) call {
+func resumeCall(reason string) workerCall {
 	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 		resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
 		return resp.GetStatus(), err
@@ -37,8 +37,8 @@ func getState(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1
 	return resp.GetStatus(), err
 }
 
-// ask calls the worker of an instance.
-func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troupev1.InstanceStatus, error) {
+// call calls the worker of an instance.
+func (w workers) call(ctx context.Context, in registry.Instance, do workerCall) (*troupev1.InstanceStatus, error) {
 	conn, release, err := w.pool.Get(ctx, in)
 	if err != nil {
 		return nil, err
@@ -51,29 +51,29 @@ func (w workers) ask(ctx context.Context, in registry.Instance, do call) (*troup
 	return status, err
 }
 
-// askAll calls the workers of several instances at once, and fills in the outcomes.
-func (w workers) askAll(ctx context.Context, within time.Duration, outcomes []Outcome, do call) {
+// callAll calls the workers of several instances concurrently, and sets the outcomes.
+func (w workers) callAll(ctx context.Context, within time.Duration, outcomes []Outcome, do workerCall) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var asking sync.WaitGroup
 	for i := range outcomes {
 		out := &outcomes[i]
-		asking.Go(func() { out.Status, out.Err = w.ask(ctx, out.Instance, do) })
+		asking.Go(func() { out.Status, out.Err = w.call(ctx, out.Instance, do) })
 	}
 	asking.Wait()
 }
 
-// pauseCancelTime is how long a worker may take to notice that a Pause was given up.
-const pauseCancelTime = time.Second
+// pauseCancelTimeoutout is how long a worker may take to notice that a Pause call was cancelled.
+const pauseCancelTimeout = time.Second
 
-// awaitPauses returns the status of an instance once no Pause waits there, or after settleTime.
+// awaitPauses returns the status of an instance once no Pause is pending there, or after pauseCancelTimeout.
 func (w workers) awaitPauses(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
-	enough := time.NewTimer(pauseCancelTime)
+	enough := time.NewTimer(pauseCancelTimeout)
 	defer enough.Stop()
-	ticks := time.NewTicker(pauseCancelTime / 50)
+	ticks := time.NewTicker(pauseCancelTimeout / 50)
 	defer ticks.Stop()
 	for {
-		status, err := w.ask(ctx, in, getState)
+		status, err := w.call(ctx, in, getState)
 		if err != nil || !status.GetPausing() {
 			return status, err
 		}

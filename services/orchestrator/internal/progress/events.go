@@ -12,12 +12,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxTask limits the shown text of a task, in characters. The routing decision of the step has the same limit.
+// maxTask is the maximum length, in characters, of a task as shown to clients. The routing decision of the step
+// has the same limit.
 const maxTask = 200
 
-// StepsFromEvents returns the steps of the plan of a turn, as its events describe them: numbered steps in
-// order, then the steps without a number. A fork that runs no agent is not a step. A step that began again
-// keeps the times of its first begin.
+// StepsFromEvents returns the planned steps of a turn as its events describe them: the numbered steps in order,
+// then the steps without a number. A fork that runs no agent is not a step. A step that starts again keeps the
+// times of its first start.
 func StepsFromEvents(events []*troupev1.Event) []*Step {
 	p := &plan{byNumber: map[int]*Step{}}
 	for _, e := range events {
@@ -42,30 +43,30 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 	switch {
 	case e.GetPlan() != nil:
 		for i, name := range e.GetPlan().GetSteps() {
-			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // otherwise it is a fork, or the trace is older than the field
-				p.create(name, at).Agent = agents[i]
+			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // otherwise the step is a fork, or the trace is older than this field
+				p.addCreatedStep(name, at).Agent = agents[i]
 			}
 		}
 		for _, done := range e.GetPlan().GetInherited() {
-			p.inherit(done, at)
+			p.addInheritedStep(done, at)
 		}
 	case e.GetRoutingDecision() != nil:
 		p.applyDecision(e.GetRoutingDecision(), at)
 	case e.GetTurnResult() != nil:
 		for _, s := range p.steps {
-			p.advance(s, Cancelled, at)
+			p.advanceStep(s, Cancelled, at)
 		}
 	case e.GetStep() > 0 && e.GetStage() == troupev1.Stage_STAGE_EXECUTE:
 		p.applyExecution(e, at)
 	}
 }
 
-// inherit marks the step that an earlier turn completed: the first unnumbered step of the agent. A step that a
-// planner made is not in the plan, so it is added under the name of its agent.
-func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
+// addInheritedStep marks the step that an earlier turn completed: the first unnumbered step of the agent. Steps
+// that a planner created are not in the plan, so the function adds such a step under the name of its agent.
+func (p *plan) addInheritedStep(done *troupev1.InheritedStep, at time.Time) {
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Agent == done.GetAgent() && s.Number == 0 })
 	if i < 0 {
-		p.create(done.GetAgent(), at).Agent = done.GetAgent()
+		p.addCreatedStep(done.GetAgent(), at).Agent = done.GetAgent()
 		i = len(p.steps) - 1
 	}
 	s := p.steps[i]
@@ -76,25 +77,25 @@ func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
 		ended = Failed
 	}
 	for _, next := range []Stage{Routed, Executing, ended} {
-		p.advance(s, next, at)
+		p.advanceStep(s, next, at)
 	}
 }
 
-func (p *plan) create(name string, at time.Time) *Step {
+func (p *plan) addCreatedStep(name string, at time.Time) *Step {
 	s := &Step{Name: name}
-	p.advance(s, Created, at)
+	p.advanceStep(s, Created, at)
 	p.steps = append(p.steps, s)
 	return s
 }
 
-// advance moves a step to its next stage if the transition is allowed. A repeated event, as after a takeover,
-// changes nothing.
-func (*plan) advance(s *Step, next Stage, at time.Time) {
+// advanceStep moves a step to its next stage if the transition is allowed. A repeated event, such as one after a
+// takeover, changes nothing.
+func (*plan) advanceStep(s *Step, next Stage, at time.Time) {
 	_ = s.Advance(next, at)
 }
 
-// applyDecision numbers the step that a decision is about: the planned step of this name, or a new one if the
-// turn repeats the step.
+// applyDecision assigns the number of a routing decision to the planned step of this name. If the turn repeats the
+// step, it adds a new one.
 func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	number := int(d.GetNumber())
 	if number == 0 || p.byNumber[number] != nil {
@@ -102,36 +103,36 @@ func (p *plan) applyDecision(d *troupev1.RoutingDecision, at time.Time) {
 	}
 	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Name == d.GetStep() && s.Number == 0 })
 	if i < 0 {
-		p.create(d.GetStep(), at)
+		p.addCreatedStep(d.GetStep(), at)
 		i = len(p.steps) - 1
 	}
 	s := p.steps[i]
 	s.Number, s.Agent, s.Task = number, d.GetTarget(), d.GetTask()
 	p.byNumber[number] = s
-	p.advance(s, Routed, at)
+	p.advanceStep(s, Routed, at)
 }
 
-// applyExecution handles an event of a routed step. The first such event moves it to Executing.
+// applyExecution handles an event of a routed step. The first such event moves the step to Executing.
 func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	s := p.byNumber[int(e.GetStep())]
 	if s == nil || s.IsEnded() {
 		return
 	}
-	p.advance(s, Executing, at)
+	p.advanceStep(s, Executing, at)
 	if e.GetStepFinished() == nil {
 		return
 	}
 	result := e.GetStepFinished().GetResult()
 	switch why := grpcfailure.FromProto(result.GetFailure()); {
 	case why == nil:
-		p.advance(s, Completed, at)
+		p.advanceStep(s, Completed, at)
 	case why.Mode == failure.UserCancelled:
-		p.advance(s, Cancelled, at)
+		p.advanceStep(s, Cancelled, at)
 	default:
-		p.advance(s, Failed, at)
+		p.advanceStep(s, Failed, at)
 	}
 	for i, task := range result.GetTasks() {
-		made := p.create(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
+		made := p.addCreatedStep(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
 		made.Agent, made.Task = task.GetAgent(), conversation.Brief(task.GetText(), maxTask)
 	}
 }

@@ -1,5 +1,5 @@
-// Package progress computes how far the steps of a turn's plan are: the stage of each step, and when it reached
-// that stage (contract OC-29). It is a function of the events of the turn.
+// Package progress computes the progress of the steps in a turn's plan: the stage of each step, and when the step
+// reached it (contract OC-29). It derives both from the events of the turn.
 package progress
 
 import (
@@ -11,10 +11,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Stage is how far a step is.
+// Stage is the progress of a step.
 type Stage string
 
-// The stages. The last three are final.
+// The stages of a step. The last three are final.
 const (
 	Created   Stage = "created"
 	Routed    Stage = "routed"
@@ -32,35 +32,35 @@ var transitions = map[Stage]map[Stage]bool{
 	Executing: {Completed: true, Failed: true, Cancelled: true},
 }
 
-// Step is one step of a plan. The zero Step is not in the plan yet. It is not safe for concurrent use.
+// Step is one step of a plan. The zero Step is not in the plan yet. A Step is not safe for concurrent use.
 type Step struct {
-	Number int    // of the step in the turn, from 1 (0 until it is routed)
-	Name   string // in the workflow
-	Agent  string
-	Task   string // what the agent is asked to do (empty means the goal of the turn)
-	stage  Stage
-	at     map[Stage]time.Time
+	Number    int    // number of the step in the turn, from 1 (0 until it is routed)
+	Name      string // name of the step in the workflow
+	Agent     string
+	Task      string // task of the agent (empty means the goal of the turn)
+	stage     Stage
+	reachedAt map[Stage]time.Time
 }
 
 // Stage returns the current stage (empty when the step is not in the plan yet).
 func (s *Step) Stage() Stage { return s.stage }
 
-// ReachedAt returns when the step reached a stage (zero if it did not).
-func (s *Step) ReachedAt(stage Stage) time.Time { return s.at[stage] }
+// ReachedAt returns when the step reached the stage (the zero time if it did not).
+func (s *Step) ReachedAt(stage Stage) time.Time { return s.reachedAt[stage] }
 
-// IsEnded reports whether the stage is final.
+// IsEnded reports whether the stage of the step is final.
 func (s *Step) IsEnded() bool { return s.stage != "" && len(transitions[s.stage]) == 0 }
 
-// Advance moves the step to the given stage. It fails with agent_state and changes nothing when that stage
-// cannot follow the current one.
+// Advance moves the step to the given stage. When that stage cannot follow the current one, it fails with
+// agent_state and changes nothing.
 func (s *Step) Advance(next Stage, at time.Time) error {
 	if !transitions[s.stage][next] {
 		return failure.Newf(failure.AgentState, "progress.Advance", "step %s of the plan cannot become %q; it is %q", s.Name, next, s.stage)
 	}
-	if s.at == nil {
-		s.at = map[Stage]time.Time{}
+	if s.reachedAt == nil {
+		s.reachedAt = map[Stage]time.Time{}
 	}
-	s.stage, s.at[next] = next, at
+	s.stage, s.reachedAt[next] = next, at
 	return nil
 }
 
@@ -73,10 +73,10 @@ var states = map[Stage]troupev1.PlanState{
 	Cancelled: troupev1.PlanState_PLAN_STATE_CANCELLED,
 }
 
-// Proto returns the step for clients.
+// Proto converts the step to the message that clients receive.
 func (s *Step) Proto() *troupev1.PlanStep {
 	p := &troupev1.PlanStep{Number: int32(s.Number), Step: s.Name, Agent: s.Agent, Task: s.Task, State: states[s.stage]}
-	for stage, at := range s.at {
+	for stage, at := range s.reachedAt {
 		stamp := timestamppb.New(at)
 		switch stage {
 		case Created:

@@ -53,8 +53,8 @@ func TestStep_AdvancesThroughItsStages(t *testing.T) {
 	}
 }
 
-// eventsOf returns the events of a trace, one second apart.
-func eventsOf(events ...*troupev1.Event) []*troupev1.Event {
+// withSecondsApart sets the times of the events one second apart and returns them.
+func withSecondsApart(events ...*troupev1.Event) []*troupev1.Event {
 	for i, e := range events {
 		e.Time = timestamppb.New(time.Unix(int64(i), 0))
 	}
@@ -70,21 +70,22 @@ func planEvent(steps ...string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: p}}
 }
 
-func routed(number int32, step, agent, task string) *troupev1.Event {
+func routedEvent(number int32, step, agent, task string) *troupev1.Event {
 	return &troupev1.Event{Stage: troupev1.Stage_STAGE_ROUTE, Payload: &troupev1.Event_RoutingDecision{
 		RoutingDecision: &troupev1.RoutingDecision{Number: number, Step: step, Target: agent, Task: task},
 	}}
 }
 
-func started(number int32) *troupev1.Event {
+func startedEvent(number int32) *troupev1.Event {
 	return &troupev1.Event{Step: number, Stage: troupev1.Stage_STAGE_EXECUTE, Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}
 }
 
-func finished(number int32, r *troupev1.StepResult) *troupev1.Event {
-	return &troupev1.Event{Step: number, Stage: troupev1.Stage_STAGE_EXECUTE, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
+func finishedEvent(number int32, r *troupev1.StepResult) *troupev1.Event {
+	return &troupev1.Event{Step: number, Stage: troupev1.Stage_STAGE_EXECUTE,
+		Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
 }
 
-func ended() *troupev1.Event {
+func turnEndedEvent() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
@@ -115,27 +116,30 @@ func TestStepsFromEvents_FollowsTheEventsOfATurn(t *testing.T) {
 		want   []string
 	}{
 		"a planner, a loop, and a step that does not run": {
-			eventsOf(planEvent("plan p", "fork", "sum s", "other o"),
-				routed(1, "plan", "p", ""), started(1), finished(1, tasks),
-				routed(2, "plan[1]", "x", "find"), started(2), finished(2, failing(failure.ResourceAPI)),
-				routed(3, "plan[2]", "y", "add"), started(3), finished(3, &troupev1.StepResult{}),
-				routed(4, "sum", "s", ""), started(4), finished(4, &troupev1.StepResult{}),
-				routed(5, "sum", "s", ""), started(5), finished(5, failing(failure.UserCancelled)), ended()),
+			withSecondsApart(planEvent("plan p", "fork", "sum s", "other o"),
+				routedEvent(1, "plan", "p", ""), startedEvent(1), finishedEvent(1, tasks),
+				routedEvent(2, "plan[1]", "x", "find"), startedEvent(2), finishedEvent(2, failing(failure.ResourceAPI)),
+				routedEvent(3, "plan[2]", "y", "add"), startedEvent(3), finishedEvent(3, &troupev1.StepResult{}),
+				routedEvent(4, "sum", "s", ""), startedEvent(4), finishedEvent(4, &troupev1.StepResult{}),
+				routedEvent(5, "sum", "s", ""), startedEvent(5), finishedEvent(5, failing(failure.UserCancelled)), turnEndedEvent()),
 			[]string{
 				"1 plan p  completed a b c d", "2 plan[1] x find failed d e f g", "3 plan[2] y add completed d h i j",
 				"4 sum s  completed a k l m", "5 sum s  cancelled n n o p", "0 other o  cancelled a - - q",
 			},
 		},
 		"under way": {
-			eventsOf(planEvent("plan p", "sum s"), routed(1, "plan", "p", ""), started(1), finished(1, tasks), routed(2, "plan[1]", "x", "find")),
+			withSecondsApart(planEvent("plan p", "sum s"), routedEvent(1, "plan", "p", ""), startedEvent(1), finishedEvent(1, tasks), routedEvent(2,
+				"plan[1]", "x", "find")),
 			[]string{"1 plan p  completed a b c d", "2 plan[1] x find routed d e - -", "0 sum s  created a - - -", "0 plan[2] y add created d - - -"},
 		},
 		"told again by another owner": {
-			eventsOf(planEvent("plan p"), routed(1, "plan", "p", ""), started(1), routed(1, "plan", "p", ""), started(1), finished(1, tasks), finished(1, tasks)),
+			withSecondsApart(planEvent("plan p"), routedEvent(1, "plan", "p", ""), startedEvent(1), routedEvent(1, "plan", "p", ""), startedEvent(1),
+				finishedEvent(1, tasks), finishedEvent(1, tasks)),
 			[]string{"1 plan p  completed a b c f", "0 plan[1] x find created f - - -", "0 plan[2] y add created f - - -"},
 		},
 		"of before": {
-			eventsOf(&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Steps: []string{"a"}}}}, routed(0, "a", "x", ""), started(1), ended()),
+			withSecondsApart(&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Steps: []string{"a"}}}}, routedEvent(0, "a", "x", ""),
+				startedEvent(1), turnEndedEvent()),
 			nil,
 		},
 	} {

@@ -14,21 +14,22 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// decide makes the decisions of the turn again, from the history with which it began, the results of its
-// steps and the current workflow. It returns how many are the same before the first that differs.
-func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same int32, _ *troupev1.Difference) {
+// replayDecisions makes the decisions of the turn again. Its input is the history with which the turn began, the
+// results of its steps, and the current workflow. It returns how many decisions match the recorded ones, and the
+// first difference.
+func (r *Replayer) replayDecisions(was *recordedTurn, began []conversation.Message) (same int32, _ *troupev1.Difference) {
 	flow, ok := r.Workflows.Find(was.record.GetTarget())
 	if !ok {
 		flow = workflow.SingleAgent(was.record.GetTarget())
 	}
-	position, err := cursor.New(flow, began, was.chooser(flow))
+	position, err := cursor.New(flow, began, was.selector(flow))
 	last := 0
 	for err == nil && len(position.Round()) > 0 {
 		var results []execution.Result
 		for _, task := range position.Round() {
-			then, now := was.decision(task), task.Decision.Proto()
-			if last = task.Number; then == nil && (!was.endedNormally() || was.inherits(last)) {
-				return same, nil // it was cut off, or the turn before this one did the step
+			then, now := was.decisionForStep(task), task.Decision.Proto()
+			if last = task.Number; then == nil && (!was.endedNormally() || was.inheritsStep(last)) {
+				return same, nil // the turn was cut off, or an earlier turn made the decision
 			}
 			if !isSameDecision(then, now) {
 				return same, routingDifference(last, describeDecision(then), describeDecision(now))
@@ -39,7 +40,7 @@ func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same
 			}
 		}
 		if len(results) < len(position.Round()) {
-			return same, nil // it was cut off
+			return same, nil // the turn was cut off
 		}
 		err = position.Advance(results)
 	}
@@ -56,16 +57,16 @@ func (r *Replayer) decide(was *recordedTurn, began []conversation.Message) (same
 	}
 }
 
-// decision returns the decision that led to a step (nil when the trace has none).
-func (p *recordedTurn) decision(task cursor.Task) *troupev1.RoutingDecision {
-	if recorded := task.Decision.Recorded; recorded != nil {
+// decisionForStep returns the recorded decision that led to a step (nil when the trace has none).
+func (p *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecision {
+	if recorded := task.Decision.Record; recorded != nil {
 		return recorded
 	}
 	return p.decisions[task.Number]
 }
 
-// inherits reports whether the earlier turn that this trace continues has done a step.
-func (p *recordedTurn) inherits(number int) bool {
+// inheritsStep reports whether this trace inherited the step from the earlier turn that it continues.
+func (p *recordedTurn) inheritsStep(number int) bool {
 	for later := range p.decisions {
 		if later > number {
 			return true
@@ -76,9 +77,9 @@ func (p *recordedTurn) inherits(number int) bool {
 
 var errRoutingDiffers = errors.New("the trace did not record the choice")
 
-// chooser returns a selector that repeats the recorded choices by strategy. They depended on the state of the
-// mesh at that time. Their recorded input leads to the same choice in any replay (package choice).
-func (p *recordedTurn) chooser(flow *workflow.Workflow) cursor.Selector {
+// selector returns a selector that repeats the recorded choices by strategy. These choices depended on the state
+// of the mesh at that time. Their recorded input leads to the same choice in every replay (package choice).
+func (p *recordedTurn) selector(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		recorded := p.choices[number]
 		if recorded == nil {
@@ -88,18 +89,18 @@ func (p *recordedTurn) chooser(flow *workflow.Workflow) cursor.Selector {
 	}
 }
 
-// endedNormally reports whether the turn ended by itself: neither failed nor cancelled.
+// endedNormally reports whether the turn ended without failure or cancellation.
 func (p *recordedTurn) endedNormally() bool {
 	o := p.record.GetResult().GetOutcome()
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }
 
-// isSameDecision reports whether two decisions agree in step, target and strategy.
+// isSameDecision reports whether two decisions have the same step, target and strategy.
 func isSameDecision(a, b *troupev1.RoutingDecision) bool {
 	return a.GetStep() == b.GetStep() && a.GetTarget() == b.GetTarget() && a.GetStrategy() == b.GetStrategy()
 }
 
-// describeDecision returns a readable text about a decision.
+// describeDecision returns a readable description of a decision.
 func describeDecision(d *troupev1.RoutingDecision) string {
 	if d == nil {
 		return "the turn ends"

@@ -18,37 +18,37 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// input is the input of a recorded step.
-type input struct {
+// stepInput is the input of a recorded step.
+type stepInput struct {
 	step            *troupev1.ExecuteStepRequest
 	initialMessages []conversation.Message // the messages of its history that the session held when the turn began
 }
 
-// loadInput rebuilds the input of a step from its recording, which refers to messages of the session and
-// to results of the turn. why says why that is impossible (empty when it is possible).
-func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int) (_ input, why string, _ error) {
+// loadInput rebuilds the input of a step from its recording, which refers to messages of the session and to
+// results of the turn. When that is impossible, why is the reason (empty otherwise).
+func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int) (_ stepInput, why string, _ error) {
 	entries, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 		return r.Memory.Recording(ctx, was.ref, was.record.GetTurnId(), number, 0)
 	})
 	switch {
 	case failure.Is(err, failure.SessionDeleted):
-		return input{}, "its session was deleted, and what was recorded with it", nil
+		return stepInput{}, "its session was deleted, and what was recorded with it", nil
 	case failure.Is(err, failure.NotFound):
-		return input{}, "its session or its turn is not kept any more", nil
+		return stepInput{}, "its session or its turn is not kept any more", nil
 	case err != nil:
-		return input{}, "", err
+		return stepInput{}, "", err
 	case len(entries) == 0 || entries[0].Number != 0:
-		return input{}, missingRecordingReason(was.results[number]), nil
+		return stepInput{}, missingRecordingReason(was.results[number]), nil
 	}
 	step := &troupev1.ExecuteStepRequest{}
 	if err := proto.Unmarshal(entries[0].StepInput, step); err != nil {
-		return input{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
+		return stepInput{}, "", failure.New(failure.AgentContract, op, "the recording cannot be read; another version wrote it").Because(err)
 	}
 	step.Epoch, step.Attempt = 1, 1
 	for i, prior := range step.GetPrior() {
 		result := was.results[int(prior.GetStep())]
 		if prior.GetFailure() == nil && result == nil {
-			return input{}, fmt.Sprintf("the trace does not have the result of step %d before it", prior.GetStep()), nil
+			return stepInput{}, fmt.Sprintf("the trace does not have the result of the earlier step %d", prior.GetStep()), nil
 		}
 		if prior.GetFailure() == nil {
 			step.Prior[i] = result
@@ -57,31 +57,31 @@ func (r *Replayer) loadInput(ctx context.Context, was *recordedTurn, number int)
 	return r.loadMessages(ctx, was, step)
 }
 
-// missingRecordingReason says why a step has no recording.
+// missingRecordingReason returns the reason why a step has no recording, as users read it.
 func missingRecordingReason(result *troupev1.StepResult) string {
 	switch {
 	case len(result.GetPending()) > 0:
-		return "its calls waited, and what it did went on with the turn that answered them: replay the trace of that"
+		return "its calls waited, and its recording belongs to the turn that answered them: replay the trace of that turn"
 	case result.GetFailure() != nil:
-		return "it failed before anything of it was recorded, " +
-			"or that went on with the turn that resumed this one, or is not kept any more (--keep-journals of the memory service)"
+		return "it failed before anything was recorded, " +
+			"or its recording belongs to the turn that resumed this one, or is no longer kept (--keep-journals of the memory service)"
 	default:
-		return "nothing of it was recorded, or it is not kept any more (--keep-journals of the memory service); " +
-			"a step that was done in a turn before this one is in the trace of that"
+		return "nothing was recorded, or the recording is no longer kept (--keep-journals of the memory service); " +
+			"a step that an earlier turn ran is recorded in the trace of that turn"
 	}
 }
 
-// loadMessages loads the messages that the history of a step names. Messages of this turn come from the results
-// of its steps, and all others from the session.
-func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (input, string, error) {
-	g := input{step: step}
-	session, err := r.session(ctx, was, step.GetHistory())
+// loadMessages loads the messages that the recorded history of a step refers to. Messages of this turn come from
+// the results of its steps, and all others from the session.
+func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (stepInput, string, error) {
+	g := stepInput{step: step}
+	session, err := r.loadSessionMessages(ctx, was, step.GetHistory())
 	if err != nil {
 		return g, "", err
 	}
 	for i, m := range step.GetHistory() {
 		if m.GetSequence() == 0 {
-			continue // it is complete
+			continue // the recording has the whole message
 		}
 		if said := was.messageOfStep(m); said != nil {
 			step.History[i] = said
@@ -92,14 +92,14 @@ func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *tr
 			return g, fmt.Sprintf("message %d of its history is not in the session any more, which was compacted or cleared since", m.GetSequence()), nil
 		}
 		step.History[i] = wire.MessageToProto(stored)
-		step.History[i].Untrusted = cmp.Or(m.GetUntrusted(), stored.Untrusted) // the first message of a window may have stood behind others
+		step.History[i].Untrusted = cmp.Or(m.GetUntrusted(), stored.Untrusted) // an untrusted message before the window may have influenced its first message
 		g.initialMessages = append(g.initialMessages, stored)
 	}
 	return g, "", nil
 }
 
-// messageOfStep returns the message that a step of this turn added (nil when no step did). Hidden steps share the
-// sequence of the message before them, so the first step with the sequence has added it.
+// messageOfStep returns the message that a step of this turn added (nil when no step did). A hidden step has the
+// sequence of the message before it, so the first step with the sequence is the one that added the message.
 func (p *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
 	for _, number := range slices.Sorted(maps.Keys(p.results)) {
 		r := p.results[number]
@@ -113,8 +113,8 @@ func (p *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
 	return nil
 }
 
-// session reads the messages of the session from the first to the last of a history.
-func (r *Replayer) session(ctx context.Context, was *recordedTurn, history []*troupev1.Message) (map[int64]conversation.Message, error) {
+// loadSessionMessages reads all messages of the session between the first and the last message of a history.
+func (r *Replayer) loadSessionMessages(ctx context.Context, was *recordedTurn, history []*troupev1.Message) (map[int64]conversation.Message, error) {
 	var first, last int64
 	for _, m := range history {
 		if n := m.GetSequence(); n > 0 && (first == 0 || n < first) {

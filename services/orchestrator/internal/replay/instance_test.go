@@ -30,7 +30,7 @@ import (
 
 var oldTrace = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
 
-// identicalWorker is a worker whose replay of every step has no difference.
+// identicalWorker is a worker that reports no difference for any replayed step.
 type identicalWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 }
@@ -39,26 +39,26 @@ func (identicalWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepReq
 	return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: req.GetStep().GetStep(), Agent: req.GetStep().GetAgent()}}, nil
 }
 
-// serveWorkers serves workers until the test ends.
-func serveWorkers(t *testing.T) (address string) {
+// serveWorker serves a worker until the test ends and returns its address.
+func serveWorker(t *testing.T) (address string) {
 	t.Helper()
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, identicalWorker{})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }
 
-// meshWithTrace returns a mesh with a recorded trace of two steps, by research and then synthesis.
+// meshWithTrace returns a mesh with the recorded trace of two steps: research, then synthesis.
 func meshWithTrace(t *testing.T) *Replayer {
 	t.Helper()
 	r, was := researchTurn(t)
-	address := serveWorkers(t)
+	address := serveWorker(t)
 	r.Pool = connection.NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(r.Pool.Close)
 	r.Instances = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -100,7 +100,8 @@ func meshWithTrace(t *testing.T) *Replayer {
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
+	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session,
+		TurnId: "t1", Turn: 1}})
 	require.NoError(t, err)
 	require.NoError(t, traces.Append(t.Context(), oldTrace, epoch, 0, events, was.record.GetResult()))
 	r.Traces = traces
@@ -110,7 +111,7 @@ func meshWithTrace(t *testing.T) *Replayer {
 func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for named, want := range map[string][]string{"": {"r1", "s1"}, "r2": {"r2", "s1"}, "s1": {"r1", "s1"}} {
-		done, err := r.Trace(t.Context(), Request{Ref: oldTrace, Instance: named})
+		done, err := r.ReplayTrace(t.Context(), Request{Ref: oldTrace, Instance: named})
 		require.NoError(t, err)
 		var ran []string
 		for _, s := range done.GetSteps() {
@@ -120,7 +121,7 @@ func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
 	}
 }
 
-// When the request names an instance, no other instance runs the steps of its agent.
+// When the request names an instance, no other instance replays the steps of that instance's agent.
 func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 	r := meshWithTrace(t)
 	for name, test := range map[string]struct {
@@ -144,7 +145,7 @@ func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.req.Ref = oldTrace
-			_, err := r.Trace(t.Context(), test.req)
+			_, err := r.ReplayTrace(t.Context(), test.req)
 			require.True(t, failure.Is(err, test.mode), "%v", err)
 			require.Equal(t, test.want, failure.Plain(err))
 		})

@@ -22,16 +22,16 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// op is the operation of errors.
+// op is the operation that errors of this package name.
 const op = "orchestrator.ReplayTrace"
 
-// Memory is what a replay reads of the memory service.
+// Memory is the part of the memory service that a replay reads.
 type Memory interface {
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 }
 
-// Replayer runs traces again. Safe for concurrent use.
+// Replayer replays traces. It is safe for concurrent use.
 type Replayer struct {
 	Memory    Memory
 	Traces    trace.Store
@@ -39,21 +39,22 @@ type Replayer struct {
 	Pool      *connection.Pool
 	Workflows *workflow.Set
 
-	// Credentials issues what workers show to the memory service (nil when the mesh has no identities).
+	// Credentials issues the credentials that workers present to the memory service (nil when the mesh has no
+	// identities).
 	Credentials *turncred.Authority
 }
 
-// Request says what to run again.
+// Request selects what to replay.
 type Request struct {
 	Ref      trace.Ref
 	Step     int    // the only step to run (0 means all steps and the decisions)
-	Instance string // that runs all steps of its agent (empty means any)
+	Instance string // instance that runs all steps of its agent (empty means any instance)
 }
 
-// Trace runs steps of a trace again, up to the first that differs. Modes: not_found when there is
-// no such trace, step or instance, or nothing was recorded of them; session_busy while the trace
-// runs; no_worker when no instance takes a step; agent_contract when its worker cannot replay.
-func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
+// ReplayTrace runs the steps of a trace again, up to the first one whose outcome differs. Modes: not_found when
+// the trace, step or instance does not exist, or nothing was recorded of them; session_busy while the trace runs;
+// no_worker when no instance takes a step; agent_contract when the worker cannot replay steps.
+func (r *Replayer) ReplayTrace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
 	was, err := r.loadTurn(ctx, req.Ref)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		}
 		numbers = []int{req.Step}
 	}
-	only, err := r.agentsOf(req.Instance, was, numbers)
+	only, err := r.agentsOfInstance(req.Instance, was, numbers)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		if err := r.addCredential(ctx, was, given.step); err != nil {
 			return nil, err
 		}
-		done, err := r.step(ctx, given.step, was.results[number], instance)
+		done, err := r.replayStep(ctx, given.step, was.results[number], instance)
 		if err != nil {
 			return nil, err
 		}
@@ -104,14 +105,14 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		return nil, notRecordedError(resp.GetSteps())
 	}
 	if req.Step == 0 {
-		resp.Decisions, resp.Routing = r.decide(was, began)
+		resp.Decisions, resp.Routing = r.replayDecisions(was, began)
 	}
 	return resp, nil
 }
 
-// agentsOf returns the agents of the steps that have an instance with this name. It runs their steps, and
-// any instance runs the others.
-func (r *Replayer) agentsOf(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
+// agentsOfInstance returns the agents of the given steps that have an instance with this name. That instance
+// replays the steps of these agents. Any instance may replay the others.
+func (r *Replayer) agentsOfInstance(instance string, was *recordedTurn, numbers []int) (agents []string, _ error) {
 	if instance == "" || len(numbers) == 0 {
 		return nil, nil
 	}
@@ -134,7 +135,7 @@ func (r *Replayer) agentsOf(instance string, was *recordedTurn, numbers []int) (
 	return agents, nil
 }
 
-// notRecordedError returns the error for a trace that has no step that can be run again.
+// notRecordedError returns the error for a trace without any step that can be replayed.
 func notRecordedError(steps []*troupev1.StepReplay) error {
 	why := "no step of it has ended"
 	if len(steps) > 0 {
@@ -143,7 +144,7 @@ func notRecordedError(steps []*troupev1.StepReplay) error {
 	return failure.Newf(failure.NotFound, op, "the trace cannot be replayed: %s", why)
 }
 
-// recordedTurn holds what a trace has recorded of its turn.
+// recordedTurn holds the turn as its trace recorded it.
 type recordedTurn struct {
 	record    *troupev1.Trace
 	ref       session.Ref
@@ -152,10 +153,10 @@ type recordedTurn struct {
 	choices   map[int]*troupev1.RoutingDecision // choices by strategy, by number of the choice
 }
 
-// page is how many events are read at once.
-const page = 256
+// eventPageSize is how many events are read at once.
+const eventPageSize = 256
 
-// loadTurn reads a trace that has ended.
+// loadTurn reads the turn of an ended trace.
 func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, error) {
 	record, err := r.Traces.Get(ctx, ref)
 	if err != nil {
@@ -169,7 +170,7 @@ func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, 
 		results: map[int]*troupev1.StepResult{}, decisions: map[int]*troupev1.RoutingDecision{}, choices: map[int]*troupev1.RoutingDecision{},
 	}
 	for after := uint64(0); ; {
-		events, err := r.Traces.Events(ctx, ref, after, page)
+		events, err := r.Traces.Events(ctx, ref, after, eventPageSize)
 		if err != nil {
 			return nil, err
 		}
@@ -191,7 +192,8 @@ func (r *Replayer) loadTurn(ctx context.Context, ref trace.Ref) (*recordedTurn, 
 	}
 }
 
-// addCredential adds a credential with which a worker can read what the step could read, and write nothing.
+// addCredential adds a credential to the request of a step. With it the worker can read what the original step
+// could read, but cannot write.
 func (r *Replayer) addCredential(ctx context.Context, was *recordedTurn, step *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := ctx.Deadline()
 	step.Tenant = was.ref.Tenant
@@ -202,8 +204,8 @@ func (r *Replayer) addCredential(ctx context.Context, was *recordedTurn, step *t
 	return err
 }
 
-// step runs a step again at an instance of its agent, or at the named one.
-func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
+// replayStep replays a step at an instance of its agent. If only is set, it uses the instance with this name.
+func (r *Replayer) replayStep(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
 	list, _ := r.Instances.List(step.GetAgent())
 	instances := list.Instances
 	refusal := error(failure.Newf(failure.NoWorker, op, "no instance of agent %s is ready", step.GetAgent()))
@@ -212,7 +214,7 @@ func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, 
 		refusal = failure.Newf(failure.NoWorker, op, "instance %s of agent %s is not ready", only, step.GetAgent())
 	}
 	for _, in := range instances {
-		done, err := r.ask(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
+		done, err := r.callReplayStep(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
 		if err == nil {
 			done.InstanceId = in.ID
 			return done, nil
@@ -220,12 +222,13 @@ func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, 
 		if !failure.Is(err, failure.SystemNetwork, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState) {
 			return nil, err
 		}
-		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(), failure.Plain(err)).Because(err)
+		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(),
+			failure.Plain(err)).Because(err)
 	}
 	return nil, refusal
 }
 
-func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
+func (r *Replayer) callReplayStep(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	conn, release, err := r.Pool.Get(ctx, in)
 	if err != nil {
 		return nil, err

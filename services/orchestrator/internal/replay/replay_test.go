@@ -59,7 +59,7 @@ func requestOf() []conversation.Message {
 
 func TestReplayer_RepeatsTheDecisions(t *testing.T) {
 	r, was := researchTurn(t)
-	same, differs := r.decide(was, requestOf())
+	same, differs := r.replayDecisions(was, requestOf())
 	require.Nil(t, differs)
 	require.EqualValues(t, 3, same)
 }
@@ -69,7 +69,7 @@ func TestReplayer_SkipsDecisionsOfAnEarlierTrace(t *testing.T) {
 	r, was := researchTurn(t)
 	delete(was.decisions, 1)
 	delete(was.results, 1)
-	same, differs := r.decide(was, requestOf())
+	same, differs := r.replayDecisions(was, requestOf())
 	require.Nil(t, differs)
 	require.Zero(t, same)
 }
@@ -106,7 +106,7 @@ func TestReplayer_ReportsTheFirstDifferentDecision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, was := researchTurn(t)
 			test.change(was)
-			same, differs := r.decide(was, requestOf())
+			same, differs := r.replayDecisions(was, requestOf())
 			require.Equal(t, test.same, same)
 			require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, differs.GetKind())
 			require.Equal(t, test.recorded, differs.GetRecorded())
@@ -121,7 +121,7 @@ func TestReplayer_RepeatsDecisionsUpToACancellation(t *testing.T) {
 	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 	delete(was.results, 3)
 	delete(was.decisions, 3)
-	same, differs := r.decide(was, requestOf())
+	same, differs := r.replayDecisions(was, requestOf())
 	require.Nil(t, differs)
 	require.EqualValues(t, 2, same)
 }
@@ -149,8 +149,9 @@ func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
 	store := r.Memory.(memory.Store)
 	storeTurn(t, store, &troupev1.ExecuteStepRequest{
 		TurnId: "t1", Turn: 1, Step: 3, Agent: "synthesis", Profile: "brief",
-		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
-		Prior:   []*troupev1.StepResult{{Step: 1}, {Step: 2}},
+		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT,
+			Author: "research"}},
+		Prior: []*troupev1.StepResult{{Step: 1}, {Step: 2}},
 	})
 	given, why, err := r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
@@ -166,7 +167,7 @@ func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
 	require.NoError(t, err)
 	_, why, err = r.loadInput(t.Context(), was, 3)
 	require.NoError(t, err)
-	require.Contains(t, why, "not kept any more", "what it was about is gone")
+	require.Contains(t, why, "no longer kept")
 
 	_, err = store.DeleteSession(t.Context(), ref)
 	require.NoError(t, err)
@@ -180,7 +181,7 @@ func TestReplayer_IgnoresStepsWithoutMessages(t *testing.T) {
 	was := &recordedTurn{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
 		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},
 	}}
-	for silent := 2; silent < 12; silent++ { // several, because the order of a map is random
+	for silent := 2; silent < 12; silent++ { // many steps, because the iteration order of a map is random
 		was.results[silent] = &troupev1.StepResult{Step: int32(silent), Agent: "planner", Text: "what a silent task found", Sequence: 2}
 	}
 	said := was.messageOfStep(&troupev1.Message{Sequence: 2, Author: "planner"})

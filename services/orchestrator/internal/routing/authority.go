@@ -11,24 +11,24 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Authority decides which agent gets a task, at which instance, and with which tools. Nothing else does
-// (contract OC-13): agents, planners, tools and models ask and decide nothing. When a workflow leaves no
-// choice, or an agent has named a route, package cursor follows the workflow.
+// Authority decides which agent gets a task, at which instance, and with which tools. It is the only place that
+// does (contract OC-13): agents, planners, tools and models only make requests. If a workflow leaves no choice, or
+// an agent has named a route, package cursor follows the workflow.
 //
-// Packages choice and selection make the decisions, as pure functions of an input that the decision
-// carries. The authority keeps the counters that the next input needs. Safe for concurrent use.
+// Packages choice and selection make the decisions, as pure functions of an input that the decision carries. The
+// authority keeps the counters that the next input needs. Safe for concurrent use.
 type Authority struct {
 	mu       sync.Mutex
 	counters map[string]uint64
 }
 
-// NewAuthority returns an authority whose counters are 0.
+// NewAuthority returns an Authority whose counters are 0.
 func NewAuthority() *Authority { return &Authority{counters: map[string]uint64{}} }
 
-// Agent chooses among the routes of a step that has no agent. candidate returns the present state of an agent,
-// so the decision must be stored before it is carried out. Concurrent decisions for one step get different
-// counters. It fails with no_worker when no route is available (OC-6).
-func (a *Authority) Agent(
+// ChooseAgent chooses among the routes of a step that has no agent. candidate returns the current state of an
+// agent. This state can change, so the caller must store the decision before carrying it out. Concurrent decisions
+// for one step get different counters. ChooseAgent fails with no_worker when no route is available (OC-6).
+func (a *Authority) ChooseAgent(
 	flow *workflow.Workflow, step workflow.Step, ask selection.Request, candidate func(agent string) choice.Candidate,
 ) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Agent, Strategy: step.Choose.Strategy, Names: step.Choose.Names}
@@ -46,13 +46,13 @@ func (a *Authority) Agent(
 	return d, nil
 }
 
-// Instance decides which instance of an agent gets a step. The caller numbers the steps, so that a second
-// decision about a rejected step does not advance the round robin.
-func (*Authority) Instance(in selection.Input) selection.Decision { return selection.Decide(in) }
+// ChooseInstance decides which instance of an agent gets a step. The caller provides the counter, so that a second
+// decision after a rejection does not advance the round robin.
+func (*Authority) ChooseInstance(in selection.Input) selection.Decision { return selection.Decide(in) }
 
-// Tool decides which tools of its agent a step may use, those that fit best first. It fails with
-// agent_contract when none is left.
-func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []registry.Tool) (choice.Decision, error) {
+// ChooseTools decides which tools of its agent a step may use, best match first. It fails with agent_contract if
+// no tool remains.
+func (*Authority) ChooseTools(step workflow.Step, ask selection.Request, tools []registry.Tool) (choice.Decision, error) {
 	in := choice.Input{Request: ask, Type: choice.Tool, Strategy: step.Tools.Strategy, Names: step.Tools.Names}
 	for _, t := range tools {
 		in.Candidates = append(in.Candidates, choice.Candidate{ID: t.Name, Name: t.Name, Type: choice.Tool, Capabilities: t.Capabilities, Available: true})
@@ -70,7 +70,7 @@ func (*Authority) Tool(step workflow.Step, ask selection.Request, tools []regist
 	return d, nil
 }
 
-// nextCounter numbers the decisions of a step, from 0.
+// nextCounter returns how many decisions of the step came before, and counts one more.
 func (a *Authority) nextCounter(step string) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +79,7 @@ func (a *Authority) nextCounter(step string) uint64 {
 	return n
 }
 
-// union returns the words of both lists, each once.
+// union returns the words of both lists without duplicates.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, word := range b {

@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// noTarget is recorded as the target of a decision that chose none (OC-6).
+// noTarget is the recorded target of a decision that chose no candidate (OC-6).
 const noTarget = "none"
 
-// strategies maps the strategies of agents and tools to their records.
+// strategies maps the strategies for agents and tools to their wire values.
 var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
 	selection.Capability:   troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
 	selection.RoundRobin:   troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN,
@@ -25,15 +25,15 @@ var strategies = map[selection.Strategy]troupev1.RoutingStrategy{
 	selection.Manual:       troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
 }
 
-// StrategyToProto returns the record of a strategy for agents and tools.
+// StrategyToProto returns the wire value of a strategy for agents and tools.
 func StrategyToProto(s selection.Strategy) troupev1.RoutingStrategy { return strategies[s] }
 
-// RecordChoice returns a choice among agents or tools as it is published and stored. It holds those parts of
-// its input that the turn does not store elsewhere. number counts the choices of the turn, so that a later
-// owner finds this one (0 when none has to).
+// RecordChoice returns the record of a choice among agents or tools, as it is published and stored. It contains
+// the parts of the input that the turn does not store elsewhere. number is the number of the choice in the turn (0
+// if it needs none). A later owner of the turn finds the choice by its number.
 func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
 	in := d.Input
-	name := func(id string) string { return in.Find(id).Name }
+	name := func(id string) string { return in.FindCandidate(id).Name }
 	r := &troupev1.RoutingDecision{
 		Target: noTarget, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: choiceType(d), Choice: int32(number),
 		Duration: durationpb.New(took),
@@ -67,10 +67,10 @@ func RecordChoice(d choice.Decision, number int, took time.Duration) *troupev1.R
 	return r
 }
 
-// choiceType returns the type of a choice.
+// choiceType returns the decision type of a choice.
 func choiceType(d choice.Decision) troupev1.DecisionType {
 	switch {
-	case d.StandIn:
+	case d.IsStandIn:
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
 	case d.Type == choice.Tool:
 		return troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION
@@ -79,8 +79,8 @@ func choiceType(d choice.Decision) troupev1.DecisionType {
 	}
 }
 
-// DecisionFromRecord returns the decision that a turn recorded. The decision is followed, and not made again.
-// It fails with nondeterminism when the workflow does not lead to the recorded step any more.
+// DecisionFromRecord returns the decision that a turn recorded, without deciding again. It fails with
+// nondeterminism if the workflow no longer leads to the recorded step.
 func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
 	step, ok := flow.Steps[r.GetStep()]
 	if !ok || !slices.Contains(from.Routes, r.GetStep()) || step.Agent != r.GetTarget() {
@@ -90,6 +90,6 @@ func DecisionFromRecord(flow *workflow.Workflow, from workflow.Step, r *troupev1
 	}
 	return Decision{
 		Step: step, Reason: r.GetReason(), Strategy: r.GetStrategy(), Alternatives: r.GetAlternatives(), Confidence: r.GetConfidence(),
-		Fallback: r.GetFallback(), Duration: r.GetDuration().AsDuration(), Choice: int(r.GetChoice()), Recorded: r,
+		Fallback: r.GetFallback(), Duration: r.GetDuration().AsDuration(), ChoiceNumber: int(r.GetChoice()), Record: r,
 	}, nil
 }

@@ -1,9 +1,9 @@
-// Package routing decides which step comes next, and who runs it. Nothing else does (contract OC-13):
-// agents ask, and workflows allow. A decision is a pure function of its input and has a reason, so the
-// same input always gives the same decision.
+// Package routing decides which step comes next and who runs it. It is the only place that does (contract OC-13):
+// agents make requests, and workflows set limits. A decision is a pure function of its input, so the same input
+// always gives the same decision. Each decision has a reason.
 //
-// Its packages: cursor follows a turn through its workflow, choice decides among agents and tools,
-// selection among instances; instances caches the registry, and desired what operators want.
+// Subpackage cursor tracks a turn in its workflow. Subpackage choice decides among agents and tools, and
+// selection among instances. Subpackage instances caches the registry, and desired caches the desired states.
 package routing
 
 import (
@@ -15,32 +15,32 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Op is the operation of errors that say why there is no next step (OC-6).
+// Op is the operation in errors that say why there is no next step (OC-6).
 const Op = "routing"
 
-// Decision says which step comes next, and why. Step is zero when the turn ends.
+// Decision says which step comes next, and why. Step is empty when the turn ends.
 type Decision struct {
 	Step         workflow.Step
-	Reason       string // one sentence for a person
+	Reason       string // one sentence for people
 	Strategy     troupev1.RoutingStrategy
 	Alternatives []string // other agents that were allowed
 	Confidence   float64
 	Fallback     string        // agent of the step's default (empty when there is none, or it is the target)
-	Duration     time.Duration // how long the decision took; the caller of a cursor sets it, because a cursor has no clock
-	// Choice numbers the choices of the turn, from 1 (0 when no strategy chose, so that the decision
-	// depends on the workflow and the results alone).
-	Choice int
-	// Recorded is the record of a choice (nil when no strategy chose).
-	Recorded *troupev1.RoutingDecision
+	Duration     time.Duration // how long the decision took; set by the caller of the cursor, which has no clock
+	// ChoiceNumber is the number of this choice in the turn, from 1. It is 0 if no strategy chose, so that the
+	// decision depends only on the workflow and the results.
+	ChoiceNumber int
+	// Record is the stored record of a choice (nil if no strategy chose).
+	Record *troupev1.RoutingDecision
 }
 
-// EndsTurn reports whether the turn is over.
+// EndsTurn reports whether no further step follows.
 func (d Decision) EndsTurn() bool { return d.Step.Name == "" }
 
-// Proto is the decision as clients see it.
+// Proto returns the decision as clients see it.
 func (d Decision) Proto() *troupev1.RoutingDecision {
-	if d.Recorded != nil {
-		return d.Recorded
+	if d.Record != nil {
+		return d.Record
 	}
 	return &troupev1.RoutingDecision{
 		Target: d.Step.Agent, Step: d.Step.Name, Reason: d.Reason, Strategy: d.Strategy,
@@ -48,8 +48,8 @@ func (d Decision) Proto() *troupev1.RoutingDecision {
 	}
 }
 
-// decisionType returns the type of the decision: routing by an agent, a rule, or a default that replaces the
-// choice of an agent.
+// decisionType returns the type of the decision: by an agent, by a rule, or a default that replaces an agent's
+// choice.
 func (d Decision) decisionType() troupev1.DecisionType {
 	if d.Strategy == troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT {
 		return troupev1.DecisionType_DECISION_TYPE_FALLBACK

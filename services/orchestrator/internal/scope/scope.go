@@ -1,5 +1,5 @@
-// Package scope limits the calls of workers to the orchestrator. While its step runs (S6), a worker may request
-// child turns of its turn and read their traces (guarantees 4.2, S5).
+// Package scope restricts the calls that workers make to the orchestrator. While its step runs (S6), a worker may
+// request child turns of its turn and read their traces (guarantees 4.2, S5).
 package scope
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// FindTrace returns the record of a trace. Modes: not_found.
+// FindTrace is a function that returns the record of a trace. Modes: not_found.
 type FindTrace func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 
-// TraceStatus returns the status of a trace and of one of its steps.
+// TraceStatus is a function that returns the status of a trace and of one of its steps.
 type TraceStatus func(ctx context.Context, ref trace.Ref, step int) (trace.Status, error)
 
-// New returns the check of all calls to an orchestrator. It does not restrict callers of other roles, which are
-// limited to their tenant.
+// New returns the authorization check for all calls to an orchestrator. It does not restrict callers of other
+// roles, which are limited to their tenant.
 //
-// Modes: policy_security without the credential of a turn, or for a request that no turn may make; not_found
-// for sessions and traces that belong neither to the turn nor to its children, whether they exist or not;
-// fenced when another worker has the turn; turn_not_open when the step has ended.
-func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.Scope {
+// Modes: policy_security without the credential of a turn, or for a request that no turn may make; not_found for
+// sessions and traces outside the turn and its children, whether they exist or not; fenced when another worker has
+// the turn; turn_not_open when the step has ended.
+func New(a *turncred.Authority, find FindTrace, status TraceStatus) rpc.ScopeChecker {
 	s := scope{find, status}
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
-		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
+		if identity.PrincipalFromContext(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
 			return ctx, nil
 		}
-		turn, ok, err := a.TurnOfCall(ctx)
+		turn, ok, err := a.TurnFromContext(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -65,9 +65,9 @@ type scope struct {
 	status TraceStatus
 }
 
-// checkChild rejects a child turn unless it belongs to the same user, has a child session of the turn, and has
-// the parent, depth and budget that the credential of the turn prescribes. It does not trust what the worker
-// says about these, because a worker could otherwise request an unlimited number of turns.
+// checkChild rejects a child turn unless it belongs to the same user and has a child session of the turn. Its
+// parent, depth and budget must be those that the credential of the turn prescribes. The check does not trust the
+// worker's own values, because a worker could otherwise request an unlimited number of turns.
 func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
 	const op = "turn.Orchestrate"
 	refuse := func(field, what string) error {
@@ -76,13 +76,13 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	switch {
 	case r.GetParent().GetTraceId() != turn.Trace:
 		return refuse("parent", "a turn may request only its own children; name its trace here")
-	case turncred.ParentTrace(ctx) != "" && turncred.ParentTrace(ctx) != turn.Trace:
+	case turncred.ParentTraceFromContext(ctx) != "" && turncred.ParentTraceFromContext(ctx) != turn.Trace:
 		return refuse("troupe-parent-trace", "a turn may name only its own trace")
-	case r.GetAnswers() != nil: // it could approve a call that it had another agent make
+	case r.GetAnswers() != nil: // a worker could approve a call that another agent made on its behalf
 		return refuse("answers", "an agent may not answer calls that wait for a person or a client")
 	case r.GetUserId() != turn.User:
 		return refuse("user_id", "a turn acts only for its own user")
-	case r.GetSessionId() == turn.Session || !turn.Owns(r.GetSessionId()):
+	case r.GetSessionId() == turn.Session || !turn.MayAccess(r.GetSessionId()):
 		return failure.Newf(failure.NotFound, op, "session_id: the turn has no child session %q", r.GetSessionId()).With("session_id", r.GetSessionId())
 	case cmp.Or(r.GetParent().GetRootTraceId(), r.GetParent().GetTraceId()) != turn.Root:
 		return refuse("parent.root_trace_id", "a turn may request turns only in its own run")
@@ -106,8 +106,8 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
 }
 
-// exceededKind returns the first kind in which a budget exceeds the budget of the calling step. The fan-out of a
-// child is its own, and a step with the policy warn limits only depth.
+// exceededKind returns the first budget kind in which a child's budget exceeds the budget of the calling step. The
+// fan-out of the child is independent of the step's. A step with the policy warn limits only depth.
 func exceededKind(asked, above budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
 	if above.Policy != budget.Warn {
@@ -121,9 +121,8 @@ func exceededKind(asked, above budget.Limits) (budget.Kind, bool) {
 	return "policy", asked.Policy == budget.Warn && above.Policy != budget.Warn
 }
 
-// currentStatus returns the status of the trace of a turn. It fails if the calling worker may no longer request
-// anything: another worker has the turn, or the step has ended. A trace whose record is not stored yet has just
-// begun.
+// currentStatus returns the status of the trace of a turn. It fails when the calling worker may request nothing
+// more, because another worker has the turn or the step has ended. A trace without a stored record has just begun.
 func (s scope) currentStatus(ctx context.Context, turn turncred.Turn) (trace.Status, error) {
 	status, err := s.status(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
 	switch {
@@ -148,8 +147,8 @@ func (s scope) checkRead(ctx context.Context, turn turncred.Turn, traceID string
 	return s.checkOwned(ctx, turn, traceID)
 }
 
-// checkCancel rejects a trace that the calling worker may not cancel. A worker may cancel the turns that its
-// step requested even after the step has ended, because only this worker knows of them.
+// checkCancel rejects a trace that the calling worker may not cancel. A worker may cancel the turns that its step
+// requested even after the step has ended, because only this worker knows about them.
 func (s scope) checkCancel(ctx context.Context, turn turncred.Turn, traceID string) error {
 	_, err := s.currentStatus(ctx, turn)
 	if err != nil && (traceID == turn.Trace || !failure.Is(err, failure.TurnNotOpen)) {
@@ -167,7 +166,7 @@ func (s scope) checkOwned(ctx context.Context, turn turncred.Turn, traceID strin
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return err
 	}
-	if err != nil || record.GetSessionId() == turn.Session || !turn.Owns(record.GetSessionId()) {
+	if err != nil || record.GetSessionId() == turn.Session || !turn.MayAccess(record.GetSessionId()) {
 		return failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", traceID)
 	}
 	return nil

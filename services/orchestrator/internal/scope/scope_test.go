@@ -29,8 +29,8 @@ const (
 	endedTrace   = "55555555555555555555555555555555"
 )
 
-// find returns one of four traces of one tenant.
-func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
+// findTrace returns one of four traces of the tenant acme.
+func findTrace(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	sessions := map[string]string{ownTrace: "s1", childTrace: turnctx.ChildSessionPrefix("s1") + "a", foreignTrace: "s2", endedTrace: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
 		state := troupev1.TraceState_TRACE_STATE_RUNNING
@@ -42,20 +42,20 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
-// statusOfTurn reports that the turn is driven under epoch 3, and that its step 1 has ended.
+// statusOfTurn returns the status of a turn that is driven under epoch 3 and whose step 1 has ended.
 func statusOfTurn(ctx context.Context, ref trace.Ref, step int) (trace.Status, error) {
-	record, err := find(ctx, ref)
+	record, err := findTrace(ctx, ref)
 	if failure.Is(err, failure.NotFound) {
 		return trace.Status{}, nil
 	}
 	return trace.Status{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, StepEnded: step == 1}, err
 }
 
-// scopeTest returns the server side of a call with a credential for the turn.
+// scopeTest checks calls on the server side with credentials of a turn.
 type scopeTest struct {
 	t     *testing.T
 	a     *turncred.Authority
-	scope rpc.Scope
+	scope rpc.ScopeChecker
 }
 
 func newScopeTest(t *testing.T) *scopeTest {
@@ -63,16 +63,16 @@ func newScopeTest(t *testing.T) *scopeTest {
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
 	a := turncred.New(self)
-	return &scopeTest{t, a, New(a, find, statusOfTurn)}
+	return &scopeTest{t, a, New(a, findTrace, statusOfTurn)}
 }
 
-func (c *scopeTest) ask(turn turncred.Turn, req any, more ...string) error {
+func (c *scopeTest) checkCall(turn turncred.Turn, req any, more ...string) error {
 	c.t.Helper()
 	credential, err := c.a.Issue(turn, time.Time{})
 	require.NoError(c.t, err)
 	md := metadata.Pairs(append([]string{turnctx.CredentialKey, credential}, more...)...)
 	ctx := metadata.NewIncomingContext(c.t.Context(), md)
-	who, err := turncred.Authenticate(c.a, rpc.Certified)(ctx)
+	who, err := turncred.Authenticate(c.a, rpc.PrincipalFromCertificate)(ctx)
 	require.NoError(c.t, err)
 	require.Equal(c.t, identity.Principal{Role: identity.Worker, Name: turn.Agent, Tenant: turn.Tenant}, who)
 	_, err = c.scope(identity.WithPrincipal(ctx, who), "/troupe.v1.OrchestratorService/X", req)
@@ -93,11 +93,11 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 			Parent: &troupev1.Parent{TraceId: ownTrace, RootTraceId: rootTrace, Depth: 2},
 		}
 	}
-	require.NoError(t, c.ask(turn, valid()))
-	require.NoError(t, c.ask(turn, valid(), "troupe-parent-trace", ownTrace))
+	require.NoError(t, c.checkCall(turn, valid()))
+	require.NoError(t, c.checkCall(turn, valid(), "troupe-parent-trace", ownTrace))
 	on := valid()
 	on.From = &troupev1.From{TraceId: childTrace}
-	require.NoError(t, c.ask(turn, on))
+	require.NoError(t, c.checkCall(turn, on))
 	for name, test := range map[string]struct {
 		change func(*troupev1.OrchestrateRequest)
 		mode   failure.Mode
@@ -129,26 +129,26 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 	} {
 		req := valid()
 		test.change(req)
-		err := c.ask(turn, req)
+		err := c.checkCall(turn, req)
 		require.True(t, failure.Is(err, test.mode), "%s: %v", name, err)
 	}
-	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-parent-trace", foreignTrace), failure.PolicySecurity))
+	require.True(t, failure.Is(c.checkCall(turn, valid(), "troupe-parent-trace", foreignTrace), failure.PolicySecurity))
 	again := turn
 	again.Replay = true
-	require.True(t, failure.Is(c.ask(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")
+	require.True(t, failure.Is(c.checkCall(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")
 	late := turn
 	late.Trace = endedTrace
 	req := valid()
 	req.Parent.TraceId = endedTrace
-	require.True(t, failure.Is(c.ask(late, req), failure.TurnNotOpen))
+	require.True(t, failure.Is(c.checkCall(late, req), failure.TurnNotOpen))
 	turn.Budget.Policy = budget.Warn
 	req = valid()
 	req.Budget.Tokens, req.Budget.Policy = nil, troupev1.BudgetPolicy_BUDGET_POLICY_WARN
-	require.NoError(t, c.ask(turn, req), "nothing but its depth is bounded")
+	require.NoError(t, c.checkCall(turn, req), "nothing but its depth is bounded")
 }
 
-// A worker whose turn was taken over, or whose step has ended, may request and read nothing, although its
-// credential is still valid, and even if only the trace shows it (guarantees S6).
+// A worker may request and read nothing after its turn was taken over or its step has ended. Its credential is
+// still valid, and sometimes only the trace shows the takeover (guarantees S6).
 func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{
@@ -168,17 +168,17 @@ func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
 		"watch":        func(trace string) any { return &troupev1.WatchTraceRequest{TraceId: trace} },
 		"cancel below": func(string) any { return &troupev1.CancelTraceRequest{TraceId: childTrace} },
 	} {
-		require.NoError(t, c.ask(turn, request(ownTrace)), name)
-		require.NoError(t, c.ask(unknown, request(unknownTrace)), "%s: of a turn that has just begun", name)
-		err := c.ask(fenced, request(ownTrace))
+		require.NoError(t, c.checkCall(turn, request(ownTrace)), name)
+		require.NoError(t, c.checkCall(unknown, request(unknownTrace)), "%s: of a turn that has just begun", name)
+		err := c.checkCall(fenced, request(ownTrace))
 		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", name, err)
-		if err = c.ask(over, request(ownTrace)); name == "cancel below" {
+		if err = c.checkCall(over, request(ownTrace)); name == "cancel below" {
 			require.NoError(t, err, "what a step set going it ends, also when it ran out of time")
 			continue
 		}
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", name, err)
 	}
-	require.True(t, failure.Is(c.ask(over, &troupev1.CancelTraceRequest{TraceId: ownTrace}), failure.TurnNotOpen))
+	require.True(t, failure.Is(c.checkCall(over, &troupev1.CancelTraceRequest{TraceId: ownTrace}), failure.TurnNotOpen))
 }
 
 // A turn sees its own trace and the traces of its children, and cannot tell whether others exist.
@@ -192,16 +192,17 @@ func TestScope_TurnSeesOnlyItsOwnTraces(t *testing.T) {
 		"watch":  func(id string) any { return &troupev1.WatchTraceRequest{TraceId: id} },
 		"cancel": func(id string) any { return &troupev1.CancelTraceRequest{TraceId: id} },
 	} {
-		require.NoError(t, c.ask(turn, request(ownTrace)), name)
-		require.NoError(t, c.ask(turn, request(childTrace)), name)
-		missing := c.ask(turn, request(unknownTrace))
+		require.NoError(t, c.checkCall(turn, request(ownTrace)), name)
+		require.NoError(t, c.checkCall(turn, request(childTrace)), name)
+		missing := c.checkCall(turn, request(unknownTrace))
 		require.True(t, failure.Is(missing, failure.NotFound), "%s: %v", name, missing)
-		_, err := find(t.Context(), trace.Ref{Trace: unknownTrace})
+		_, err := findTrace(t.Context(), trace.Ref{Trace: unknownTrace})
 		require.EqualError(t, missing, err.Error())
-		for _, err := range []error{c.ask(turn, request(foreignTrace)), c.ask(elsewhere, request(foreignTrace)), c.ask(elsewhere, request(childTrace))} {
+		for _, err := range []error{c.checkCall(turn, request(foreignTrace)), c.checkCall(elsewhere, request(foreignTrace)), c.checkCall(elsewhere,
+			request(childTrace))} {
 			require.True(t, failure.Is(err, failure.NotFound), "%s: %v", name, err)
 		}
 	}
-	require.True(t, failure.Is(c.ask(turn, &troupev1.ListTracesRequest{}), failure.PolicySecurity))
-	require.True(t, failure.Is(c.ask(turn, &troupev1.GetSessionRequest{SessionId: "s1"}), failure.PolicySecurity))
+	require.True(t, failure.Is(c.checkCall(turn, &troupev1.ListTracesRequest{}), failure.PolicySecurity))
+	require.True(t, failure.Is(c.checkCall(turn, &troupev1.GetSessionRequest{SessionId: "s1"}), failure.PolicySecurity))
 }

@@ -8,59 +8,59 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Limits of one log (guarantees 2.5, F21).
+// Limits of one event log (guarantees 2.5, F21).
 const (
 	MaxEvents    = 4096
 	MaxBytes     = 16 << 20 // of durable events
 	maxEphemeral = 16 << 20 // of ephemeral events in memory; later ones are dropped
-	eventBytes   = 256      // memory that an event takes besides its fields
+	eventBytes   = 256      // memory of an event in addition to its fields
 )
 
-// history holds the events of a log in memory, in the order in which they happened. The zero value is
-// empty. Its users hold the lock of the log.
+// history holds the events of a log in memory, in the order in which they happened. The zero value is an empty
+// history. The lock of the log protects it.
 type history struct {
-	events       []*troupev1.Event // durable and ephemeral
-	earlierCount int               // events[:earlier] belong to earlier epochs of the turn
-	shownCount   int               // events[:shown] are stored, or do not have to be
-	sequence     uint64            // of the last durable event
-	bytes        int               // of durable events
-	ephemeral    int               // bytes that ephemeral events take
+	events            []*troupev1.Event // durable and ephemeral
+	earlierEpochCount int               // events[:earlierEpochCount] belong to earlier epochs of the turn
+	visibleCount      int               // events[:visibleCount] are stored or ephemeral, so watchers may see them
+	sequence          uint64            // of the last durable event
+	durableBytes      int               // of durable events
+	ephemeralBytes    int               // bytes that ephemeral events take
 }
 
 // load adds stored events.
 func (h *history) load(page []*troupev1.Event) {
 	h.events = append(h.events, page...)
 	for _, e := range page {
-		h.bytes += proto.Size(e)
+		h.durableBytes += proto.Size(e)
 	}
 	h.sequence = page[len(page)-1].GetSequence()
-	h.shownCount = len(h.events)
+	h.visibleCount = len(h.events)
 }
 
-// add adds an event, and numbers it when it is durable. It reports whether the event was kept: ephemeral
-// events that exceed the limit, or say nothing, are dropped.
+// add adds an event, and numbers it when it is durable. It reports whether the event was kept. Ephemeral events
+// that are empty or exceed the limit are dropped.
 func (h *history) add(e *troupev1.Event) bool {
-	if size, ephemeral := ephemeralSize(e); ephemeral {
-		h.ephemeral += size
-		if size == 0 || h.ephemeral > maxEphemeral {
+	if size, ephemeral := measureEphemeral(e); ephemeral {
+		h.ephemeralBytes += size
+		if size == 0 || h.ephemeralBytes > maxEphemeral {
 			return false
 		}
 	} else {
 		h.sequence++
 		e.Sequence = h.sequence
-		h.bytes += proto.Size(e)
+		h.durableBytes += proto.Size(e)
 	}
 	h.events = append(h.events, e)
 	return true
 }
 
 // isFull reports whether the history has reached the limit of durable events.
-func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.bytes >= MaxBytes }
+func (h *history) isFull() bool { return h.sequence >= MaxEvents || h.durableBytes >= MaxBytes }
 
-// pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
+// pendingEvents returns the durable events that are not stored yet, and how many events become visible once they
 // are.
 func (h *history) pendingEvents() (batch []*troupev1.Event, upto int) {
-	for _, e := range h.events[h.shownCount:] {
+	for _, e := range h.events[h.visibleCount:] {
 		if e.GetSequence() > 0 {
 			batch = append(batch, e)
 		}
@@ -77,9 +77,9 @@ func (h *history) indexAfter(sequence uint64) (int, error) {
 	return i + 1, nil
 }
 
-// ephemeralSize reports whether an event is ephemeral, and how many bytes it takes in memory (0 when it
-// says nothing). The whole event is kept, so its size counts and not the size of its text.
-func ephemeralSize(e *troupev1.Event) (size int, ephemeral bool) {
+// measureEphemeral reports whether an event is ephemeral, and how many bytes it takes in memory (0 for an empty
+// event). The size is the whole event's, because the whole event is kept and not only its text.
+func measureEphemeral(e *troupev1.Event) (size int, ephemeral bool) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ToolProgress:
 		size = proto.Size(p.ToolProgress)

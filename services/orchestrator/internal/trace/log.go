@@ -12,18 +12,18 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Log is the event log of one trace, at the replica that drives it. It is safe for concurrent use, but no
-// event may be appended after the last one.
+// Log is the event log of one trace, kept by the replica that drives the trace. It is safe for concurrent use, but
+// callers must append no event after the last one.
 type Log struct {
 	traces *Traces
-	claim  Claim  // as it was opened, without events; never changed
-	root   string // the trace with which the run began; not changed once the log is open
+	claim  Claim  // the claim given to Open, without events; immutable
+	root   string // root trace of the run; immutable once the log is open
 
 	mu        sync.Mutex
-	turnEpoch int64 // under which the turn is driven
+	turnEpoch int64 // epoch under which the turn is driven
 	history   history
 	writer    writer
-	ended     bool          // the last event is appended
+	ended     bool          // whether the last event was appended
 	changed   chan struct{} // closed and replaced at each change
 }
 
@@ -31,11 +31,11 @@ func newLog(t *Traces, c Claim) *Log {
 	l := &Log{
 		traces: t, claim: c, root: c.Record.GetRootTraceId(), turnEpoch: c.Turn.TurnEpoch, changed: make(chan struct{}),
 	}
-	l.writer = writer{log: l, term: t.term(), rejected: make(chan struct{})}
+	l.writer = writer{log: l, term: t.currentTerm(), rejected: make(chan struct{})}
 	return l
 }
 
-// takeOver claims the trace of another owner before any event is appended, and reads its stored events.
+// takeOver claims the trace from another owner and reads its stored events. It runs before any event is appended.
 func (l *Log) takeOver(ctx context.Context) error {
 	h := &l.history
 	last, err := retry.Do(ctx, func(ctx context.Context) (last uint64, err error) {
@@ -57,7 +57,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 		}
 		h.load(page)
 	}
-	h.earlierCount = len(h.events)
+	h.earlierEpochCount = len(h.events)
 	if len(h.events) > 0 { // the root in a repeated request is not trusted
 		l.root = cmp.Or(h.events[0].GetRootTraceId(), l.Ref().Trace)
 	}
@@ -67,7 +67,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 // Ref names the trace.
 func (l *Log) Ref() Ref { return l.claim.Ref() }
 
-// Root returns the trace with which the run began, as the first owner of this trace stored it (contract OC-10).
+// Root returns the root trace of the run, as the first owner of this trace stored it (contract OC-10).
 func (l *Log) Root() string { return l.root }
 
 // Events returns a copy of the list of events so far, in the order in which they happened.
@@ -101,53 +101,54 @@ func (l *Log) Stage() troupev1.Stage {
 	return l.history.events[len(l.history.events)-1].GetStage()
 }
 
-// Published returns what the log has published about the steps so far.
-func (l *Log) Published() Published {
+// PublishedSteps returns what the log has published about the steps so far.
+func (l *Log) PublishedSteps() PublishedSteps {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return publishedIn(l.history.events)
+	return readPublishedSteps(l.history.events)
 }
 
-// Steps returns the summary of the steps so far, as StepsOf does.
-func (l *Log) Steps() Steps {
+// StepSummary returns the summary of the steps so far, as SummarizeSteps computes it.
+func (l *Log) StepSummary() StepSummary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return StepsOf(l.history.events)
+	return SummarizeSteps(l.history.events)
 }
 
-// Measure returns the metrics of the turn so far, as the function Measure does.
-func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
+// Metrics returns the metrics of the turn so far, as MetricsFromEvents computes them.
+func (l *Log) Metrics(total time.Duration) *troupev1.TurnMetrics {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Measure(l.history.events, total)
+	return MetricsFromEvents(l.history.events, total)
 }
 
-// SetTurnEpoch sets the epoch under which the turn is driven from now on. It is stored with the next events.
+// SetTurnEpoch sets the epoch under which the turn is driven from now on. The next write stores the epoch together
+// with its events.
 func (l *Log) SetTurnEpoch(turnEpoch int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.turnEpoch, l.history.earlierCount = turnEpoch, len(l.history.events)
+	l.turnEpoch, l.history.earlierEpochCount = turnEpoch, len(l.history.events)
 }
 
-// Rejected returns a channel that is closed when no more events can be stored, because another owner has the
-// trace or the ctx of the writes has ended.
+// Rejected returns a channel that is closed when no more events can be stored. That happens when another owner has
+// the trace, or when the ctx of the writes has ended.
 func (l *Log) Rejected() <-chan struct{} { return l.writer.rejected }
 
-// Append adds an event. A durable event gets the next sequence; the sequence of an ephemeral one stays 0.
-// Append does not wait for the store; ctx bounds the write. It fails with resource_quota at MaxEvents and
-// MaxBytes.
+// Append adds an event. A durable event gets the next sequence, and an ephemeral one gets 0. Append does not wait
+// for the store; ctx bounds the write. It fails with resource_quota at MaxEvents and MaxBytes.
 func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := &l.history; h.isFull() {
 		return failure.Newf(failure.ResourceQuota, "trace.Append",
-			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", h.sequence, h.bytes, MaxEvents, MaxBytes)
+			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", h.sequence, h.durableBytes, MaxEvents, MaxBytes)
 	}
 	l.add(ctx, e)
 	return nil
 }
 
-// add stamps an event, adds it, and starts the writer when it must be stored. The caller holds the lock.
+// add sets the time of an event, adds it to the history, and starts the writer if the event must be stored. The
+// caller holds the lock.
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	e.TraceId, e.SessionId, e.Turn, e.RootTraceId = l.Ref().Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn(), l.root
 	h := &l.history
@@ -155,15 +156,15 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	case !h.add(e):
 	case e.GetSequence() > 0:
 		l.writer.start(ctx)
-	case h.shownCount == len(h.events)-1 && l.writer.term == l.traces.term():
-		h.shownCount++ // no earlier event waits for the store, and this replica still owns the trace
+	case h.visibleCount == len(h.events)-1 && l.writer.term == l.traces.currentTerm():
+		h.visibleCount++ // no earlier event is pending, and this replica still owns the trace
 		l.notify()
 	}
 }
 
-// AwaitStored returns once all durable events that were appended are stored. It fails with the cause of ctx
-// when ctx ends first, and with trace_orphaned when the store takes no more events. A turn waits for it
-// where its events are the only record of what it did.
+// AwaitStored waits until all appended durable events are stored. It fails with the cause of ctx when ctx ends
+// first, and with trace_orphaned when the store takes no more events. A turn calls it where the events are the
+// only record of its work.
 func (l *Log) AwaitStored(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -190,15 +191,15 @@ func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 	l.add(ctx, last)
 	l.ended = true
 	l.mu.Unlock()
-	l.writer.await(ctx)
+	l.writer.awaitIdle(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writer.err
 }
 
-// abandon waits for a write in progress, or for ctx, and then stores no more events.
+// abandon waits for a write in progress, or until ctx ends. After that the log stores no more events.
 func (l *Log) abandon(ctx context.Context) {
-	l.writer.await(ctx)
+	l.writer.awaitIdle(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer.err == nil {
@@ -213,8 +214,8 @@ func (l *Log) notify() {
 	l.changed = make(chan struct{})
 }
 
-// rejection returns trace_orphaned when no more events can be stored.
-func (l *Log) rejection() error {
+// rejectedError returns trace_orphaned when no more events can be stored (nil while they can).
+func (l *Log) rejectedError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer.err == nil {
@@ -223,11 +224,11 @@ func (l *Log) rejection() error {
 	return orphanedError(l.Ref())
 }
 
-// pendingEvents returns the durable events that are not stored yet, and how many events can be shown once they
-// are. After an error no further events can be shown. The caller holds the lock.
+// pendingEvents returns the durable events that are not stored yet, and how many events become visible once they
+// are. After a failed write no further events become visible. The caller holds the lock.
 func (l *Log) pendingEvents() (batch []*troupev1.Event, upto int) {
 	if l.writer.err != nil {
-		return nil, l.history.shownCount
+		return nil, l.history.visibleCount
 	}
 	return l.history.pendingEvents()
 }

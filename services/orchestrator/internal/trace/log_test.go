@@ -20,19 +20,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryStore is an in-memory store with a latency. It can be made unavailable.
+// memoryStore is an in-memory trace store with a configurable latency. Tests can make it unavailable.
 type memoryStore struct {
-	Erasures // none
+	Eraser // none
 
-	mu         sync.Mutex
-	record     *troupev1.Trace
-	turn       TurnInfo
-	events     []*troupev1.Event
-	epoch      int64
-	writes     int
-	heartbeats []Heartbeat
-	away       bool
-	latency    time.Duration
+	mu            sync.Mutex
+	record        *troupev1.Trace
+	turn          TurnInfo
+	events        []*troupev1.Event
+	epoch         int64
+	writes        int
+	heartbeats    []Heartbeat
+	isUnavailable bool
+	latency       time.Duration
 }
 
 func (s *memoryStore) write() error {
@@ -40,16 +40,16 @@ func (s *memoryStore) write() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	if s.away {
+	if s.isUnavailable {
 		return failure.New(failure.SystemNetwork, "ram", "away")
 	}
 	return nil
 }
 
-func (s *memoryStore) setAway(away bool) {
+func (s *memoryStore) setUnavailable(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.away = away
+	s.isUnavailable = away
 }
 
 func (s *memoryStore) Claim(_ context.Context, c Claim) (int64, uint64, error) {
@@ -122,7 +122,7 @@ func (s *memoryStore) Heartbeat(_ context.Context, b Heartbeat) (HeartbeatReply,
 
 func (s *memoryStore) ReleaseLease(context.Context, Ref) error { return nil }
 
-func (s *memoryStore) Stop(context.Context, Stop) error { return nil }
+func (s *memoryStore) RequestStop(context.Context, StopRequest) error { return nil }
 
 func (s *memoryStore) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Decision, error) {
 	return nil, nil
@@ -134,32 +134,32 @@ func (s *memoryStore) List(context.Context, string, Query) ([]*troupev1.Trace, e
 
 var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
 
-func open(t *testing.T, store Store) (*Traces, *Log) {
+func openTrace(t *testing.T, store Store) (*Traces, *Log) {
 	t.Helper()
 	traces := New(store, zap.NewNop())
-	l, err := traces.Open(t.Context(), claim(TurnInfo{}), false)
+	l, err := traces.Open(t.Context(), newClaim(TurnInfo{}), false)
 	require.NoError(t, err)
 	return traces, l
 }
 
-func claim(terms TurnInfo) Claim {
+func newClaim(terms TurnInfo) Claim {
 	return Claim{Tenant: ref.Tenant, Record: &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, Turn: terms}
 }
 
-func warning() *troupev1.Event {
+func warningEvent() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{}}}
 }
 
-func delta(text string) *troupev1.Event {
+func textDelta(text string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
 }
 
-func last() *troupev1.Event {
+func lastEvent() *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
 }
 
-// collect reads a watch to its end.
-func collect(ctx context.Context, traces *Traces, after uint64) (sequences []uint64, err error) {
+// collectSequences reads a watch to its end and returns the sequences of the durable events.
+func collectSequences(ctx context.Context, traces *Traces, after uint64) (sequences []uint64, err error) {
 	for e, err := range traces.Watch(ctx, ref, after) {
 		if err != nil {
 			return sequences, err
@@ -171,29 +171,28 @@ func collect(ctx context.Context, traces *Traces, after uint64) (sequences []uin
 	return sequences, nil
 }
 
-func from(first, last uint64) (all []uint64) {
+func sequenceRange(first, last uint64) (all []uint64) {
 	for s := first; s <= last; s++ {
 		all = append(all, s)
 	}
 	return all
 }
 
-// A watcher sees every event once and in order, from any sequence. Other watchers that leave or fail do not
-// affect it.
-//
+// Every watcher sees each event once and in order, from any sequence. Watchers that leave or fail do not affect
+// the others.
 // Req: OC-4, LP-35
 func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{latency: time.Millisecond}
-		traces, l := open(t, store)
+		traces, l := openTrace(t, store)
 		var wg sync.WaitGroup
 		const events = 120
 		for n := range events {
-			require.NoError(t, l.Append(t.Context(), warning()))
+			require.NoError(t, l.Append(t.Context(), warningEvent()))
 			after := uint64(n / 2)
 			wg.Go(func() {
-				got, err := collect(t.Context(), traces, after)
-				if err != nil || !slices.Equal(got, from(after+1, events+1)) {
+				got, err := collectSequences(t.Context(), traces, after)
+				if err != nil || !slices.Equal(got, sequenceRange(after+1, events+1)) {
 					t.Errorf("watch after %d: %v, %v", after, got, err)
 				}
 			})
@@ -208,23 +207,23 @@ func TestLog_WatchersSeeEveryEventOnceInOrder(t *testing.T) {
 			})
 			time.Sleep(time.Duration(n%3) * time.Millisecond)
 		}
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 		wg.Wait()
 		require.Len(t, store.events, events+1)
 
-		got, err := collect(t.Context(), traces, 10) // from the store, now
+		got, err := collectSequences(t.Context(), traces, 10) // from the store, now
 		require.NoError(t, err)
-		require.Equal(t, from(11, events+1), got)
+		require.Equal(t, sequenceRange(11, events+1), got)
 	})
 }
 
-func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
+func TestLog_ShowsNoEventBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{latency: time.Hour}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), delta("early")))
-		require.NoError(t, l.Append(t.Context(), warning()))
-		require.NoError(t, l.Append(t.Context(), delta("late")))
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), textDelta("early")))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
+		require.NoError(t, l.Append(t.Context(), textDelta("late")))
 		start := time.Now()
 		var seen []string
 		for e, err := range traces.Watch(t.Context(), ref, 0) {
@@ -239,18 +238,18 @@ func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
 		}
 		require.Equal(t, []string{"early", "", "late"}, seen)
 		require.Equal(t, time.Hour, time.Since(start))
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 	})
 }
 
 func TestLog_BatchesPendingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{latency: time.Millisecond}
-		traces, l := open(t, store)
+		traces, l := openTrace(t, store)
 		for range 100 {
-			require.NoError(t, l.Append(t.Context(), warning()))
+			require.NoError(t, l.Append(t.Context(), warningEvent()))
 		}
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 		require.LessOrEqual(t, store.writes, 3)
 	})
 }
@@ -258,13 +257,13 @@ func TestLog_BatchesPendingWrites(t *testing.T) {
 func TestLog_SurvivesAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
-		store.setAway(true)
-		require.NoError(t, l.Append(t.Context(), warning()))
-		go func() { time.Sleep(30 * time.Second); store.setAway(false) }()
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		store.setUnavailable(true)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
+		go func() { time.Sleep(30 * time.Second); store.setUnavailable(false) }()
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 		require.Len(t, store.events, 3)
 	})
 }
@@ -272,35 +271,35 @@ func TestLog_SurvivesAStoreOutage(t *testing.T) {
 func TestLog_IsFencedByAnotherOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 
 		other := New(store, zap.NewNop())
-		taken, err := other.Open(t.Context(), claim(TurnInfo{}), true)
+		taken, err := other.Open(t.Context(), newClaim(TurnInfo{}), true)
 		require.NoError(t, err)
 		require.False(t, taken.IsEmpty())
 
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		<-l.Rejected()
-		require.True(t, failure.Is(traces.Close(t.Context(), l, last()), failure.Fenced))
-		require.NoError(t, other.Close(t.Context(), taken, last()))
-		got, err := collect(t.Context(), other, 0)
+		require.True(t, failure.Is(traces.Close(t.Context(), l, lastEvent()), failure.Fenced))
+		require.NoError(t, other.Close(t.Context(), taken, lastEvent()))
+		got, err := collectSequences(t.Context(), other, 0)
 		require.NoError(t, err)
-		require.Equal(t, from(1, 2), got)
+		require.Equal(t, sequenceRange(1, 2), got)
 	})
 }
 
-func TestLog_WatchersOfAnAbandonedTraceSeeItOrphaned(t *testing.T) {
+func TestLog_WatchersOfAnAbandonedTraceGetTraceOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &memoryStore{})
-		require.NoError(t, l.Append(t.Context(), warning()))
+		traces, l := openTrace(t, &memoryStore{})
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		watched := make(chan error)
-		go func() { _, err := collect(t.Context(), traces, 0); watched <- err }()
+		go func() { _, err := collectSequences(t.Context(), traces, 0); watched <- err }()
 		synctest.Wait()
 		traces.Abandon(t.Context(), l)
 		require.True(t, failure.Is(<-watched, failure.TraceOrphaned))
-		_, err := collect(t.Context(), traces, 0) // from the store
+		_, err := collectSequences(t.Context(), traces, 0) // from the store
 		require.True(t, failure.Is(err, failure.TraceOrphaned))
 	})
 }
@@ -308,40 +307,40 @@ func TestLog_WatchersOfAnAbandonedTraceSeeItOrphaned(t *testing.T) {
 func TestTraces_WatchRejectsUnknownTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces := New(&memoryStore{}, zap.NewNop())
-		_, err := collect(t.Context(), traces, 0)
+		_, err := collectSequences(t.Context(), traces, 0)
 		require.True(t, failure.Is(err, failure.NotFound))
 
-		traces, l := open(t, &memoryStore{})
-		_, err = collect(t.Context(), traces, 7)
+		traces, l := openTrace(t, &memoryStore{})
+		_, err = collectSequences(t.Context(), traces, 7)
 		require.True(t, failure.Is(err, failure.UserInvalidInput))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = collect(ctx, traces, 0)
+		_, err = collectSequences(ctx, traces, 0)
 		require.True(t, errors.Is(err, context.Canceled))
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 	})
 }
 
 func TestLog_LimitsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &memoryStore{})
+		traces, l := openTrace(t, &memoryStore{})
 		for range MaxEvents {
-			require.NoError(t, l.Append(t.Context(), warning()))
+			require.NoError(t, l.Append(t.Context(), warningEvent()))
 		}
-		require.True(t, failure.Is(l.Append(t.Context(), warning()), failure.ResourceQuota))
-		require.NoError(t, traces.Close(t.Context(), l, last()), "the end always fits")
+		require.True(t, failure.Is(l.Append(t.Context(), warningEvent()), failure.ResourceQuota))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()), "the end always fits")
 	})
 }
 
-func TestTraces_CloseStopsWithItsContext(t *testing.T) {
+func TestTraces_CloseReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &memoryStore{away: true}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning())) // its write has no end of its own
+		store := &memoryStore{isUnavailable: true}
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent())) // this write retries without a deadline
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		require.Error(t, traces.Close(ctx, l, last()))
+		require.Error(t, traces.Close(ctx, l, lastEvent()))
 		require.LessOrEqual(t, time.Since(start), 2*time.Second)
 	})
 }
@@ -349,29 +348,29 @@ func TestTraces_CloseStopsWithItsContext(t *testing.T) {
 func TestTraces_UnfinishedTraceIsOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
-		traces.Abandon(t.Context(), l) // as when its owner is killed
+		traces.Abandon(t.Context(), l) // simulates a killed owner
 
 		orphaned, err := traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
 		require.True(t, orphaned)
-		again, err := traces.Open(t.Context(), claim(TurnInfo{}), true)
+		again, err := traces.Open(t.Context(), newClaim(TurnInfo{}), true)
 		require.NoError(t, err)
-		require.NoError(t, traces.Close(t.Context(), again, last()))
+		require.NoError(t, traces.Close(t.Context(), again, lastEvent()))
 		orphaned, err = traces.IsOrphaned(t.Context(), ref)
 		require.NoError(t, err)
 		require.False(t, orphaned, "it has ended")
 	})
 }
 
-// IsOrphaned waits for an owner that is slow, and does not take its trace away.
-func TestTraces_IsOrphanedWaitsForALivingOwner(t *testing.T) {
+// IsOrphaned gives a slow owner time to store the last event. It does not report the trace as orphaned meanwhile.
+func TestTraces_IsOrphanedWaitsForASlowOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		owner, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		owner, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		other := New(store, zap.NewNop())
 		answer := make(chan bool, 1)
@@ -380,11 +379,11 @@ func TestTraces_IsOrphanedWaitsForALivingOwner(t *testing.T) {
 			answer <- orphaned || err != nil
 		}()
 		time.Sleep(ownerTime / 2)
-		require.NoError(t, l.Append(t.Context(), warning()))
-		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
+		require.NoError(t, owner.Close(t.Context(), l, lastEvent()))
 		require.False(t, <-answer)
-		got, err := collect(t.Context(), other, 0)
+		got, err := collectSequences(t.Context(), other, 0)
 		require.NoError(t, err)
-		require.Equal(t, from(1, 3), got, "nothing of the owner is lost")
+		require.Equal(t, sequenceRange(1, 3), got, "nothing of the owner is lost")
 	})
 }

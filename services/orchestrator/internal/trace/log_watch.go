@@ -7,15 +7,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Watch yields the events after the given sequence, as Traces.Watch does, and ephemeral events as they
-// come. A slow consumer delays no other.
+// Watch yields the events after the given sequence, as Traces.Watch does, and ephemeral events as they are
+// appended. A slow consumer does not delay the others.
 func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		l.mu.Lock()
 		next, err := l.history.indexAfter(after)
 		l.mu.Unlock()
 		for err == nil {
-			fresh, changed, done := l.shownFrom(next)
+			fresh, changed, done := l.visibleEvents(next)
 			for _, e := range fresh {
 				if !yield(e, nil) {
 					return
@@ -24,7 +24,7 @@ func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event
 			next += len(fresh)
 			switch {
 			case done:
-				if err = l.rejection(); err == nil {
+				if err = l.rejectedError(); err == nil {
 					return
 				}
 			case len(fresh) == 0:
@@ -39,15 +39,15 @@ func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event
 	}
 }
 
-// shownFrom returns the events that can be shown from an index on, a channel that is closed at the next
-// change, and whether there will be no more events.
-func (l *Log) shownFrom(next int) (fresh []*troupev1.Event, changed <-chan struct{}, done bool) {
+// visibleEvents returns the visible events from an index on, and a channel that is closed at the next change. It
+// also reports whether no more events will follow.
+func (l *Log) visibleEvents(next int) (fresh []*troupev1.Event, changed <-chan struct{}, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.history
-	if next < h.shownCount {
-		fresh = h.events[next:h.shownCount:h.shownCount]
+	if next < h.visibleCount {
+		fresh = h.events[next:h.visibleCount:h.visibleCount]
 	}
-	complete := l.ended && h.shownCount == len(h.events)
+	complete := l.ended && h.visibleCount == len(h.events)
 	return fresh, l.changed, complete || l.writer.err != nil
 }

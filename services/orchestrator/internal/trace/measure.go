@@ -8,9 +8,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Measure returns the metrics of a turn (contract OC-3, OC-21). It reads only the events, so after a
-// takeover it also counts what earlier owners did.
-func Measure(events []*troupev1.Event, total time.Duration) *troupev1.TurnMetrics {
+// MetricsFromEvents returns the metrics of a turn (contract OC-3, OC-21). It uses only the events, so after a
+// takeover it includes the work of earlier owners.
+func MetricsFromEvents(events []*troupev1.Event, total time.Duration) *troupev1.TurnMetrics {
 	m := &troupev1.TurnMetrics{Total: durationpb.New(total)}
 	var plan, routing, execute time.Duration
 	timed := 0 // steps whose duration is known

@@ -7,82 +7,82 @@ import (
 	"time"
 )
 
-// These are the times of the leases of open traces. A trace whose owner dies is taken over after at most
-// LeaseTime, plus HeartbeatInterval with its jitter, plus the time of the takeover. With more replicas it takes
-// less, because they ask independently.
+// Durations for the leases of open traces. A trace whose owner dies is taken over after at most LeaseTime, plus
+// HeartbeatInterval with its jitter, plus the time of the takeover. More replicas shorten the wait, because each
+// sends its own heartbeats.
 const (
 	LeaseTime         = 6 * time.Second // the duration of a lease, by the clock of the store
 	HeartbeatInterval = 2 * time.Second // about how long between two heartbeats
 )
 
-// OpenTraces is the list of all open traces, each with the end of its owner's lease. It is only a hint for
-// replicas that look for work: the record of a trace says who owns it, and the memory service says who
-// holds its turn.
+// OpenTraces is the list of all open traces, each with the time when its owner's lease expires. It is only a hint
+// for replicas that look for orphaned traces. The record of a trace determines its owner, and the memory service
+// determines who holds its turn.
 type OpenTraces interface {
-	// Heartbeat renews the leases of traces, removes traces that have ended, and takes over some whose lease
-	// expired: the caller has their leases from then on. It returns the stops that were requested since
-	// the last call.
+	// Heartbeat renews the leases of traces and removes ended traces from the list. It also takes over some traces
+	// whose lease has expired: the caller then holds their leases. It returns the stop requests since the last
+	// call.
 	Heartbeat(ctx context.Context, b Heartbeat) (HeartbeatReply, error)
-	// ReleaseLease ends the lease of a trace.
+	// ReleaseLease ends the lease of an open trace.
 	ReleaseLease(ctx context.Context, ref Ref) error
-	// Stop asks the owner of a trace, now or later, to end it.
-	Stop(ctx context.Context, s Stop) error
+	// RequestStop asks the owner of a trace to end it. A later owner receives the request too.
+	RequestStop(ctx context.Context, s StopRequest) error
 }
 
-// Heartbeat is the heartbeat of a replica.
+// Heartbeat is the request that a replica sends about every HeartbeatInterval.
 type Heartbeat struct {
 	Owned, Ended []Ref
 	LeaseTime    time.Duration // the duration of the leases
-	MaxTaken     int           // how many traces to take over at most
+	MaxTakeovers int           // maximum number of traces to take over
 	Cursor       string        // Cursor of the last HeartbeatReply (empty means that all stops are wanted)
 }
 
-// HeartbeatReply is the reply to a heartbeat.
+// HeartbeatReply is the reply of the store to a heartbeat.
 type HeartbeatReply struct {
 	TakenOver []Ref
-	Stops     []Stop
+	Stops     []StopRequest
 	Cursor    string
 }
 
-// Stop is a request to end a trace.
-type Stop struct {
+// StopRequest is a request to end a trace.
+type StopRequest struct {
 	Ref    Ref
 	Reason string
 }
 
 // heartbeatStatus records whether the heartbeats of this replica reach the store.
 type heartbeatStatus struct {
-	since time.Time // of the first heartbeat after a failed one, or of the first at all
-	last  time.Time // of the last heartbeat that succeeded, or of the last lapse (zero means none yet)
-	terms uint64    // how often no heartbeat succeeded for the duration of a lease
-	until string
+	succeedingSince time.Time // when the current series of successful heartbeats began (zero after a failure)
+	lastSuccess     time.Time // time of the last successful heartbeat or of the last lapse (zero when there is none)
+	lapses          uint64    // how many times no heartbeat succeeded for the duration of a lease
+	stopsCursor     string
 }
 
 // Heartbeat renews the leases of the traces that this replica drives. It returns at most take traces that the
-// replica must now continue, and the stops that were requested. It is called about every HeartbeatInterval.
+// replica must now continue, and the requested stops. It is called about every HeartbeatInterval.
 //
-// It takes over nothing until heartbeats have succeeded for the duration of a lease: while the store was away
-// no owner could renew a lease, and living owners come first.
-func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []Stop, err error) {
+// Heartbeat takes over nothing until heartbeats have succeeded for the duration of a lease. While the store was
+// unavailable no owner could renew a lease, and owners that are still alive come first.
+func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []StopRequest, err error) {
 	began := time.Now()
 	t.mu.Lock()
-	if t.heartbeats.since.IsZero() || began.Sub(t.heartbeats.since) < LeaseTime {
+	if t.heartbeats.succeedingSince.IsZero() || began.Sub(t.heartbeats.succeedingSince) < LeaseTime {
 		take = 0
 	}
-	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTaken: take, Cursor: t.heartbeats.until}
+	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTakeovers: take, Cursor: t.heartbeats.stopsCursor}
 	t.mu.Unlock()
 	heard, err := t.store.Heartbeat(ctx, b)
-	t.term() // counts a lapse before the time of the last heartbeat is overwritten
+	t.currentTerm() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		t.heartbeats.since = time.Time{}
+		t.heartbeats.succeedingSince = time.Time{}
 		return nil, nil, err
 	}
-	if t.heartbeats.since.IsZero() {
-		t.heartbeats.since = time.Now()
+	if t.heartbeats.succeedingSince.IsZero() {
+		t.heartbeats.succeedingSince = time.Now()
 	}
-	t.heartbeats.last, t.heartbeats.until = began, heard.Cursor
+	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, heard.Cursor
 	t.ended = t.ended[len(b.Ended):]
 	return heard.TakenOver, heard.Stops, nil
 }
@@ -94,16 +94,16 @@ func (t *Traces) RemoveEnded(ref Ref) {
 	t.ended = append(t.ended, ref)
 }
 
-// term returns the number of the current term: a period in which heartbeats succeeded without a lapse.
-// After a lapse the traces of this replica may have other owners. So events that are not stored are held
-// back until the store has taken a write in the new term, which it does only from the owner. A replica
-// that sends no heartbeats has one term.
-func (t *Traces) term() uint64 {
+// currentTerm returns the number of the current term: a period without a lapse of the heartbeats. After a lapse
+// other replicas may own the traces of this one. Events that are not stored are therefore withheld until the store
+// has accepted a write in the new term, which it does only from the owner. A replica that sends no heartbeats has
+// only one term.
+func (t *Traces) currentTerm() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.heartbeats.last.IsZero() && time.Since(t.heartbeats.last) > LeaseTime {
-		t.heartbeats.terms++
-		t.heartbeats.last = time.Now()
+	if !t.heartbeats.lastSuccess.IsZero() && time.Since(t.heartbeats.lastSuccess) > LeaseTime {
+		t.heartbeats.lapses++
+		t.heartbeats.lastSuccess = time.Now()
 	}
-	return t.heartbeats.terms
+	return t.heartbeats.lapses
 }

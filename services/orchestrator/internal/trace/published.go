@@ -2,20 +2,20 @@ package trace
 
 import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 
-// Published summarizes what the events of a trace say about its steps, by step number.
-type Published struct {
+// PublishedSteps summarizes what the events of a trace contain about its steps, by step number.
+type PublishedSteps struct {
 	Finished  map[int]*troupev1.StepResult // steps that have ended
 	Started   map[int]*troupev1.Event      // the last start of each step that has not ended
-	Retracted map[int]bool                 // whether the text of such a step was retracted
-	// Choices are the routing decisions by a strategy, by their numbers. They depended on the state at that
-	// time, so they are not made again.
+	Retracted map[int]bool                 // whether the text of an unfinished step was retracted
+	// Choices holds the routing decisions by strategy, by their numbers. They depended on the state of the mesh at
+	// that time, so they are not made again.
 	Choices map[int]*troupev1.RoutingDecision
 }
 
-// publishedIn reads events from the first on.
-func publishedIn(events []*troupev1.Event) Published {
-	p := Published{
-		Finished: map[int]*troupev1.StepResult{}, Started: map[int]*troupev1.Event{}, Retracted: map[int]bool{}, Choices: Choices(events),
+// readPublishedSteps builds the summary from all events of a trace.
+func readPublishedSteps(events []*troupev1.Event) PublishedSteps {
+	p := PublishedSteps{
+		Finished: map[int]*troupev1.StepResult{}, Started: map[int]*troupev1.Event{}, Retracted: map[int]bool{}, Choices: ChoicesByNumber(events),
 	}
 	for _, e := range events {
 		step := int(e.GetStep())
@@ -32,8 +32,8 @@ func publishedIn(events []*troupev1.Event) Published {
 	return p
 }
 
-// Choices returns the routing decisions by a strategy among events, by their numbers.
-func Choices(events []*troupev1.Event) map[int]*troupev1.RoutingDecision {
+// ChoicesByNumber returns the routing decisions by strategy among the events, by their numbers.
+func ChoicesByNumber(events []*troupev1.Event) map[int]*troupev1.RoutingDecision {
 	all := map[int]*troupev1.RoutingDecision{}
 	for _, e := range events {
 		if d := e.GetRoutingDecision(); d.GetChoice() > 0 && d.GetStep() != "" { // without a step, no agent could be chosen

@@ -7,17 +7,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Status is the status of a trace and of one of its steps, as needed to check the call of a worker.
+// Status is the status of a trace and of one of its steps. It is used to authorize the call of a worker.
 type Status struct {
 	Ended     bool
-	TurnEpoch int64 // under which the turn is driven (0 means that nothing of the trace is stored yet)
-	StepEnded bool  // whether the step has ended; known only where the trace is driven
+	TurnEpoch int64 // epoch under which the turn is driven (0 when nothing of the trace is stored yet)
+	StepEnded bool  // whether the step has ended; only known to the replica that drives the trace
 }
 
-// Status returns the status of a trace and of one of its steps. If another replica drives the trace, it is the
-// stored status, which may be one write behind. Modes: as the store.
+// Status returns the status of a trace and of one of its steps. If another replica drives the trace, it returns
+// the stored status, which may be one write behind. Modes: the modes of the store.
 func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) {
-	if l := t.logOf(ref); l != nil && l.rejection() == nil {
+	if l := t.findLog(ref); l != nil && l.rejectedError() == nil {
 		return l.status(step), nil
 	}
 	stored, err := t.store.Load(ctx, ref)
@@ -27,13 +27,13 @@ func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) 
 	return Status{Ended: stored.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: stored.Turn.TurnEpoch}, err
 }
 
-// status looks only at the events of the current epoch: a step that ended under an earlier one may run
+// status uses only the events of the current epoch, because a step that ended under an earlier epoch may run
 // again.
 func (l *Log) status(step int) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Status{Ended: l.ended, TurnEpoch: l.turnEpoch}
-	for _, e := range l.history.events[l.history.earlierCount:] {
+	for _, e := range l.history.events[l.history.earlierEpochCount:] {
 		s.StepEnded = s.StepEnded || e.GetStepFinished() != nil && int(e.GetStep()) == step
 	}
 	return s

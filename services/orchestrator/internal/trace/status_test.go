@@ -10,9 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// A worker learns whether it still owns a step. At the orchestrator that drives the trace, it learns this
-// immediately, and at others with the next stored events. Storing the epoch costs no extra write (guarantees
-// S6).
+// A worker learns whether it still owns a step. The orchestrator that drives the trace knows this immediately, and
+// other orchestrators with the next stored events. Storing the epoch costs no extra write (guarantees S6).
 func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -23,7 +22,7 @@ func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 			return standing
 		}
 		require.Zero(t, stands(here, 1), "nothing of it is there yet")
-		l, err := here.Open(t.Context(), claim(TurnInfo{TurnEpoch: 7}), false)
+		l, err := here.Open(t.Context(), newClaim(TurnInfo{TurnEpoch: 7}), false)
 		require.NoError(t, err)
 		require.Equal(t, Status{TurnEpoch: 7}, stands(here, 1))
 		require.Zero(t, stands(elsewhere, 1))
@@ -38,18 +37,18 @@ func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 		require.Equal(t, Status{TurnEpoch: 8}, stands(here, 1), "whichever replica repeats it")
 		require.Equal(t, Status{TurnEpoch: 7}, stands(elsewhere, 1))
 		writes := store.writes
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		require.Equal(t, writes+1, store.writes)
 		require.Equal(t, Status{TurnEpoch: 8}, stands(elsewhere, 1))
 
-		taken, err := elsewhere.Open(t.Context(), claim(TurnInfo{TurnEpoch: 9}), true)
+		taken, err := elsewhere.Open(t.Context(), newClaim(TurnInfo{TurnEpoch: 9}), true)
 		require.NoError(t, err)
 		require.Equal(t, Status{TurnEpoch: 9}, stands(elsewhere, 1))
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		require.Equal(t, Status{TurnEpoch: 9}, stands(here, 1), "its log is refused, so that it asks the store")
-		require.NoError(t, elsewhere.Close(t.Context(), taken, last()))
+		require.NoError(t, elsewhere.Close(t.Context(), taken, lastEvent()))
 		require.Equal(t, Status{Ended: true, TurnEpoch: 9}, stands(here, 1))
 	})
 }

@@ -1,14 +1,13 @@
 // Package trace keeps the records and the event logs of traces: the ORCHESTRATOR tier.
 //
-// A Log belongs to the replica that drives its trace. Events are numbered when they are appended, stored
-// in that order, and shown to watchers only once they are stored. The writes of a log follow each other,
-// and events that were appended meanwhile go with the next write. Other replicas read a trace as it is
-// stored.
+// A Log belongs to the replica that drives its trace. Events are numbered when they are appended, and stored in
+// that order. Watchers see an event only once it is stored. A log has one write in progress at a time, and the
+// next write stores all events that were appended meanwhile. Other replicas read a trace from the store.
 //
-// Owners renew the leases of their open traces again and again. A trace whose lease expired is taken over
-// by the replica that asks next (docs/adr/0016). Renewing costs each replica one write in two seconds for
-// all its traces together, and costs a turn nothing: a trace enters the list of open traces in the round
-// trip of its claim, and leaves it with one of those writes.
+// Owners renew the leases of their open traces regularly. When a lease expires, the replica that sends the next
+// heartbeat takes the trace over (docs/adr/0016). Renewing the leases of all its traces costs a replica one write
+// every two seconds and costs a turn nothing: the claim of a trace also adds it to the list of open traces, and a
+// heartbeat removes it.
 package trace
 
 import (
@@ -24,46 +23,46 @@ type Ref struct {
 	Trace  string
 }
 
-// Store keeps traces durably. Errors are failure.Errors. Besides the modes that a method lists, any may
-// fail with system_network or system_timeout, after which a write may have happened: repeat it.
+// Store keeps traces durably. Its errors are failure.Errors. Besides its listed modes, every method may fail with
+// system_network or system_timeout. The write may then have been applied, so the caller repeats it.
 type Store interface {
-	// Claim makes the record with its first events, or takes over a trace that has not ended, with a
-	// higher owner epoch and the record's owner. It returns the owner epoch and the last sequence.
-	// Events that are stored already are ignored. Modes: turn_not_open when the trace has ended; fenced
-	// when it was claimed under a higher epoch of its turn; session_deleted when its session, or the
-	// parent trace, is erased. Then nothing is left of the claim, and its session will be erased.
+	// Claim creates the record with its first events. If the trace exists and has not ended, Claim takes it over
+	// with a higher owner epoch and the new record's owner. It returns the owner epoch and the last sequence.
+	// Events that are already stored are ignored. Modes: turn_not_open when the trace has ended; fenced when it
+	// was claimed under a higher epoch of its turn; session_deleted when its session or the parent trace is
+	// erased. In the last case nothing of the claim remains, and its session will be erased.
 	Claim(ctx context.Context, c Claim) (ownerEpoch int64, last uint64, err error)
-	// Append stores events in order, and the epoch under which the turn is now driven (0 means as
-	// before). Their sequences must continue the log; those that are stored already are ignored. A
+	// Append stores events in order, together with the epoch under which the turn is now driven (0 leaves the
+	// epoch unchanged). Their sequences must continue the log; events that are already stored are ignored. A
 	// result ends the trace. Modes: fenced when another owner has claimed it; not_found.
 	Append(ctx context.Context, ref Ref, ownerEpoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error
 	// Get returns a record. Modes: not_found.
 	Get(ctx context.Context, ref Ref) (*troupev1.Trace, error)
-	// Load returns a record with what another owner needs to continue it. Modes: not_found.
+	// Load returns a record with all data that another owner needs to continue the trace. Modes: not_found.
 	Load(ctx context.Context, ref Ref) (RunningTrace, error)
 	// Events returns at most limit stored events after the given sequence, in order.
 	Events(ctx context.Context, ref Ref, after uint64, limit int) ([]*troupev1.Event, error)
 	// List returns the latest records, newest first, without the texts of their results.
 	List(ctx context.Context, tenant string, q Query) ([]*troupev1.Trace, error)
 	OpenTraces
-	Audit
-	Erasures
+	DecisionIndex
+	Eraser
 }
 
 // Query selects traces.
 type Query struct {
-	Root        string // only traces of the run that began with this trace (empty means all)
-	Quarantined bool   // only quarantined ones
-	Limit       int    // above 0
+	Root            string // only traces of the run that began with this trace (empty means all)
+	OnlyQuarantined bool   // only quarantined ones
+	Limit           int    // above 0
 }
 
-// Quarantined reports whether a trace with this result is never run again, because it crashed the workers or
+// IsQuarantined reports whether a trace with this result must never run again, because it crashed the workers or
 // orchestrators that ran it (guarantee F22).
-func Quarantined(result *troupev1.TurnResult) bool {
+func IsQuarantined(result *troupev1.TurnResult) bool {
 	return result.GetFailure().GetMode() == troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED
 }
 
-// Claim holds the data with which an owner opens a trace.
+// Claim holds the data with which an owner claims a trace.
 type Claim struct {
 	Tenant string
 	Record *troupev1.Trace
@@ -74,21 +73,21 @@ type Claim struct {
 // Ref names the trace.
 func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
 
-// TurnInfo holds the data that another owner needs to continue a turn, in addition to its record and its turn in
-// the memory service.
+// TurnInfo holds the data that another owner needs to continue a turn and that neither its record nor the memory
+// service has.
 type TurnInfo struct {
 	User           string
 	Fingerprint    string        // of the request
-	TurnEpoch      int64         // under which the turn is driven; the owner with the highest has the trace
-	Timeout        time.Duration // of the turn, from this claim on (0 means as before)
-	HasCredentials bool          // whether the request had credentials, which are stored nowhere
+	TurnEpoch      int64         // epoch under which the turn is driven; the owner with the highest epoch has the trace
+	Timeout        time.Duration // timeout of the turn, from this claim on (0 keeps the stored one)
+	HasCredentials bool          // whether the request had credentials, which are never stored
 	Labels         string        // of the request, as its first owner wrote them; later claims do not change them
-	// Parent is the parent trace: its agent asked for this one, in a child session that is erased with
-	// the session of the parent (empty means none). Later claims do not change it.
+	// Parent is the trace whose agent requested this one, in a child session (empty means none). The child session
+	// is erased together with the session of the parent. Later claims do not change Parent.
 	Parent string
 }
 
-// RunningTrace is a trace as a new owner loads it.
+// RunningTrace is a trace with its turn, as a new owner loads it.
 type RunningTrace struct {
 	Record        *troupev1.Trace
 	Turn          TurnInfo

@@ -11,7 +11,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Traces are the traces that this replica drives, and a view of all others. It is safe for concurrent use.
+// Traces holds the logs of the traces that this replica drives, and gives access to all other traces through the
+// store. It is safe for concurrent use.
 type Traces struct {
 	store Store
 	log   *zap.Logger
@@ -30,9 +31,9 @@ func New(store Store, log *zap.Logger) *Traces {
 // Store returns the store of all traces.
 func (t *Traces) Store() Store { return t.store }
 
-// Open begins the log of a trace that this replica drives from now on. The record is made with the first
-// write, while the caller works. When the turn was taken over, the trace may have events already: then
-// Open claims it first and reads them.
+// Open creates the log of a trace that this replica drives from now on. The first write creates the record, while
+// the caller already works. A turn that was taken over may have stored events: Open then claims its trace first
+// and reads them.
 func (t *Traces) Open(ctx context.Context, c Claim, takenOver bool) (*Log, error) {
 	l := newLog(t, c)
 	if takenOver {
@@ -46,25 +47,25 @@ func (t *Traces) Open(ctx context.Context, c Claim, takenOver bool) (*Log, error
 	return l, nil
 }
 
-// Close ends the log of a trace with its last event. It returns once that event is stored, or ctx ends,
-// or the store rejects it: then watchers learn that the trace is orphaned.
+// Close appends the last event to the log of a trace. It returns once that event is stored, ctx ends, or the store
+// rejects the event. In the last case watchers get trace_orphaned.
 func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error {
 	err := l.finish(ctx, last)
 	if err != nil {
 		level := zap.ErrorLevel
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.SessionDeleted) {
-			level = zap.WarnLevel // another owner ends it, or it is erased
+			level = zap.WarnLevel // another owner will end the trace, or it is erased
 		}
 		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.Ref().Trace), zap.String("root_trace_id", l.root), zap.Error(err))
 	} else {
 		t.RemoveEnded(l.Ref())
 	}
-	t.forget(l)
+	t.removeLog(l)
 	return err
 }
 
-// forget drops a log, unless this replica has opened another log of the trace since.
-func (t *Traces) forget(l *Log) {
+// removeLog removes a log, unless this replica has since opened another log of the trace.
+func (t *Traces) removeLog(l *Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.driven[l.Ref()] == l {
@@ -72,23 +73,24 @@ func (t *Traces) forget(l *Log) {
 	}
 }
 
-// ownerTime is how long an owner may take to end the trace of a closed turn before another owner does,
-// and firstTime how long it may take to store its first event. An owner that needs longer is fenced.
+// ownerTime is how long an owner may take to end the trace of a closed turn before another replica ends it.
+// firstTime is how long it may take to store its first event. An owner that takes longer is fenced.
 const (
 	ownerTime = 5 * time.Second
 	firstTime = time.Second
 )
 
-// IsOrphaned reports whether another owner must end the trace of a closed turn: its owner died before it
-// stored the last event, or any event, or so long ago that the trace is no longer kept. It waits first, because
-// the owner may be about to store it. A trace that this replica drives, or that has ended, is not orphaned.
+// IsOrphaned reports whether another owner must end the trace of a closed turn. That is so when the owner died
+// before it stored the last event or any event. It is also so when the trace is so old that it is no longer kept.
+// IsOrphaned waits first, because the owner may be about to store the event. A trace that has ended, or that this
+// replica drives, is not orphaned.
 func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
 	defer patience.Stop()
 	poll := time.NewTicker(ownerTime / 50)
 	defer poll.Stop()
 	for {
-		if t.logOf(ref) != nil {
+		if t.findLog(ref) != nil {
 			return false, nil
 		}
 		stored, err := t.store.Get(ctx, ref)
@@ -110,21 +112,21 @@ func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	}
 }
 
-// logOf returns the log of a trace that this replica drives, or nil.
-func (t *Traces) logOf(ref Ref) *Log {
+// findLog returns the log of a trace that this replica drives (nil when it drives none).
+func (t *Traces) findLog(ref Ref) *Log {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.driven[ref]
 }
 
-// Abandon gives up the log of a trace without an end. The orchestrator that takes the turn over continues
-// the trace, and watchers see what it stores. ctx bounds the wait for a write in progress.
+// Abandon gives up the log of a trace without ending the trace. The orchestrator that takes the turn over
+// continues the trace, and watchers see its events. ctx bounds the wait for a write in progress.
 func (t *Traces) Abandon(ctx context.Context, l *Log) {
 	l.abandon(ctx)
-	t.forget(l)
+	t.removeLog(l)
 }
 
-// StoredEvents returns the events of a trace up to the given sequence, as far as they are still kept.
+// StoredEvents returns the events of a trace up to the given sequence that are still kept.
 func (t *Traces) StoredEvents(ctx context.Context, ref Ref, last uint64) (all []*troupev1.Event, err error) {
 	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
 		page, err := t.store.Events(ctx, ref, after, pageSize)
@@ -136,7 +138,7 @@ func (t *Traces) StoredEvents(ctx context.Context, ref Ref, last uint64) (all []
 	return all, nil
 }
 
-// checkRange returns an error when a trace does not reach the given sequence.
+// checkRange returns an error when the given sequence lies beyond the end of a trace.
 func checkRange(after, last uint64) error {
 	if after <= last {
 		return nil

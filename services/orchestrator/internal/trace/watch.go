@@ -13,50 +13,50 @@ import (
 // pageSize is how many stored events are read at once.
 const pageSize = 256
 
-// These are the bounds of the time between two reads of a trace that another replica drives. The time grows
-// while there are no new events.
+// Bounds of the time between two reads of a trace that another replica drives. The time grows while no new events
+// arrive.
 const (
 	minPoll = 50 * time.Millisecond
 	maxPoll = 800 * time.Millisecond
 )
 
-// endingTime is how long after its timeout a trace may still end before watchers give it up: its owner may
-// need it to close the turn, or another owner to take over and do so.
+// endingTime is how long after its timeout a trace may still end before watchers give up. Its owner may need the
+// time to close the turn, or another owner to take over and close it.
 const endingTime = 45 * time.Second
 
-// Watch yields the events of a trace after the given sequence, first those that happened and then those
-// that come, without a gap, up to the turn result. It does so whichever replica drives the trace, and when
-// that changes. Text deltas come only from this replica. When another replica drives the trace, the whole
-// text of a finished step comes as one delta before the end of the step, if the watch has seen the step
-// start and the trace had not ended before. Otherwise the text is only in the result of the step.
+// Watch yields the events of a trace after the given sequence, without a gap, up to the turn result. It first
+// yields past events and then new ones. It works for a trace of any replica, also when the owner changes. Only a
+// trace that this replica drives has text deltas. For any other trace, the whole text of a finished step is
+// yielded as one delta before the end of the step. That requires that the watch saw the step start and that the
+// trace was open when the watch began. Otherwise only the result of the step has the text.
 //
-// The last item may be an error: not_found, user_invalid_input when the trace does not reach after, or
+// The last item may be an error: not_found, user_invalid_input when after lies beyond the end of the trace, or
 // trace_orphaned when no owner has ended it in time.
 func (t *Traces) Watch(ctx context.Context, ref Ref, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
-		w := &watch{traces: t, ref: ref, after: after, yield: yield, started: map[int32]bool{}}
+		w := &watch{traces: t, ref: ref, after: after, yield: yield, runningSteps: map[int32]bool{}}
 		if err := w.run(ctx); err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-// watch is one call of Watch.
+// watch is the state of one call of Watch.
 type watch struct {
 	traces *Traces
 	ref    Ref
 	yield  func(*troupev1.Event, error) bool
 
-	after   uint64         // sequence of the last event
-	wasLive bool           // the trace had not ended when the watch began
-	started map[int32]bool // steps whose start was seen and not their end; the steps of a fork run at once
-	done    bool           // the consumer wants no more, or there are no more events
+	after        uint64         // sequence of the last event
+	wasLive      bool           // the trace had not ended when the watch began
+	runningSteps map[int32]bool // steps that the watch saw start but not end; several when a fork runs
+	done         bool           // the consumer has stopped, or the trace has no more events
 }
 
-// run alternates between the replica's own log and the store, as the trace moves between replicas.
+// run reads from the log of this replica or from the store, and switches when the trace moves between replicas.
 func (w *watch) run(ctx context.Context) error {
 	for {
-		l := w.traces.logOf(w.ref)
+		l := w.traces.findLog(w.ref)
 		if l == nil {
 			if err := w.followStore(ctx); err != nil || w.done {
 				return err
@@ -68,20 +68,20 @@ func (w *watch) run(ctx context.Context) error {
 		if w.done || err != nil && !failure.Is(err, failure.TraceOrphaned) {
 			return err
 		}
-		clear(w.started) // their text may have been shown
-		if w.traces.logOf(w.ref) == l {
-			w.traces.forget(l) // the store rejected it; its turn is about to find out
+		clear(w.runningSteps) // their text may have been shown
+		if w.traces.findLog(w.ref) == l {
+			w.traces.removeLog(l) // the store rejected its events; the turn will find out
 		}
 	}
 }
 
-// followLog shows the log of this replica, until it ends or another replica has the trace.
+// followLog yields the events of this replica's log, until the log ends or another replica owns the trace.
 func (w *watch) followLog(ctx context.Context, l *Log) error {
 	for e, err := range l.Watch(ctx, w.after) {
 		if err != nil {
 			return err
 		}
-		if !w.show(e) {
+		if !w.yieldEvent(e) {
 			return nil
 		}
 	}
@@ -89,13 +89,13 @@ func (w *watch) followLog(ctx context.Context, l *Log) error {
 	return nil
 }
 
-func (w *watch) show(e *troupev1.Event) bool {
+func (w *watch) yieldEvent(e *troupev1.Event) bool {
 	w.after = max(w.after, e.GetSequence())
 	w.done = !w.yield(e, nil) || e.GetTurnResult() != nil
 	return !w.done
 }
 
-// followStore shows what another replica stores, until the trace ends or this replica drives it.
+// followStore yields the events that another replica stores, until the trace ends or this replica drives it.
 func (w *watch) followStore(ctx context.Context) error {
 	running, err := w.traces.store.Load(ctx, w.ref)
 	if err == nil {
@@ -118,7 +118,7 @@ func (w *watch) followStore(ctx context.Context) error {
 			return err
 		}
 		for _, e := range page {
-			if !w.showStored(e) {
+			if !w.yieldStoredEvent(e) {
 				return nil
 			}
 			pause = minPoll
@@ -133,31 +133,31 @@ func (w *watch) followStore(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return w.checkOverdue(ctx)
 		}
-		if err := retry.Sleep(ctx, pause); err != nil || w.traces.logOf(w.ref) != nil {
+		if err := retry.Sleep(ctx, pause); err != nil || w.traces.findLog(w.ref) != nil {
 			return err
 		}
 		pause = min(2*pause, maxPoll)
 	}
 }
 
-// showStored shows a stored event. Before the end of a step it shows the text of the step, whose deltas
+// yieldStoredEvent yields a stored event. Before the end of a step it yields the text of the step, because deltas
 // are not stored.
-func (w *watch) showStored(e *troupev1.Event) bool {
+func (w *watch) yieldStoredEvent(e *troupev1.Event) bool {
 	switch {
 	case e.GetStepStarted() != nil, e.GetTextRetracted() != nil:
-		w.started[e.GetStep()] = true
+		w.runningSteps[e.GetStep()] = true
 	case e.GetStepFinished() != nil:
 		text := e.GetStepFinished().GetResult().GetText()
-		if w.started[e.GetStep()] && text != "" && w.wasLive && !w.show(wholeText(e, text)) {
+		if w.runningSteps[e.GetStep()] && text != "" && w.wasLive && !w.yieldEvent(wholeTextDelta(e, text)) {
 			return false
 		}
-		delete(w.started, e.GetStep())
+		delete(w.runningSteps, e.GetStep())
 	}
-	return w.show(e)
+	return w.yieldEvent(e)
 }
 
-// wholeText returns the text of a finished step as one delta.
-func wholeText(end *troupev1.Event, text string) *troupev1.Event {
+// wholeTextDelta returns the text of a finished step as one delta.
+func wholeTextDelta(end *troupev1.Event, text string) *troupev1.Event {
 	return &troupev1.Event{
 		TraceId: end.GetTraceId(), SessionId: end.GetSessionId(), Turn: end.GetTurn(), Step: end.GetStep(), Attempt: end.GetAttempt(),
 		Agent: end.GetAgent(), InstanceId: end.GetInstanceId(), Time: end.GetTime(), Stage: end.GetStage(),
@@ -166,8 +166,8 @@ func wholeText(end *troupev1.Event, text string) *troupev1.Event {
 	}
 }
 
-// checkOverdue returns trace_orphaned for a trace that should have ended long ago, unless it was begun again
-// since.
+// checkOverdue returns trace_orphaned for a trace whose end is overdue, unless the trace has been claimed again
+// meanwhile.
 func (w *watch) checkOverdue(ctx context.Context) error {
 	running, err := w.traces.store.Load(ctx, w.ref)
 	if err == nil && running.TimeLeft < -endingTime && running.Record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {

@@ -15,7 +15,7 @@ import (
 
 var turnInfo = TurnInfo{Fingerprint: "f", Timeout: time.Minute}
 
-func inStep(payload any) *troupev1.Event {
+func stepEvent(payload any) *troupev1.Event {
 	e := &troupev1.Event{Step: 1, Agent: "a"}
 	switch p := payload.(type) {
 	case *troupev1.Event_StepStarted:
@@ -27,13 +27,13 @@ func inStep(payload any) *troupev1.Event {
 }
 
 // A watch on any replica sees every event once, in order, and the complete text of a step before its end.
-func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
+func TestTraces_WatchFollowsATraceOfAnotherReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := owner.Open(t.Context(), claim(turnInfo), false)
+		l, err := owner.Open(t.Context(), newClaim(turnInfo), false)
 		require.NoError(t, err)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		var seen []string
 		done := make(chan error, 1)
@@ -48,13 +48,13 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 			done <- nil
 		}()
 		for _, e := range []*troupev1.Event{
-			inStep(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}), delta("Hel"), delta("lo"),
-			inStep(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: "Hello"}}}),
+			stepEvent(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}), textDelta("Hel"), textDelta("lo"),
+			stepEvent(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: "Hello"}}}),
 		} {
 			time.Sleep(5 * time.Second)
 			require.NoError(t, l.Append(t.Context(), e))
 		}
-		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, owner.Close(t.Context(), l, lastEvent()))
 		require.NoError(t, <-done)
 		require.Equal(t, []string{"", "", "Hello", "", ""}, seen)
 	})
@@ -65,9 +65,9 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := owner.Open(t.Context(), claim(turnInfo), false)
+		l, err := owner.Open(t.Context(), newClaim(turnInfo), false)
 		require.NoError(t, err)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		var texts []string
 		done := make(chan error, 1)
@@ -86,35 +86,35 @@ func TestTraces_WatchShowsTheTextOfConcurrentSteps(t *testing.T) {
 			done <- nil
 		}()
 		for _, step := range []int32{1, 2, 3} {
-			e := inStep(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}})
+			e := stepEvent(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}})
 			e.Step = step
 			require.NoError(t, l.Append(t.Context(), e))
 		}
-		for _, step := range []int32{2, 1, 3, 1} { // the last was not begun again
+		for _, step := range []int32{2, 1, 3, 1} { // step 1 ends twice without a second start
 			time.Sleep(5 * time.Second)
-			e := inStep(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: fmt.Sprint(step)}}})
+			e := stepEvent(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: fmt.Sprint(step)}}})
 			e.Step = step
 			require.NoError(t, l.Append(t.Context(), e))
 		}
-		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, owner.Close(t.Context(), l, lastEvent()))
 		require.NoError(t, <-done)
 		require.Equal(t, []string{"2", "end", "1", "end", "3", "end", "end"}, texts)
 	})
 }
 
-// A watcher does not notice when its trace moves from one replica to another.
+// A watcher sees no gap and no duplicate when its trace moves from one replica to another.
 func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		first, second := New(store, zap.NewNop()), New(store, zap.NewNop())
-		l, err := first.Open(t.Context(), claim(turnInfo), false)
+		l, err := first.Open(t.Context(), newClaim(turnInfo), false)
 		require.NoError(t, err)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		seen := make(chan []uint64, 2)
 		for _, traces := range []*Traces{first, second} {
 			go func() {
-				got, err := collect(t.Context(), traces, 0)
+				got, err := collectSequences(t.Context(), traces, 0)
 				if err != nil {
 					t.Error(err)
 				}
@@ -124,12 +124,12 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 		synctest.Wait()
 		first.Abandon(t.Context(), l)
 		time.Sleep(time.Second)
-		taken, err := second.Open(t.Context(), claim(turnInfo), true)
+		taken, err := second.Open(t.Context(), newClaim(turnInfo), true)
 		require.NoError(t, err)
-		require.NoError(t, taken.Append(t.Context(), warning()))
-		require.NoError(t, second.Close(t.Context(), taken, last()))
-		require.Equal(t, from(1, 3), <-seen)
-		require.Equal(t, from(1, 3), <-seen)
+		require.NoError(t, taken.Append(t.Context(), warningEvent()))
+		require.NoError(t, second.Close(t.Context(), taken, lastEvent()))
+		require.Equal(t, sequenceRange(1, 3), <-seen)
+		require.Equal(t, sequenceRange(1, 3), <-seen)
 	})
 }
 
@@ -137,72 +137,72 @@ func TestTraces_WatchSurvivesTakeovers(t *testing.T) {
 func TestTraces_WatchEndsAfterTheTimeoutOfATrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		traces, l := open(t, store)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		traces, l := openTrace(t, store)
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		traces.Abandon(t.Context(), l)
 		store.mu.Lock()
 		store.turn = TurnInfo{Fingerprint: "f", Timeout: -2 * endingTime}
 		store.mu.Unlock()
 		start := time.Now()
-		_, err := collect(t.Context(), traces, 0)
+		_, err := collectSequences(t.Context(), traces, 0)
 		require.True(t, failure.Is(err, failure.TraceOrphaned), "%v", err)
 		require.Less(t, time.Since(start), time.Second)
 	})
 }
 
-// A replica whose heartbeat is overdue may have lost its traces. It holds text back until the store accepts one
-// of its writes.
-func TestLog_HoldsTextBackWithoutAHeartbeat(t *testing.T) {
+// A replica whose heartbeats fail may have lost its traces. It withholds text until the store accepts one of its
+// writes.
+func TestLog_WithholdsTextWhileHeartbeatsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
 		traces := New(store, zap.NewNop())
 		_, _, err := traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
-		l, err := traces.Open(t.Context(), claim(turnInfo), false)
+		l, err := traces.Open(t.Context(), newClaim(turnInfo), false)
 		require.NoError(t, err)
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
-		shown := func() int { items, _, _ := l.shownFrom(0); return len(items) }
+		shown := func() int { items, _, _ := l.visibleEvents(0); return len(items) }
 
-		require.NoError(t, l.Append(t.Context(), delta("true")))
+		require.NoError(t, l.Append(t.Context(), textDelta("true")))
 		require.Equal(t, 2, shown())
 		time.Sleep(LeaseTime + time.Second)
-		require.NoError(t, l.Append(t.Context(), delta("who knows")))
+		require.NoError(t, l.Append(t.Context(), textDelta("who knows")))
 		require.Equal(t, 2, shown())
 		_, _, err = traces.Heartbeat(t.Context(), 0)
 		require.NoError(t, err)
-		require.NoError(t, l.Append(t.Context(), delta("still")))
+		require.NoError(t, l.Append(t.Context(), textDelta("still")))
 		require.Equal(t, 2, shown(), "to be heard is no proof")
-		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		synctest.Wait()
 		require.Equal(t, 5, shown())
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 	})
 }
 
-// After an outage of the store all owners seem to be gone. No trace is taken over before live owners had time
-// to send a heartbeat.
+// After an outage of the store all leases have expired. No trace is taken over before live owners have had time to
+// send a heartbeat.
 func TestTraces_HeartbeatTakesOverNothingAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
-		traces, l := open(t, store)
+		traces, l := openTrace(t, store)
 		takes := func() int {
 			_, _, err := traces.Heartbeat(t.Context(), 7)
 			require.NoError(t, err)
-			return store.heartbeats[len(store.heartbeats)-1].MaxTaken
+			return store.heartbeats[len(store.heartbeats)-1].MaxTakeovers
 		}
 		require.Zero(t, takes())
 		time.Sleep(LeaseTime)
 		require.Equal(t, 7, takes())
 		require.Equal(t, []Ref{ref}, store.heartbeats[1].Owned)
-		store.setAway(true)
+		store.setUnavailable(true)
 		_, _, err := traces.Heartbeat(t.Context(), 7)
 		require.Error(t, err)
-		store.setAway(false)
+		store.setUnavailable(false)
 		require.Zero(t, takes())
 		time.Sleep(LeaseTime)
-		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.NoError(t, traces.Close(t.Context(), l, lastEvent()))
 		require.Equal(t, 7, takes())
 		require.Equal(t, []Ref{ref}, store.heartbeats[len(store.heartbeats)-1].Ended)
 		takes()

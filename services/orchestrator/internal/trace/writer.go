@@ -10,12 +10,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// writer stores the events of a log, in a goroutine that runs while events are pending. The lock of the log
-// guards all fields that change, except ownerEpoch.
+// writer stores the events of a log. Its goroutine runs while events are pending. The lock of the log protects all
+// fields that change, except ownerEpoch.
 type writer struct {
 	log        *Log
 	goroutine  sync.WaitGroup
-	active     bool
+	isRunning  bool
 	cancel     context.CancelFunc
 	ownerEpoch int64         // 0 until the trace is claimed; only the goroutine uses it
 	term       uint64        // of the replica, in which the store last took a write
@@ -31,17 +31,17 @@ func (w *writer) fail(err error) {
 
 var errAbandoned = errors.New("abandoned by its owner")
 
-// start starts the goroutine, unless it runs or has failed. The caller holds the lock of the log.
+// start starts the goroutine, unless it is running or a write has failed. The caller holds the lock of the log.
 func (w *writer) start(ctx context.Context) {
-	if w.active || w.err != nil {
+	if w.isRunning || w.err != nil {
 		return
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.active = true
+	w.isRunning = true
 	w.goroutine.Go(func() { w.run(ctx) })
 }
 
-// run stores what is pending, and what is appended meanwhile, until nothing is left.
+// run stores the pending events, and those appended meanwhile, until none is left.
 func (w *writer) run(ctx context.Context) {
 	l := w.log
 	for {
@@ -49,32 +49,32 @@ func (w *writer) run(ctx context.Context) {
 		batch, upto := l.pendingEvents()
 		if len(batch) == 0 || w.err != nil {
 			w.cancel()
-			l.history.shownCount, w.active = upto, false
+			l.history.visibleCount, w.isRunning = upto, false
 			l.notify()
 			l.mu.Unlock()
 			return
 		}
 		l.mu.Unlock()
 
-		term := l.traces.term()
+		term := l.traces.currentTerm()
 		_, err := retry.Do(ctx, func(ctx context.Context) (_ struct{}, err error) {
 			defer panics.Recover("trace.Append", &err)
-			return struct{}{}, w.put(ctx, batch)
+			return struct{}{}, w.storeBatch(ctx, batch)
 		})
 
 		l.mu.Lock()
 		if err != nil {
 			w.fail(err)
 		} else {
-			l.history.shownCount, w.term = upto, term
+			l.history.visibleCount, w.term = upto, term
 		}
 		l.notify()
 		l.mu.Unlock()
 	}
 }
 
-// put stores events. The first write claims the trace.
-func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
+// storeBatch stores events. The first call claims the trace.
+func (w *writer) storeBatch(ctx context.Context, batch []*troupev1.Event) error {
 	l := w.log
 	result := batch[len(batch)-1].GetTurnResult()
 	l.mu.Lock()
@@ -95,8 +95,8 @@ func (w *writer) put(ctx context.Context, batch []*troupev1.Event) error {
 	return l.traces.store.Append(ctx, l.Ref(), w.ownerEpoch, turnEpoch, batch, result)
 }
 
-// await returns when nothing is being written any more. When ctx ends, it cancels the write.
-func (w *writer) await(ctx context.Context) {
+// awaitIdle waits until no write is in progress. When ctx ends, it cancels the write.
+func (w *writer) awaitIdle(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
 		w.log.mu.Lock()
 		defer w.log.mu.Unlock()

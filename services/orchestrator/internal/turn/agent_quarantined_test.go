@@ -25,14 +25,14 @@ func (r *rig) quarantine(agent string) {
 	r.cache.Desired().Put(registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
 }
 
-// withAuditLog gives the runner an audit log. The returned function closes the log and returns its entries, without
-// those about the log itself.
+// withAuditLog adds an audit log to the runner. The returned function closes the log and returns its entries,
+// except those about the log itself.
 func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
 	log, entries := audittest.NewLog(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
-	reconfigure(t, r, func(c *Config) { c.Telemetry = tel })
+	replaceRunner(t, r, func(c *Config) { c.Telemetry = tel })
 	return entries
 }
 
@@ -40,13 +40,13 @@ func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 // gets no step until it is released (guarantees S18).
 func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	entries := withAuditLog(t, runner)
 	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	rig.setScript("research", func(s *scriptedStep) error {
 		close(working)
-		<-over // it is stopped before, and does not react
-		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
+		<-over // the step was cancelled before, but its worker does not react
+		_, err := s.storeResult(func(r *troupev1.StepResult) { r.Text = "too late" })
 		late <- err
 		return err
 	})
@@ -55,7 +55,7 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	receive(t, working)
 	began := time.Now()
 	rig.quarantine("research")
-	result := resultOf(receive(t, ended))
+	result := turnResult(receive(t, ended))
 	took := time.Since(began)
 	close(over)
 	require.Less(t, took, 2*time.Second)
@@ -66,13 +66,13 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, late)))
 
 	asked := len(rig.askedAgents())
-	again := resultOf(runToEnd(t, runner, textRequest("s2", "r1"))) // the coordinator hands on to it
+	again := turnResult(runToEnd(t, runner, textRequest("s2", "r1"))) // the coordinator hands off to the quarantined agent
 	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(again.GetFailure()).Mode)
 	require.Equal(t, []string{"coordinator"}, rig.askedAgents()[asked:])
 
 	rig.setScript("research", nil)
 	rig.cache.Desired().EndQuarantine("research")
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(runToEnd(t, runner, textRequest("s3", "r1"))).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(runToEnd(t, runner, textRequest("s3", "r1"))).GetOutcome())
 
 	all := entries()
 	require.Len(t, all, 2, "one for each turn that ended so, and none for an ordinary one")
@@ -82,11 +82,11 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	require.Equal(t, why.Facts["trace_id"], all[0].Facts["trace_id"])
 }
 
-// The descendants of the turn end with it, whichever replica runs them. The worker keeps their streams open,
-// publishes nothing, and may no longer cancel them.
+// The descendants of the turn end together with it, whichever replica runs them. The worker keeps its streams open
+// and publishes nothing. It may no longer cancel its children itself.
 func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
-	one, two := rig.runner(t, "one"), rig.runner(t, "two")
+	one, two := rig.newRunner(t, "one"), rig.newRunner(t, "two")
 	tending, done := context.WithCancel(t.Context())
 	var tended sync.WaitGroup
 	tended.Go(func() { two.Maintain(tending) })
@@ -114,42 +114,42 @@ func TestTurn_EndsWithItsDescendantsWhenAnAgentIsQuarantined(t *testing.T) {
 	for range 3 {
 		receive(t, began)
 	}
-	stored := func() bool { // which is done beside the work
+	stored := func() bool { // events are stored in the background
 		all, err := one.cfg.Traces.Store().List(t.Context(), "", trace.Query{Limit: 9})
 		return err == nil && len(all) == 3
 	}
 	require.Eventually(t, stored, patience, 5*time.Millisecond)
 	quarantined := time.Now()
 	rig.quarantine("research")
-	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(turnResult(receive(t, ended)).GetFailure()).Mode)
 	require.Less(t, time.Since(quarantined), 2*time.Second)
 	for range 2 {
-		result := resultOf(receive(t, below))
+		result := turnResult(receive(t, below))
 		require.Equal(t, cancelledOutcome, result.GetOutcome())
 		require.Contains(t, result.GetFailure().GetMessage(), "agent research, for which it works, is quarantined")
 	}
 	t.Logf("all below had ended after %s", time.Since(quarantined))
 }
 
-// lateListTraces is a trace store that hides the children of a turn from the first query.
+// lateListTraces is a trace store whose first List does not contain the children of a turn.
 type lateListTraces struct {
 	trace.Store
-	asked atomic.Bool
+	hasListed atomic.Bool
 }
 
 func (l *lateListTraces) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
-	if q.Root != "" && !l.asked.Swap(true) {
+	if q.Root != "" && !l.hasListed.Swap(true) {
 		return nil, nil
 	}
 	return l.Store.List(ctx, tenant, q)
 }
 
-// A child that was requested just before the quarantine ends too.
+// A child turn that was requested just before the quarantine ends too.
 func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	traces := runner.cfg.Traces.Store()
-	reconfigure(t, runner, func(c *Config) { c.Traces = trace.New(&lateListTraces{Store: traces}, zap.NewNop()) })
+	replaceRunner(t, runner, func(c *Config) { c.Traces = trace.New(&lateListTraces{Store: traces}, zap.NewNop()) })
 	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
 		close(working)
@@ -165,19 +165,19 @@ func TestTurn_EndsWithANewChildWhenAnAgentIsQuarantined(t *testing.T) {
 	})
 	ended := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
-	stored := func() bool { // which is done beside the work
+	stored := func() bool { // events are stored in the background
 		all, err := traces.List(t.Context(), "", trace.Query{Limit: 9})
 		return err == nil && len(all) == 2
 	}
 	require.Eventually(t, stored, patience, 5*time.Millisecond)
 	rig.quarantine("research")
-	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
-	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(turnResult(receive(t, ended)).GetFailure()).Mode)
+	require.Equal(t, cancelledOutcome, turnResult(receive(t, below)).GetOutcome())
 }
 
-// Concurrent branches end with the quarantined one and do not delay the end.
+// All branches of a round end together with the quarantined branch and do not delay the end of the turn.
 func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
-	rig := forkRig(t)
+	rig := newBranchesRig(t)
 	var working sync.WaitGroup
 	working.Add(2)
 	waits := func(s *scriptedStep) error {
@@ -187,28 +187,28 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	}
 	rig.setScript("research", waits)
 	rig.setScript("coordinator", waits)
-	runner, ended := rig.runner(t, "one"), make(chan []*troupev1.Event, 1)
+	runner, ended := rig.newRunner(t, "one"), make(chan []*troupev1.Event, 1)
 	go func() { ended <- runToEnd(t, runner, textRequest("s1", "r1")) }()
 	working.Wait()
 	began := time.Now()
 	rig.quarantine("research")
-	result := resultOf(receive(t, ended))
+	result := turnResult(receive(t, ended))
 	require.Less(t, time.Since(began), 2*time.Second)
 	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result.GetFailure()).Mode)
 }
 
 func TestTurn_LogsItsTakeover(t *testing.T) {
 	rig := newRig(t)
-	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	first, second := rig.newRunner(t, "one"), rig.newRunner(t, "two")
 	entries := withAuditLog(t, second)
 	working, released := make(chan struct{}), make(chan struct{})
 	rig.setScript("synthesis", func(s *scriptedStep) error {
 		rig.setScript("synthesis", nil)
 		close(working)
 		<-released
-		return s.answer("too late")
+		return s.commitAnswer("too late")
 	})
-	left := runUntil(t, first, textRequest("s1", "r1"), "synthesis")
+	left := runUntilStepStarts(t, first, textRequest("s1", "r1"), "synthesis")
 	receive(t, working)
 	rig.expireLeases()
 	events := runToEnd(t, second, textRequest("s1", "r1"))

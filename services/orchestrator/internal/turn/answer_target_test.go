@@ -10,9 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The workflow is redeployed with another agent in the step while a call is pending. The new agent gets neither
-// the answer nor the journal.
-//
+// While a call is pending, the workflow is redeployed with another agent in the step. The new agent gets neither
+// the answer nor the journal of the old agent.
 // Req: AD-26
 func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 	rig := newRig(t)
@@ -23,7 +22,7 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 			r.Text, r.InputRequired, r.Pending = "It waits.", true, []*troupev1.PendingCall{call}
 		})
 	})
-	require.Equal(t, inputRequired, resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, inputRequired, turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))).GetOutcome())
 
 	flow, _ := rig.workflows.Find("research-assistant")
 	steps := map[string]workflow.Step{}
@@ -34,9 +33,9 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 		steps[name] = step
 	}
 	flow.Steps = steps
-	asked := len(rig.steps())
-	result := resultOf(runToEnd(t, rig.runner(t, "two"), answerRequest("r2", approve("1-1-2"))))
-	require.Len(t, rig.steps(), asked, "no agent was asked")
+	asked := len(rig.receivedSteps())
+	result := turnResult(runToEnd(t, rig.newRunner(t, "two"), answerRequest("r2", approvalAnswer("1-1-2"))))
+	require.Len(t, rig.receivedSteps(), asked, "no agent was asked")
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "the workflow has changed while a call of agent coordinator waited")
 }
@@ -44,18 +43,18 @@ func TestRunner_SendsAnAnswerToTheAgentThatAsked(t *testing.T) {
 // A second request with answers waits for the turn of the first, even if it asks to interrupt.
 func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	runs, goOn := make(chan struct{}, 1), make(chan struct{})
 	rig.setScript("research", func(s *scriptedStep) error {
 		runs <- struct{}{}
 		<-goOn
-		return s.answer("Sent.")
+		return s.commitAnswer("Sent.")
 	})
-	first := startRequest(t, runner, answerRequest("r2", approve("1-2-2")))
+	first := startRequest(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
 	receive(t, runs)
-	again := answerRequest("r3", approve("1-2-2"))
+	again := answerRequest("r3", approvalAnswer("1-2-2"))
 	again.OnBusy = request.Interrupt
 	second := make(chan error, 1)
 	go func() {
@@ -66,6 +65,6 @@ func TestRunner_AnswersInterruptNoTurn(t *testing.T) {
 	}()
 	awaitQueue(t, runner, 1)
 	close(goOn)
-	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(receive(t, first)).GetOutcome())
 	require.ErrorContains(t, receive(t, second), "nothing waits in the session")
 }

@@ -34,12 +34,12 @@ func approvalCall() *troupev1.PendingCall {
 	}
 }
 
-// makeResearchWait makes research return pending calls, once.
+// makeResearchWait makes the next step of research end with pending calls.
 func (r *rig) makeResearchWait(calls ...*troupev1.PendingCall) {
 	r.setScript("research", func(s *scriptedStep) error {
 		r.setScript("research", nil)
 		for _, c := range calls {
-			if err := s.event(&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: c}}}); err != nil {
+			if err := s.sendEvent(&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: c}}}); err != nil {
 				return err
 			}
 		}
@@ -54,14 +54,15 @@ func answerRequest(requestID string, answers ...execution.Answer) request.Reques
 	return request.Request{Ref: session.Ref{Session: "s1"}, RequestID: requestID, Answers: answers}
 }
 
-func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
+func approvalAnswer(id string) execution.Answer {
+	return execution.Answer{ID: id, Verdict: execution.Approve}
+}
 
-// The turn continues at the pending step with the prior results, and no other step runs again.
-//
+// A turn with answers continues at the pending step with the prior results. No other step runs again.
 // Req: AD-26, AD-32
 func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	core, logs := observer.New(zap.InfoLevel)
 	logTo(t, runner, core)
 	rig.makeResearchWait(approvalCall())
@@ -70,8 +71,8 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 		"route routing_decision research", "execute step_started research", "execute tool_call_pending research", "execute step_finished research",
 		"aggregate aggregate", "input_required turn_result",
 	}, eventSummary(events)[5:])
-	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
-	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{approvalCall()}, resultOf(events).GetPending(), protocmp.Transform(),
+	require.Equal(t, inputRequired, turnResult(events).GetOutcome())
+	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{approvalCall()}, turnResult(events).GetPending(), protocmp.Transform(),
 		protocmp.IgnoreFields(&troupev1.PendingCall{}, "until")))
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
@@ -95,12 +96,12 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 	require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{want}, begin.GetAnswers(), protocmp.Transform()))
 	require.EqualValues(t, 2, on[0].GetTurn())
 	require.NotEqual(t, events[0].GetTraceId(), on[0].GetTraceId())
-	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
-	require.Empty(t, resultOf(on).GetPending())
+	require.Equal(t, outcomeCompleted, turnResult(on).GetOutcome(), "%v", turnResult(on))
+	require.Empty(t, turnResult(on).GetPending())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
 
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
-	steps := rig.steps()
+	steps := rig.receivedSteps()
 	waited, again, next := steps[1], steps[2], steps[3]
 	require.EqualValues(t, 2, again.GetStep())
 	require.EqualValues(t, 2, again.GetAttempt(), "it has a journal")
@@ -126,25 +127,25 @@ func TestTurn_ContinuesWithAnswersWhereItStopped(t *testing.T) {
 // Req: LP-32
 func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	other := approvalCall()
 	other.Id, other.Needs = "1-2-3", troupev1.CallNeed_CALL_NEED_RESULT
 	rig.makeResearchWait(approvalCall(), other)
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	rig.makeResearchWait(other)
-	first := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, inputRequired, resultOf(first).GetOutcome())
-	require.Equal(t, "1-2-3", resultOf(first).GetPending()[0].GetId())
+	first := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.Equal(t, inputRequired, turnResult(first).GetOutcome())
+	require.Equal(t, "1-2-3", turnResult(first).GetPending()[0].GetId())
 	second := runToEnd(t, runner, answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}))
-	require.Equal(t, outcomeCompleted, resultOf(second).GetOutcome(), "%v", resultOf(second))
+	require.Equal(t, outcomeCompleted, turnResult(second).GetOutcome(), "%v", turnResult(second))
 	require.Equal(t, first[0].GetTurnStarted().GetTurnId(), second[0].GetTurnStarted().GetContinuesTurnId())
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
-	require.EqualValues(t, 2, rig.steps()[3].GetAttempt())
-	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
+	require.EqualValues(t, 2, rig.receivedSteps()[3].GetAttempt())
+	require.Equal(t, "1-2-3", rig.receivedSteps()[3].GetAnswers()[0].GetId())
 
-	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
+	for n, events := range [][]*troupev1.Event{first, second} { // both turns exist, so each request is a repetition
 		again := runToEnd(t, runner, []request.Request{
-			answerRequest("r2", approve("1-2-2")),
+			answerRequest("r2", approvalAnswer("1-2-2")),
 			answerRequest("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}),
 		}[n])
 		require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(again), protocmp.Transform()))
@@ -154,7 +155,7 @@ func TestTurn_WaitsAgainForUnansweredCalls(t *testing.T) {
 
 func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	mine := textRequest("s1", "r1")
 	mine.User = "ann"
@@ -175,22 +176,22 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 		"a known request id": {func(r *request.Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := answerRequest("r2", approve("1-2-2"))
+			req := answerRequest("r2", approvalAnswer("1-2-2"))
 			req.User = "ann"
 			c.change(&req)
-			err := rejectionOf(t, runner, req)
+			err := rejectionError(t, runner, req)
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
-	req := answerRequest("r2", approve("1-2-2"))
+	req := answerRequest("r2", approvalAnswer("1-2-2"))
 	req.User = "ann"
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, req)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, req)).GetOutcome())
 	req.Answers = []execution.Answer{{ID: "1-2-2", Verdict: execution.Deny}}
-	require.Equal(t, failure.KeyReused, failure.ModeOf(rejectionOf(t, runner, req)))
+	require.Equal(t, failure.KeyReused, failure.ModeOf(rejectionError(t, runner, req)))
 	req.RequestID = "r3"
-	err := rejectionOf(t, runner, req)
+	err := rejectionError(t, runner, req)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
@@ -200,49 +201,49 @@ func TestRunner_RejectsAnswersWithoutAPendingCall(t *testing.T) {
 // Req: LP-32
 func TestTurn_TextAbandonsPendingCalls(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
-	err := rejectionOf(t, runner, answerRequest("r3", approve("1-2-2")))
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome())
+	err := rejectionError(t, runner, answerRequest("r3", approvalAnswer("1-2-2")))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "nothing waits in the session")
-	for _, s := range rig.steps() {
+	for _, s := range rig.receivedSteps() {
 		require.Empty(t, s.GetAnswers())
 	}
 }
 
 // Req: OC-33
-func TestTurn_AnswerAfterItsDeadlineIsLate(t *testing.T) {
+func TestTurn_AnswerAfterItsDeadlineIsMarkedLate(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	late := approvalCall()
 	late.Until = timestamppb.New(time.Now().Add(-time.Second))
 	rig.makeResearchWait(late)
 	runToEnd(t, runner, textRequest("s1", "r1"))
-	runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.True(t, rig.steps()[2].GetAnswers()[0].GetLate())
+	runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.True(t, rig.receivedSteps()[2].GetAnswers()[0].GetLate())
 }
 
-// One of two concurrent answers gets the turn.
+// Of two concurrent requests with answers, only one gets the turn.
 func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 	rig := newRig(t)
-	one, two := rig.runner(t, "one"), rig.runner(t, "two")
+	one, two := rig.newRunner(t, "one"), rig.newRunner(t, "two")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, one, textRequest("s1", "r1"))
-	working, _, release := rig.holdResearch()
-	first := startRequest(t, one, answerRequest("r2", approve("1-2-2")))
+	working, _, release := rig.blockResearch()
+	first := startRequest(t, one, answerRequest("r2", approvalAnswer("1-2-2")))
 	receive(t, working)
 
-	err := rejectionOf(t, two, answerRequest("r3", approve("1-2-2")))
+	err := rejectionError(t, two, answerRequest("r3", approvalAnswer("1-2-2")))
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
 	second := make(chan error, 1)
-	patient := answerRequest("r3", approve("1-2-2"))
+	patient := answerRequest("r3", approvalAnswer("1-2-2"))
 	patient.OnBusy = request.Enqueue
-	go func() { second <- rejectionOf(t, two, patient) }()
+	go func() { second <- rejectionError(t, two, patient) }()
 	awaitQueue(t, two, 1)
 	release()
-	require.Equal(t, outcomeCompleted, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(receive(t, first)).GetOutcome())
 	err = receive(t, second)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
@@ -251,18 +252,18 @@ func TestRunner_AcceptsOneAnswerPerCall(t *testing.T) {
 // The instance that retries a lost step gets the answers too.
 func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
-	runner := rig.runner(t, "one")
+	rig.addInstances("research", 1)
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	rig.setScript("research", func(s *scriptedStep) error {
 		rig.setScript("research", nil)
 		return s.cutConnections()
 	})
-	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
-	for n, s := range rig.steps()[2:4] {
+	for n, s := range rig.receivedSteps()[2:4] {
 		require.EqualValues(t, n+2, s.GetAttempt())
 		require.Len(t, s.GetAnswers(), 1)
 	}
@@ -271,22 +272,22 @@ func TestTurn_AnswersSurviveALostWorker(t *testing.T) {
 // The orchestrator that takes over the turn has the answers too.
 func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 	rig := newRig(t)
-	first := rig.runner(t, "one")
+	first := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, first, textRequest("s1", "r1"))
-	working, _, release := rig.holdResearch()
+	working, _, release := rig.blockResearch()
 	defer release()
-	answer := answerRequest("r2", approve("1-2-2"))
-	runUntil(t, first, answer, "research")
+	answer := answerRequest("r2", approvalAnswer("1-2-2"))
+	runUntilStepStarts(t, first, answer, "research")
 	receive(t, working)
 	rig.expireLeases()
 	rig.setScript("research", nil)
 
-	events := runToEnd(t, rig.runner(t, "two"), answer)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := runToEnd(t, rig.newRunner(t, "two"), answer)
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "TAKEN_OVER" }))
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
-	for n, s := range rig.steps()[2:4] {
+	for n, s := range rig.receivedSteps()[2:4] {
 		require.EqualValues(t, 2, s.GetStep())
 		require.EqualValues(t, n+2, s.GetAttempt())
 		require.Len(t, s.GetAnswers(), 1)
@@ -294,33 +295,33 @@ func TestTurn_AnswersSurviveALostOrchestrator(t *testing.T) {
 }
 
 // A routing step that failed before the pending step is not run again.
-func TestTurn_ContinuationWithAnswersKeepsTheDefaultRoute(t *testing.T) {
+func TestTurn_AnswersKeepTheDefaultRoute(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		rig.setScript("coordinator", nil)
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
-	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
-	require.EqualValues(t, 2, rig.steps()[2].GetStep())
-	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
+	require.EqualValues(t, 2, rig.receivedSteps()[2].GetStep())
+	require.EqualValues(t, 2, rig.receivedSteps()[2].GetAttempt())
 }
 
 // BeginTurn succeeds but its reply is lost. A repeated request continues the turn.
 func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	awaitIdle(t, runner)
-	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
-	answer := answerRequest("r2", approve("1-2-2"))
-	require.ErrorIs(t, rejectionOf(t, runner, answer), context.DeadlineExceeded)
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answer)).GetOutcome())
+	replaceRunner(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
+	answer := answerRequest("r2", approvalAnswer("1-2-2"))
+	require.ErrorIs(t, rejectionError(t, runner, answer), context.DeadlineExceeded)
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, answer)).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 }
 
@@ -328,36 +329,36 @@ func TestRunner_ContinuesATurnWithAnswersWhoseBeginWasLost(t *testing.T) {
 // accepts a text.
 func TestRunner_AbandonsATurnWithAnswersWhoseTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
-	answer := answerRequest("r2", approve("1-2-2"))
+	answer := answerRequest("r2", approvalAnswer("1-2-2"))
 	seen, err := rig.memory.GetSession(t.Context(), answer.Ref)
 	require.NoError(t, err)
-	begin := rig.begin(answer)
-	begin.From.Continues = seen.WaitingTurn
-	begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
+	begin := rig.newBegin(answer)
+	begin.Predecessor.Continues = seen.WaitingTurn
+	begin.Predecessor.Answers, err = pendingcall.CheckAnswers(seen.Pending, answer.Answers, time.Now())
 	require.NoError(t, err)
 	_, err = rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)
-	err = rejectionOf(t, runner, answer)
+	err = rejectionError(t, runner, answer)
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	rig.expireLeases()
-	err = rejectionOf(t, runner, answer)
+	err = rejectionError(t, runner, answer)
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "send a text instead")
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r3"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, textRequest("s1", "r3"))).GetOutcome())
 }
 
 // A pending call expires after a week. Later answers are rejected with a clear message.
 func TestRunner_RejectsAnswersWhenThePendingTraceIsMissing(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, runner, textRequest("s1", "r1"))
 	awaitIdle(t, runner)
 	rig.redis.FlushAll()
-	err := rejectionOf(t, runner, answerRequest("r2", approve("1-2-2")))
+	err := rejectionError(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 	require.Len(t, rig.askedAgents(), 2)

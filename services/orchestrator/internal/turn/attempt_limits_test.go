@@ -36,7 +36,7 @@ func TestTurn_RetriesAStepByItsPolicy(t *testing.T) {
 			rig := newRig(t)
 			rig.declareSteps(t, "    a: {agent: research, end: true, onError: {retry: {"+c.retry+"}}}\n")
 			rig.setScript("research", failingStep(c.mode))
-			result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
+			result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 			require.Equal(t, "it stopped", result.GetFailure().GetMessage())
 			require.Len(t, rig.askedAgents(), c.tries)
 		})
@@ -48,7 +48,7 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
 	rig.setScript("research", failingStep(failure.ResourceAPI))
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	began := time.Now()
 	for e, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r1")) {
 		require.NoError(t, err)
@@ -64,9 +64,9 @@ func TestTurn_CancelEndsTheRetryBackoff(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// plannedBudget returns the budget in the plan of a turn.
-func plannedBudget(events []*troupev1.Event) *troupev1.TurnBudget {
-	return payloadsOf(events, (*troupev1.Event).GetPlan)[0].GetBudget()
+// budgetFromPlan returns the budget in the plan that a turn published.
+func budgetFromPlan(events []*troupev1.Event) *troupev1.TurnBudget {
+	return collectPayloads(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
 
 // The research assistant has a timeout of 60 seconds and 20 steps, unless its caller sets a timeout.
@@ -74,8 +74,8 @@ func plannedBudget(events []*troupev1.Event) *troupev1.TurnBudget {
 // Req: RA-25
 func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Timeout = 3 * time.Minute })
+	runner := rig.newRunner(t, "one")
+	replaceRunner(t, runner, func(c *Config) { c.Timeout = 3 * time.Minute })
 	for i, c := range []struct {
 		target string
 		named  time.Duration
@@ -88,7 +88,7 @@ func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	} {
 		req := textRequest("s1", fmt.Sprint("r", i))
 		req.Target, req.Timeout = c.target, c.named
-		got := plannedBudget(runToEnd(t, runner, req))
+		got := budgetFromPlan(runToEnd(t, runner, req))
 		require.Equal(t, c.want, got.GetTime().AsDuration())
 		require.EqualValues(t, 20, got.GetSteps())
 	}
@@ -104,23 +104,22 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	require.Contains(t, string(declared), "timeout: 60s")
 	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 1s", 1))}}, "")
 	require.NoError(t, err)
-	_, cancelled, release := rig.holdResearch()
+	_, cancelled, release := rig.blockResearch()
 	defer release()
-	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
+	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 1s")
 	receive(t, cancelled)
 }
 
-// A workflow without a limit, such as the assistant, has 20 steps in total, whether a rule or a model chooses
-// them.
-//
+// A workflow without a declared limit, such as the assistant, allows 20 steps in total, whether rules or models
+// choose the steps.
 // Req: RA-25
 func TestTurn_LimitsStepsToTwentyByDefault(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, "    a: {agent: research, routes: [b], default: b}\n"+
 		"    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
-	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
+	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode(), "%v", result)
 	require.Len(t, rig.askedAgents(), 20)
 }

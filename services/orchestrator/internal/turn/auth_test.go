@@ -23,11 +23,11 @@ func requestWithAuth(actor, sessionID, requestID string) request.Request {
 	return req
 }
 
-// requireCredentials checks whose credentials each step got, in order (empty means none).
+// requireCredentials checks which user's credentials each step received, in order (empty means none).
 func (r *rig) requireCredentials(t *testing.T, actors ...string) {
 	t.Helper()
 	var got []string
-	for _, req := range r.steps() {
+	for _, req := range r.receivedSteps() {
 		auth := req.GetAuth()
 		got = append(got, auth.GetActor())
 		if auth != nil {
@@ -40,20 +40,20 @@ func (r *rig) requireCredentials(t *testing.T, actors ...string) {
 // Req: LP-18
 func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
+	rig.addInstances("research", 1)
 	rig.setScript("research", func(s *scriptedStep) error {
 		rig.setScript("research", nil)
 		return s.cutConnections()
 	})
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	first := runToEnd(t, runner, requestWithAuth("alice", "s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(first).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(first).GetOutcome())
 	runToEnd(t, runner, requestWithAuth("bob", "s1", "r2"))
 	runToEnd(t, runner, textRequest("s1", "r3"))
 	rig.requireCredentials(t, "alice", "alice", "alice", "alice", "bob", "bob", "bob", "", "", "")
 
 	runToEnd(t, runner, requestWithAuth("carol", "s1", "r1"))
-	require.Len(t, rig.steps(), 10, "the auth is no part of what the request asks")
+	require.Len(t, rig.receivedSteps(), 10, "the auth is no part of what the request asks")
 	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: first[0].GetTraceId()})
 	require.NoError(t, err)
 	messages := []proto.Message{record}
@@ -69,7 +69,7 @@ func TestTurn_PassesItsCredentialsToItsOwnStepsOnly(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(history), "token of")
 }
 
-// After a takeover, a turn has only the credentials of the request that took it over.
+// After a takeover, the turn uses only the credentials of the request that took it over.
 func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		again request.Request
@@ -87,11 +87,11 @@ func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 				<-s.stream.Context().Done()
 				return s.stream.Context().Err()
 			})
-			runUntil(t, rig.runner(t, "one"), requestWithAuth("alice", "s1", "r1"), "synthesis")
+			runUntilStepStarts(t, rig.newRunner(t, "one"), requestWithAuth("alice", "s1", "r1"), "synthesis")
 			receive(t, working)
 			rig.expireLeases()
-			events := runToEnd(t, rig.runner(t, "two"), c.again)
-			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			events := runToEnd(t, rig.newRunner(t, "two"), c.again)
+			require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 			rig.requireCredentials(t, "alice", "alice", "alice", c.actor)
 		})
 	}
@@ -100,10 +100,10 @@ func TestTurn_TakeoverUsesTheCredentialsOfItsOwnRequest(t *testing.T) {
 // A request that attaches to a running turn leaves its credentials unchanged.
 func TestRunner_AttachingDoesNotChangeCredentials(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	attached := make(chan struct{})
-	rig.setScript("research", func(s *scriptedStep) error { <-attached; return s.answer("I am research.") })
-	runUntil(t, runner, requestWithAuth("alice", "s1", "r1"), "research")
+	rig.setScript("research", func(s *scriptedStep) error { <-attached; return s.commitAnswer("I am research.") })
+	runUntilStepStarts(t, runner, requestWithAuth("alice", "s1", "r1"), "research")
 	runToEnd(t, runner, requestWithAuth("bob", "s1", "r1"), func() { close(attached) })
 	rig.requireCredentials(t, "alice", "alice", "alice")
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// declareSteps makes the mesh use a workflow with these steps.
+// declareSteps makes the mesh use a workflow with the given steps, which begins at step a.
 func (r *rig) declareSteps(t *testing.T, steps string) {
 	t.Helper()
-	r.declareFrom(t, "a", steps)
+	r.declareStepsFrom(t, "a", steps)
 }
 
-// declareFrom is declareSteps for a workflow with another entry.
-func (r *rig) declareFrom(t *testing.T, entry, steps string) {
+// declareStepsFrom makes the mesh use a workflow with the given steps and entry.
+func (r *rig) declareStepsFrom(t *testing.T, entry, steps string) {
 	t.Helper()
 	var err error
 	r.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(
@@ -36,7 +36,7 @@ func (r *rig) declareFrom(t *testing.T, entry, steps string) {
 	require.NoError(t, err)
 }
 
-// fork has three parallel branches, and a step that sees the results of all.
+// threeBranches has three parallel branches, and a step that sees the results of all of them.
 const threeBranches = `
     a: {parallel: [b, c, d], join: e}
     b: {agent: coordinator, next: e}
@@ -45,7 +45,7 @@ const threeBranches = `
     e: {agent: synthesis, end: true}
 `
 
-// priorTexts returns the texts of earlier steps that a step gets.
+// priorTexts returns the texts of the earlier steps that a step request contains.
 func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	for _, r := range req.GetPrior() {
 		texts = append(texts, r.GetText())
@@ -53,7 +53,7 @@ func priorTexts(req *troupev1.ExecuteStepRequest) (texts []string) {
 	return texts
 }
 
-func forkRig(t *testing.T) *rig {
+func newBranchesRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
 	rig.declareSteps(t, threeBranches)
@@ -62,17 +62,17 @@ func forkRig(t *testing.T) *rig {
 }
 
 func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
-	rig := forkRig(t)
+	rig := newBranchesRig(t)
 	var meet sync.WaitGroup // no branch continues before all have started
 	meet.Add(3)
 	for _, agent := range []string{"coordinator", "clarification", "research"} {
-		rig.setScript(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.answer("I am " + agent + ".") })
+		rig.setScript(agent, func(s *scriptedStep) error { meet.Done(); meet.Wait(); return s.commitAnswer("I am " + agent + ".") })
 	}
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 
-	steps := rig.steps()
+	steps := rig.receivedSteps()
 	slices.SortFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
 	for i, req := range steps[:3] {
 		require.EqualValues(t, i+1, req.GetStep())
@@ -86,13 +86,14 @@ func TestTurn_RunsBranchesConcurrentlyAndJoinsThem(t *testing.T) {
 	require.Len(t, messages, 2, "the user's, and the answer")
 }
 
-// The worker of a lost branch is fenced once its siblings have ended: none of them runs twice.
+// A lost branch is retried only after the other branches have ended. Its worker is fenced then, and no branch runs
+// twice.
 func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
-	rig := forkRig(t)
-	rig.join("research", 1)
+	rig := newBranchesRig(t)
+	rig.addInstances("research", 1)
 	working, lost := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	rig.setScript("coordinator", func(s *scriptedStep) error { close(working); <-lost; return s.answer("I am coordinator.") })
+	rig.setScript("coordinator", func(s *scriptedStep) error { close(working); <-lost; return s.commitAnswer("I am coordinator.") })
 	rig.setScript("research", func(s *scriptedStep) error {
 		first := false
 		once.Do(func() { first = true })
@@ -101,23 +102,23 @@ func TestTurn_RetriesALostBranchAfterTheOthers(t *testing.T) {
 			close(lost)
 			return nil // without a result
 		}
-		return s.answer("I am research.")
+		return s.commitAnswer("I am research.")
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "research", "synthesis"}, asked)
-	steps := rig.steps()
+	steps := rig.receivedSteps()
 	require.EqualValues(t, 2, steps[3].GetAttempt())
 	require.Greater(t, steps[3].GetEpoch(), steps[0].GetEpoch())
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
-// A takeover in the middle of a round runs the uncommitted branches only, under the same numbers.
-func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
-	rig := forkRig(t)
-	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+// A takeover during a round runs only the branches that were not committed, under the same numbers.
+func TestTurn_TakeoverDuringARoundRunsOnlyOpenBranches(t *testing.T) {
+	rig := newBranchesRig(t)
+	first, second := rig.newRunner(t, "one"), rig.newRunner(t, "two")
 	working := make(chan struct{})
 	rig.setScript("clarification", func(s *scriptedStep) error {
 		rig.setScript("clarification", nil)
@@ -126,7 +127,7 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 		return s.stream.Context().Err()
 	})
 	req := textRequest("s1", "r1")
-	runUntil(t, first, req, "clarification")
+	runUntilStepStarts(t, first, req, "clarification")
 	receive(t, working)
 	require.Eventually(t, func() bool {
 		begun, err := first.cfg.Memory.BeginTurn(t.Context(), memory.Begin{
@@ -136,19 +137,19 @@ func TestTurn_TakeoverInTheMiddleOfARound(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	rig.expireLeases()
 	events := runToEnd(t, second, req)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	asked := rig.askedAgents()
 	slices.Sort(asked[:3])
 	require.Equal(t, []string{"clarification", "coordinator", "research", "clarification", "synthesis"}, asked)
-	steps := rig.steps()
+	steps := rig.receivedSteps()
 	require.EqualValues(t, 2, steps[3].GetStep())
 	require.EqualValues(t, 2, steps[3].GetAttempt())
 	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, priorTexts(steps[4]))
 }
 
-// A branch that fails the turn stops its siblings (AD-28).
+// A branch that fails the turn stops the other branches (AD-28).
 func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
-	rig := forkRig(t)
+	rig := newBranchesRig(t)
 	stopped, working := make(chan struct{}), make(chan struct{})
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		close(working)
@@ -158,21 +159,21 @@ func TestTurn_FailedBranchStopsTheOtherBranches(t *testing.T) {
 	})
 	rig.setScript("research", func(s *scriptedStep) error {
 		<-working
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, "broken", resultOf(events).GetFailure().GetMessage())
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, "broken", turnResult(events).GetFailure().GetMessage())
 	receive(t, stopped)
 }
 
-// failTimes makes an agent fail with a retriable mode the given number of times before it answers.
-func failTimes(rig *rig, agent string, times int) {
+// failFirstAttempts makes an agent fail with a retriable mode the given number of times before it answers.
+func failFirstAttempts(rig *rig, agent string, times int) {
 	left := times
 	rig.setScript(agent, func(s *scriptedStep) error {
 		if left--; left < 0 {
-			return s.answer("I am " + agent + ".")
+			return s.commitAnswer("I am " + agent + ".")
 		}
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
 }
 
@@ -186,9 +187,11 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}{
 		"fail fast is the default": {"next: b", 1, []string{"research"}, true},
 		"continue":                 {"next: b, onError: {continue: true}", 1, []string{"research", "synthesis"}, false},
-		"continue, as it says":     {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{"research", "clarification"}, false},
-		"retry":                    {"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2, []string{"research", "research", "research", "synthesis"}, false},
-		"retry, then fail":         {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}}", 2, []string{"research", "research"}, true},
+		"continue, as it says": {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{"research",
+			"clarification"}, false},
+		"retry": {"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2, []string{"research", "research", "research", "synthesis"},
+			false},
+		"retry, then fail": {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}}", 2, []string{"research", "research"}, true},
 		"retry, then fall back": {
 			"next: b, onError: {retry: {attempts: 1, backoff: 1ms}, fallback: c}", 2,
 			[]string{"research", "research", "clarification"},
@@ -203,12 +206,12 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 				other = "    c: {agent: clarification, end: true}\n"
 			}
 			rig.declareSteps(t, "    a: {agent: research, "+c.step+"}\n    b: {agent: synthesis, end: true}\n"+other)
-			failTimes(rig, "research", c.times)
-			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
+			failFirstAttempts(rig, "research", c.times)
+			events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
 			require.Equal(t, c.asked, rig.askedAgents())
-			require.Equal(t, c.failed, resultOf(events).GetOutcome() != outcomeCompleted, "%v", resultOf(events))
+			require.Equal(t, c.failed, turnResult(events).GetOutcome() != outcomeCompleted, "%v", turnResult(events))
 			if c.failed {
-				require.Equal(t, "down", resultOf(events).GetFailure().GetMessage(), "the step's own failure")
+				require.Equal(t, "down", turnResult(events).GetFailure().GetMessage(), "the step's own failure")
 			}
 			var finished []*troupev1.StepFinished
 			for _, e := range events {
@@ -218,7 +221,7 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 			}
 			require.Len(t, finished, 1, "a step ends once")
 			require.Equal(t, name != "retry", finished[0].GetResult().GetFailure() != nil, "marked as failed")
-			for i, req := range rig.steps() {
+			for i, req := range rig.receivedSteps() {
 				if req.GetAgent() == "research" {
 					require.EqualValues(t, i+1, req.GetAttempt())
 				}
@@ -227,14 +230,14 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}
 }
 
-// A fallback applies to a step that failed. It does not bypass a rejection.
+// A fallback step runs after a failed step, but not after a rejected one.
 func TestTurn_RejectedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
 	rig.setScript("research", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, resultOf(events).GetFailure().GetMode())
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, turnResult(events).GetFailure().GetMode())
 	require.Empty(t, cmp.Diff([]string{"research"}, rig.askedAgents()))
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// reportUsage reports usage and then the result of a step.
+// reportUsage sends the usage of a step, and then its result.
 func (s *scriptedStep) reportUsage(a budget.Amounts) error {
 	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
 }
 
-// budgets returns the budgets that the steps got, ordered by step number.
-func (w *scriptedWorker) budgets() (all []budget.Limits) {
-	steps := slices.Clone(w.steps())
+// stepBudgets returns the budgets in the step requests, ordered by step number.
+func (w *scriptedWorker) stepBudgets() (all []budget.Limits) {
+	steps := slices.Clone(w.receivedSteps())
 	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
 	for _, req := range steps {
 		all = append(all, wire.LimitsFromProto(req.GetBudget()))
@@ -33,7 +33,7 @@ func (w *scriptedWorker) budgets() (all []budget.Limits) {
 	return all
 }
 
-// line declares three steps in sequence.
+// line is a workflow with three steps in sequence.
 const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarification, next: c}\n    c: {agent: synthesis, end: true}\n"
 
 func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
@@ -42,25 +42,25 @@ func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.reportUsage(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, budget.Default(), wire.LimitsFromProto(plannedBudget(events).GetLimits()), "the plan tells it")
-	got := rig.budgets()
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Equal(t, budget.Default(), wire.LimitsFromProto(budgetFromPlan(events).GetLimits()), "the plan tells it")
+	got := rig.stepBudgets()
 	require.Equal(t, budget.Default(), got[0])
 	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: 47, Tokens: 96_000, Cost: 100*budget.Dollar - 5, FanOut: 10}
 	require.Equal(t, left, got[1].Amounts)
-	left.ModelCalls-- // the usage of a worker that does not count
+	left.ModelCalls-- // a worker that reports no usage is charged one model call
 	require.Equal(t, left, got[2].Amounts)
-	require.EqualValues(t, 4, resultOf(events).GetUsed().GetModelCalls())
-	require.EqualValues(t, 4000, resultOf(events).GetUsed().GetTokens())
+	require.EqualValues(t, 4, turnResult(events).GetUsed().GetModelCalls())
+	require.EqualValues(t, 4000, turnResult(events).GetUsed().GetTokens())
 }
 
 func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
-	rig := forkRig(t)
+	rig := newBranchesRig(t)
 	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{Tokens: 30_000}) })
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	got := rig.budgets()
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	got := rig.stepBudgets()
 	var tools, tokens int64
 	for _, l := range got[:3] {
 		require.InDelta(t, 17, l.ToolCalls, 1)
@@ -72,10 +72,10 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
 }
 
-// The usage that a lost attempt reported counts. Its successor gets the rest of the budget.
+// The usage that a lost attempt reported counts against the budget. The next attempt gets the rest.
 func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
+	rig.addInstances("research", 1)
 	rig.declareSteps(t, "    a: {agent: research, end: true}\n")
 	var once sync.Once
 	rig.setScript("research", func(s *scriptedStep) error {
@@ -88,24 +88,24 @@ func TestTurn_CountsUsageReportedByALostAttempt(t *testing.T) {
 			{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: 100, OutputTokens: 11}}}},
 			{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search"}}},
 		} {
-			if err := s.event(e); err != nil {
+			if err := s.sendEvent(e); err != nil {
 				return err
 			}
 		}
 		return nil // without a result
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	second := rig.budgets()[1]
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	second := rig.stepBudgets()[1]
 	require.EqualValues(t, budget.DefaultTokens-111, second.Tokens)
 	require.EqualValues(t, budget.DefaultModelCalls-1, second.ModelCalls)
 	require.EqualValues(t, budget.DefaultToolCalls-1, second.ToolCalls)
-	require.EqualValues(t, 118, resultOf(events).GetUsed().GetTokens())
-	require.EqualValues(t, 2, resultOf(events).GetUsed().GetModelCalls())
+	require.EqualValues(t, 118, turnResult(events).GetUsed().GetTokens())
+	require.EqualValues(t, 2, turnResult(events).GetUsed().GetModelCalls())
 }
 
-// A takeover keeps the budget that the caller lowered, which only the trace has, and the usage of committed
-// steps.
+// A takeover keeps the usage of committed steps, and the budget that the caller lowered. Only the trace has this
+// budget.
 func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
@@ -117,14 +117,14 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 	asked.Tokens = 5000
 	req := textRequest("s1", "r1")
 	req.Budget = &asked
-	_, ref, _ := rig.loseAtResearch(t, req)
-	before := len(rig.steps())
-	second := rig.runner(t, "two")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, req)
+	before := len(rig.receivedSteps())
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
-	result := resultOf(watchedEvents(t, second, ref, 0))
+	result := turnResult(watchedEvents(t, second, ref, 0))
 	require.Equal(t, outcomeCompleted, result.GetOutcome(), "%v", result)
-	require.Len(t, rig.steps()[before:], 2)
-	for _, s := range rig.steps()[1:] { // before and behind the change
+	require.Len(t, rig.receivedSteps()[before:], 2)
+	for _, s := range rig.receivedSteps()[1:] { // the steps before and after the takeover
 		require.EqualValues(t, 4700, s.GetBudget().GetTokens(), "step %d, attempt %d", s.GetStep(), s.GetAttempt())
 	}
 	require.EqualValues(t, 300, result.GetUsed().GetTokens())
@@ -133,7 +133,7 @@ func TestTurn_BudgetSurvivesTakeover(t *testing.T) {
 // A turn with answers continues with the budget of the pending turn.
 func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
@@ -144,14 +144,14 @@ func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 	asked.Tokens = 5000
 	req := textRequest("s1", "r1")
 	req.Budget = &asked
-	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, req)).GetOutcome())
-	events := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.EqualValues(t, 1000, plannedBudget(events).GetCarried().GetTokens())
-	for _, s := range rig.steps()[2:] {
+	require.Equal(t, inputRequired, turnResult(runToEnd(t, runner, req)).GetOutcome())
+	events := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.EqualValues(t, 1000, budgetFromPlan(events).GetCarried().GetTokens())
+	for _, s := range rig.receivedSteps()[2:] {
 		require.EqualValues(t, 4000, s.GetBudget().GetTokens())
 	}
-	require.EqualValues(t, 1000, resultOf(events).GetUsed().GetTokens())
+	require.EqualValues(t, 1000, turnResult(events).GetUsed().GetTokens())
 }
 
 func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
@@ -159,17 +159,17 @@ func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 	rig.declareSteps(t, lineOfThree)
 	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
 	rig.setScript("clarification", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
-	runner, scrape, logs := runScraped(t, rig)
+	runner, scrape, logs := runAndScrape(t, rig)
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	runner.Close(t.Context())
 	var told []string
-	for _, w := range payloadsOf(events, (*troupev1.Event).GetWarning) {
+	for _, w := range collectPayloads(events, (*troupev1.Event).GetWarning) {
 		require.Equal(t, spending.ReasonNearLimit, w.GetReason())
 		told = append(told, w.GetMessage())
 	}
 	require.Equal(t, []string{"limits.tokens: 80000 of 100000 are used", "limits.toolCalls: 40 of 50 are used"}, told)
 	require.Equal(t, 2, logs.FilterMessage("a turn has used most of its budget").Len())
-	require.Equal(t, 3, logs.FilterMessage("a turn has used one step more").Len())
+	require.Equal(t, 3, logs.FilterMessage("a turn used another step of its budget").Len())
 	require.Regexp(t, `(?m)^troupe_turn_budget_sum\{.*of="toolCalls".*\} 0.8$`, scrape())
 }
 
@@ -177,21 +177,21 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, lineOfThree)
 	rig.setScript("research", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{
+		return s.sendResult(&troupev1.StepResult{
 			Failure: grpcfailure.ToProto(budget.ExceededError(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
 	})
-	runner, _, logs := runScraped(t, rig)
-	result := resultOf(runToEnd(t, runner, textRequest("s1", "r1")))
+	runner, _, logs := runAndScrape(t, rig)
+	result := turnResult(runToEnd(t, runner, textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode())
 	require.Equal(t, "toolCalls", result.GetFailure().GetFacts()["budget"])
 	require.EqualValues(t, 50, result.GetUsed().GetToolCalls(), "a step that failed has used it, too")
 	require.Equal(t, []string{"research"}, rig.askedAgents())
 	runner.Close(t.Context())
-	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
+	require.Equal(t, 1, logs.FilterMessage("a turn exhausted its budget").Len())
 }
 
-// childRequest returns a request that an agent makes from a turn.
+// childRequest returns the request of an agent for a child turn.
 func childRequest(depth int32, given budget.Limits) request.Request {
 	req := textRequest("s1", "r1")
 	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
@@ -228,12 +228,13 @@ func TestRequest_BudgetCanOnlyLowerTheWorkflowBudget(t *testing.T) {
 	require.Equal(t, 2, got.Depth)
 }
 
-// A turn that is nested too deeply is rejected before admission, and no session is created. Otherwise its steps
-// know their depth.
+// A turn that is nested too deeply is rejected before admission, and no session is created for it. The steps of
+// other turns know their depth.
 func TestTurn_LimitsNestingDepth(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
-	for _, req := range []request.Request{childRequest(budget.DefaultDepth+1, budget.Unbounded()), childRequest(2, budget.Limits{Amounts: budget.Unbounded().Amounts, Depth: 1})} {
+	runner := rig.newRunner(t, "one")
+	for _, req := range []request.Request{childRequest(budget.DefaultDepth+1, budget.Unbounded()), childRequest(2,
+		budget.Limits{Amounts: budget.Unbounded().Amounts, Depth: 1})} {
 		for _, err := range runner.Orchestrate(t.Context(), req) {
 			require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 			require.ErrorContains(t, err, "limits.depth")
@@ -241,11 +242,11 @@ func TestTurn_LimitsNestingDepth(t *testing.T) {
 	}
 	require.Empty(t, rig.askedAgents())
 	events := runToEnd(t, runner, childRequest(budget.DefaultDepth, budget.Unbounded()))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
-	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
+	require.EqualValues(t, budget.DefaultDepth, rig.receivedSteps()[0].GetBudget().GetLevel())
 }
 
-// The fingerprint of a request does not depend on its budget, so a repeated request may have another one.
+// The fingerprint does not depend on the budget, so a repeated request may have another budget.
 func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	req := textRequest("s1", "r1")
 	same := req

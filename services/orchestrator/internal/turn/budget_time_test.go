@@ -15,25 +15,24 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The turn takes 1.3 s. At 1.2 s, in its last step, most of its 1.5 s is gone. The current owner warns about
-// that once, and a successor does not repeat the warning.
-//
+// The turn has a timeout of 1.5 s and takes 1.3 s. In its last step, at 1.2 s, four fifths of the timeout are
+// used. The current owner publishes one warning, and an owner that takes over does not repeat it.
 // Req: OC-30
 func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	synthesis := func(e *troupev1.Event) bool { return e.GetStepStarted() != nil && e.GetAgent() == "synthesis" }
 	for name, c := range map[string]struct {
 		timeout time.Duration
-		lost    func(*troupev1.Event) bool // the event behind which another takes the turn over
+		lost    func(*troupev1.Event) bool // the event after which another owner takes the turn over
 		want    []string
 	}{
 		"in time":                              {timeout: 2 * time.Second},
-		"late":                                 {timeout: 1500 * time.Millisecond, want: []string{"timeout: 1.2s of 1.5s are gone"}},
-		"a successor tells what was not told":  {1500 * time.Millisecond, synthesis, []string{"timeout: 1.2s of 1.5s are gone"}},
-		"a successor tells nothing once again": {1500 * time.Millisecond, isBudgetWarning, []string{"timeout: 1.2s of 1.5s are gone"}},
+		"late":                                 {timeout: 1500 * time.Millisecond, want: []string{"timeout: 1.2s of 1.5s have passed"}},
+		"a successor tells what was not told":  {1500 * time.Millisecond, synthesis, []string{"timeout: 1.2s of 1.5s have passed"}},
+		"a successor tells nothing once again": {1500 * time.Millisecond, isBudgetWarning, []string{"timeout: 1.2s of 1.5s have passed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newSimulatedMesh(t, defaults)
+				b := newSimulatedMesh(t, defaultAdmissionConfig)
 				defer b.close()
 				config := b.cfg
 				config.Owner, config.Traces = "two", trace.New(b.cfg.Traces.Store(), zap.NewNop())
@@ -41,7 +40,8 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 				require.NoError(t, err)
 				defer second.Close(t.Context())
 
-				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
+				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant",
+					Timeout: c.timeout}
 				var ref trace.Ref
 				for e, err := range b.Orchestrate(t.Context(), req) {
 					require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 					}
 				}
 				events := watchedEvents(t, second, ref, 0)
-				require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+				require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 				var told []string
 				for _, e := range events {
 					if isBudgetWarning(e) {

@@ -13,27 +13,27 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/step"
 )
 
-// Cancel ends the turn of a session that this orchestrator drives, if there is one, as cancelled. It returns
-// when the turn has ended, or when ctx ends. The turn ends in any case.
+// Cancel cancels the active turn of a session, if this orchestrator drives one. It returns when the turn has ended
+// or ctx ends. The turn is cancelled even if ctx ends first.
 func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
-	if turn := r.active.OfSession(ref); turn != nil {
+	if turn := r.active.FindBySession(ref); turn != nil {
 		return turn.Cancel(ctx, "")
 	}
 	return nil
 }
 
-// CancelTrace ends the turn of a trace as cancelled, at whichever orchestrator, and returns when it has
-// ended (OC-5). A turn that has ended is left as it is. When ctx ends before another owner has noticed,
-// the turn is cancelled all the same. Modes: not_found, trace_orphaned when no orchestrator drives the trace.
+// CancelTrace cancels the turn of a trace, whichever orchestrator drives it, and returns when the turn has ended
+// (OC-5). It does not change a turn that has already ended. If ctx ends before another owner has read the request,
+// the turn is cancelled nevertheless. Modes: not_found, trace_orphaned when no orchestrator drives the trace.
 func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) error {
-	if turn := r.active.OfTrace(ref); turn != nil {
+	if turn := r.active.FindByTrace(ref); turn != nil {
 		return turn.Cancel(ctx, reason)
 	}
 	record, err := r.cfg.Traces.Store().Get(ctx, ref)
 	if err != nil || record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
 		return err
 	}
-	if err := r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason}); err != nil {
+	if err := r.cfg.Traces.Store().RequestStop(ctx, trace.StopRequest{Ref: ref, Reason: reason}); err != nil {
 		return err
 	}
 	for _, watchErr := range r.cfg.Traces.Watch(ctx, ref, record.GetLastSequence()) {
@@ -47,12 +47,13 @@ func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) 
 }
 
 const (
-	maxRun        = 1000            // turns of a run that are looked at
+	maxRun        = 1000            // maximum number of turns of a run that are examined
 	cancelTimeout = 5 * time.Second // to ask all descendants to end
 )
 
-// cancelDescendants asks all descendants of a turn to end as cancelled, at whichever orchestrator they run, and
-// does not wait. It finds them by their records, not by events: the worker may not have reported some.
+// cancelDescendants asks all descendants of a turn to end as cancelled, whichever orchestrators drive them, and
+// does not wait. It finds them by their records and not by events, because the worker may not have reported all of
+// them.
 func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) error {
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
@@ -70,19 +71,20 @@ func (r *Runner) cancelDescendants(ctx context.Context, d step.Descendants) erro
 		for _, record := range children[next[0]] {
 			next = append(next, record.GetTraceId())
 			if record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
-				errs = append(errs, r.stop(ctx, trace.Ref{Tenant: d.Tenant, Trace: record.GetTraceId()}, d.Reason))
+				errs = append(errs, r.stopTrace(ctx, trace.Ref{Tenant: d.Tenant, Trace: record.GetTraceId()}, d.Reason))
 			}
 		}
-		delete(children, next[0]) // a trace that names itself as its parent leads nowhere
+		delete(children, next[0]) // prevents an endless loop if traces name each other as parents
 	}
 	return errors.Join(errs...)
 }
 
-// stop asks the turn of a trace to end, here or by way of the store, and does not wait.
-func (r *Runner) stop(ctx context.Context, ref trace.Ref, reason string) error {
-	if turn := r.active.OfTrace(ref); turn != nil {
-		turn.Stop(active.CancelledError(reason))
+// stopTrace asks the turn of a trace to end, and does not wait. The request goes to the active turn here, or
+// through the store to another orchestrator.
+func (r *Runner) stopTrace(ctx context.Context, ref trace.Ref, reason string) error {
+	if turn := r.active.FindByTrace(ref); turn != nil {
+		turn.Stop(active.NewCancelledError(reason))
 		return nil
 	}
-	return r.cfg.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason})
+	return r.cfg.Traces.Store().RequestStop(ctx, trace.StopRequest{Ref: ref, Reason: reason})
 }

@@ -15,18 +15,18 @@ import (
 // Req: OC-5
 func TestRunner_CancelTraceEndsTheTurnAndItsStep(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
-	working, cancelled, release := rig.holdResearch()
+	runner := rig.newRunner(t, "one")
+	working, cancelled, release := rig.blockResearch()
 	defer release()
 	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
-	ref := trace.Ref{Trace: runner.active.OfSession(session.Ref{Session: "s1"}).Trace}
+	ref := trace.Ref{Trace: runner.active.FindBySession(session.Ref{Session: "s1"}).Trace}
 
 	require.NoError(t, runner.CancelTrace(t.Context(), ref, "changed my mind"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"), "it has ended when CancelTrace returns")
 	events := receive(t, first)
-	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
-	require.Equal(t, "the turn was cancelled: changed my mind", resultOf(events).GetFailure().GetMessage())
+	require.Equal(t, cancelledOutcome, turnResult(events).GetOutcome())
+	require.Equal(t, "the turn was cancelled: changed my mind", turnResult(events).GetFailure().GetMessage())
 	receive(t, cancelled)
 
 	require.NoError(t, runner.CancelTrace(t.Context(), ref, "again"), "it has ended")
@@ -37,7 +37,7 @@ func TestRunner_CancelTraceEndsTheTurnAndItsStep(t *testing.T) {
 
 func TestRunner_CancelTraceReportsWhyItCannot(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	ref := trace.Ref{Trace: strings.Repeat("a", 32)}
 	err := runner.CancelTrace(t.Context(), ref, "")
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)

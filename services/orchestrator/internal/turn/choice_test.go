@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// eitherAgentStep is a step that chooses one of two agents.
+// eitherAgentStep is a workflow step that chooses one of two agents.
 const eitherAgentStep = `
     a: {routes: [b, c], choose: {needs: [docs]}}
     b: {agent: clarification, next: d}
@@ -25,25 +25,25 @@ const eitherAgentStep = `
     d: {agent: synthesis, end: true}
 `
 
-// joinCapable registers an instance of the agent with a state, tools and capabilities.
-func (r *rig) joinCapable(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
+// addInstanceWith adds an instance of the agent with the given state, tools and capabilities.
+func (r *rig) addInstanceWith(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
 	r.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: agent + "-1", Agent: agent, Address: r.address, State: state, Capacity: 16, Capabilities: capabilities, Tools: tools,
 	}})
 }
 
-func choiceRig(t *testing.T) *rig {
+func newChoiceRig(t *testing.T) *rig {
 	t.Helper()
 	rig := newRig(t)
 	rig.declareSteps(t, eitherAgentStep)
-	rig.joinCapable("research", lifecycle.Ready, nil, "docs", "maps")
-	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs")
+	rig.addInstanceWith("research", lifecycle.Ready, nil, "docs", "maps")
+	rig.addInstanceWith("clarification", lifecycle.Ready, nil, "docs")
 	return rig
 }
 
-// choices returns the decisions by strategy among agents.
-func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
-	for _, d := range payloadsOf(events, (*troupev1.Event).GetRoutingDecision) {
+// strategyDecisions returns the decisions by strategy about agents.
+func strategyDecisions(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
+	for _, d := range collectPayloads(events, (*troupev1.Event).GetRoutingDecision) {
 		if d.GetChoice() > 0 {
 			all = append(all, d)
 		}
@@ -53,14 +53,14 @@ func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
 
 // A step without a named agent chooses by capability, and the choice is stored before it takes effect.
 func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
-	rig := choiceRig(t)
-	runner := rig.runner(t, "one")
+	rig := newChoiceRig(t)
+	runner := rig.newRunner(t, "one")
 	var stored []*troupev1.Event
 	rig.setScript("research", func(s *scriptedStep) error {
 		var err error
 		stored, err = runner.cfg.Traces.Store().Events(s.stream.Context(), trace.Ref{Trace: s.req.GetTraceId()}, 0, 100)
 		require.NoError(t, err)
-		return s.answer("I am research.")
+		return s.commitAnswer("I am research.")
 	})
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, []string{
@@ -68,11 +68,11 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 		"execute step_started clarification", "execute text_delta clarification", "execute step_finished clarification",
 		"route routing_decision synthesis",
 	}, eventSummary(events)[:7], "one ROUTE for each task")
-	require.Equal(t, "b has all that is needed: docs", choices(events)[0].GetReason())
+	require.Equal(t, "b has all that is needed: docs", strategyDecisions(events)[0].GetReason())
 
 	events = runToEnd(t, runner, labelledRequest(textRequest("s2", "r2"), request.Labels{Needs: []string{"maps"}}))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
-	d := choices(events)[0]
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
+	d := strategyDecisions(events)[0]
 	require.Equal(t, "research", d.GetTarget())
 	require.Equal(t, "c", d.GetStep())
 	require.EqualValues(t, 1, d.GetNumber(), "of the step that is chosen")
@@ -87,24 +87,23 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	require.Equal(t, []string{"clarification"}, d.GetAlternatives())
 	require.Equal(t, "clarification", d.GetFallback())
 	require.Len(t, d.GetInput().GetCandidates(), 2)
-	require.Equal(t, d.GetReason(), choices(stored)[0].GetReason(), "before the step ran")
+	require.Equal(t, d.GetReason(), strategyDecisions(stored)[0].GetReason(), "before the step ran")
 }
 
-// The replica that takes over follows the stored choice, even where it would choose another agent.
+// The replica that takes over follows the stored choice, even where it would now choose another agent.
 func TestTurn_TakeoverKeepsTheChosenAgent(t *testing.T) {
-	rig := choiceRig(t)
-	_, ref, _ := rig.loseAtResearch(t, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
-	rig.joinCapable("research", lifecycle.Ready, nil)
-	second := rig.runner(t, "two")
+	rig := newChoiceRig(t)
+	_, ref, _ := rig.loseOwnerDuringResearch(t, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
+	rig.addInstanceWith("research", lifecycle.Ready, nil)
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Len(t, choices(events), 1)
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Len(t, strategyDecisions(events), 1)
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
-// A turn that continues with answers keeps the choice of the pending turn. So does a turn that continues that
-// one.
+// A turn with answers keeps the choice of the pending turn. A turn that in turn continues that one keeps it too.
 func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -114,52 +113,51 @@ func TestTurn_AnswersKeepTheChosenAgent(t *testing.T) {
     d: {agent: research, end: true}
 `)
 	rig.setScript("coordinator", nil)
-	rig.joinCapable("coordinator", lifecycle.Ready, nil, "maps")
-	runner := rig.runner(t, "one")
+	rig.addInstanceWith("coordinator", lifecycle.Ready, nil, "maps")
+	runner := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	events := runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
-	require.Equal(t, inputRequired, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, "coordinator", choices(events)[0].GetTarget())
-	rig.joinCapable("coordinator", lifecycle.Paused, nil)
+	require.Equal(t, inputRequired, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Equal(t, "coordinator", strategyDecisions(events)[0].GetTarget())
+	rig.addInstanceWith("coordinator", lifecycle.Paused, nil)
 
-	rig.makeResearchWait(approvalCall()) // once more
-	again := runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))
-	require.Equal(t, inputRequired, resultOf(again).GetOutcome(), "%v", resultOf(again))
-	require.Empty(t, choices(again), "its steps are of the turn before")
-	last := runToEnd(t, runner, answerRequest("r3", approve("1-2-2")))
-	require.Equal(t, outcomeCompleted, resultOf(last).GetOutcome(), "%v", resultOf(last))
+	rig.makeResearchWait(approvalCall()) // the next turn waits again
+	again := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))
+	require.Equal(t, inputRequired, turnResult(again).GetOutcome(), "%v", turnResult(again))
+	require.Empty(t, strategyDecisions(again), "its steps are of the turn before")
+	last := runToEnd(t, runner, answerRequest("r3", approvalAnswer("1-2-2")))
+	require.Equal(t, outcomeCompleted, turnResult(last).GetOutcome(), "%v", turnResult(last))
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.askedAgents())
-	require.Equal(t, []string{"I am coordinator."}, priorTexts(rig.steps()[3]))
+	require.Equal(t, []string{"I am coordinator."}, priorTexts(rig.receivedSteps()[3]))
 }
 
-// The continuing trace publishes the choice that led to the pending step.
+// The trace of the turn with answers publishes the choice that led to the pending step.
 func TestTurn_PublishesTheChoiceOfThePendingStep(t *testing.T) {
-	rig := choiceRig(t)
-	runner := rig.runner(t, "one")
+	rig := newChoiceRig(t)
+	runner := rig.newRunner(t, "one")
 	call := approvalCall()
 	call.Id = "1-1-2"
 	rig.makeResearchWait(call)
 	runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
-	rig.joinCapable("research", lifecycle.Ready, nil)
-	again := runToEnd(t, runner, answerRequest("r2", approve("1-1-2")))
-	require.Equal(t, outcomeCompleted, resultOf(again).GetOutcome(), "%v", resultOf(again))
-	require.Equal(t, "research", choices(again)[0].GetTarget())
+	rig.addInstanceWith("research", lifecycle.Ready, nil)
+	again := runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-1-2")))
+	require.Equal(t, outcomeCompleted, turnResult(again).GetOutcome(), "%v", turnResult(again))
+	require.Equal(t, "research", strategyDecisions(again)[0].GetTarget())
 	require.Equal(t, []string{"research", "research", "synthesis"}, rig.askedAgents())
 }
 
-// When no agent can be chosen the turn fails in the stage that decided, and the failed decision is published
-// too (OC-6).
+// When no agent can be chosen, the turn fails in stage route. The failed decision is published too (OC-6).
 func TestTurn_FailsWhenNoAgentCanBeChosen(t *testing.T) {
-	rig := choiceRig(t)
-	rig.joinCapable("research", lifecycle.Paused, nil, "docs")
-	rig.joinCapable("clarification", lifecycle.Ready, nil)
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	why := grpcfailure.FromProto(resultOf(events).GetFailure())
+	rig := newChoiceRig(t)
+	rig.addInstanceWith("research", lifecycle.Paused, nil, "docs")
+	rig.addInstanceWith("clarification", lifecycle.Ready, nil)
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	why := grpcfailure.FromProto(turnResult(events).GetFailure())
 	require.Equal(t, failure.NoWorker, why.Mode)
 	require.Equal(t, "route", why.Facts[failure.FactStage])
 	require.False(t, why.Recoverable())
 	require.Equal(t, "step a: no agent can be chosen: b has nothing of what the step needs, c is paused", why.Message)
-	d := payloadsOf(events, (*troupev1.Event).GetRoutingDecision)
+	d := collectPayloads(events, (*troupev1.Event).GetRoutingDecision)
 	require.Len(t, d, 1)
 	require.Equal(t, "none", d[0].GetTarget())
 	require.Equal(t, "paused", d[0].GetRejected()[1].GetWhy())
@@ -177,10 +175,10 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
     a2: {agent: clarification, end: true}
 `)
 	tools := []registry.Tool{{Name: "clock"}, {Name: "fetch", Capabilities: []string{"web"}}, {Name: "search", Capabilities: []string{"docs", "web"}}}
-	rig.joinCapable("research", lifecycle.Ready, tools)
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	steps := rig.steps()
+	rig.addInstanceWith("research", lifecycle.Ready, tools)
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	steps := rig.receivedSteps()
 	require.Len(t, steps, 4, "that without tools never ran")
 	require.Nil(t, steps[0].GetTools(), "all")
 	require.Equal(t, []string{"search", "fetch"}, steps[1].GetTools().GetNames(), "those that fit best first")
@@ -202,7 +200,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 	require.Len(t, d.GetInput().GetCandidates(), 3)
 	require.Equal(t, "none", decided[2].GetRoutingDecision().GetTarget())
 	var failures []string
-	for _, f := range payloadsOf(events, (*troupev1.Event).GetStepFinished) {
+	for _, f := range collectPayloads(events, (*troupev1.Event).GetStepFinished) {
 		if why := f.GetResult().GetFailure(); why != nil {
 			failures = append(failures, string(grpcfailure.FromProto(why).Mode)+": "+why.GetMessage())
 		}
@@ -212,8 +210,7 @@ func TestTurn_SelectsToolsForAStep(t *testing.T) {
 		"agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
 }
 
-// A routing decision that a worker or its agent emits is ignored.
-//
+// The orchestrator ignores a routing decision that a worker sends.
 // Req: OC-13
 func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 	rig := newRig(t)
@@ -222,7 +219,7 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
     b: {agent: synthesis, end: true}
 `)
 	rig.setScript("research", func(s *scriptedStep) error {
-		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
+		if err := s.sendEvent(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
 			Target: "clarification",
 			Choice: 1,
 		}}}); err != nil {
@@ -230,8 +227,8 @@ func TestTurn_IgnoresRoutingDecisionsOfWorkers(t *testing.T) {
 		}
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
-	require.Len(t, payloadsOf(events, (*troupev1.Event).GetRoutingDecision), 2)
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
+	require.Len(t, collectPayloads(events, (*troupev1.Event).GetRoutingDecision), 2)
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents())
 }

@@ -34,14 +34,13 @@ func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines [
 	return lines, s
 }
 
-// The coordination state of the sample, with the workflow of the research assistant. The coordinator counts as
-// the last agent each time, whether its model chooses, fails, or a rule decides instead. Synthesis follows
-// research. (The sample calls the coordinator orchestrator.)
-//
+// The state has the values of the sample in the requirements, with the workflow of the research assistant. The
+// coordinator counts as the last agent each time, whether its model chooses, its model fails, or a rule decides
+// instead. Synthesis follows research. (The sample calls the coordinator orchestrator.)
 // Req: RA-12, RA-17
 func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	sure := 0.8
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
@@ -57,7 +56,7 @@ func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	require.Equal(t, "It is so.", *s.FinalAnswer)
 	require.InDelta(t, sure, *s.ConfidenceScore, 0)
 	require.Len(t, s.Context.PDFResults, 1)
-	told := resultOf(events).GetCoordination()
+	told := turnResult(events).GetCoordination()
 	require.Equal(t, s.Proto().String(), told.String(), "the orchestrator tells the same")
 
 	rig.setScript("coordinator", failingStep(failure.ResourceAPI))
@@ -82,13 +81,12 @@ func TestTurn_PassesCoordinationStateBetweenAgents(t *testing.T) {
 	require.Zero(t, s.ClarificationCount)
 }
 
-// A turn that ends reports its complete state, with long texts cut.
-//
+// An ended turn logs its complete coordination state, with long texts cut.
 // Req: SO-10
 func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	rig := newRig(t)
-	runner, _, logs := runScraped(t, rig)
-	rig.setScript("synthesis", func(s *scriptedStep) error { return s.answer(strings.Repeat("x", 1000)) })
+	runner, _, logs := runAndScrape(t, rig)
+	rig.setScript("synthesis", func(s *scriptedStep) error { return s.commitAnswer(strings.Repeat("x", 1000)) })
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	runner.Close(t.Context())
 	lines := logs.FilterField(zap.String("event", "orchestration.complete")).All()
@@ -106,18 +104,18 @@ func TestRunner_LogsTheCoordinationStateOfAnEndedTurn(t *testing.T) {
 	require.Len(t, data["messages"], 3)
 }
 
-// A replica that continues a turn and one that only closes it report the same state. The replica that only
-// closes it omits the messages, which it does not read.
+// A replica that takes a turn over and a replica that only ends its trace log the same state. The latter omits the
+// messages, because it does not read them.
 func TestTurn_CoordinationStateSurvivesTakeover(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	second := rig.runner(t, "two")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
-	told := resultOf(watchedEvents(t, second, ref, 0)).GetCoordination()
+	told := turnResult(watchedEvents(t, second, ref, 0)).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
 
 	awaitIdle(t, second)
 	rig.redis.FlushAll() // the turn record of the session is kept for longer
-	again := resultOf(runToEnd(t, second, textRequest("s1", "r1"))).GetCoordination()
+	again := turnResult(runToEnd(t, second, textRequest("s1", "r1"))).GetCoordination()
 	require.Equal(t, []any{int32(3), "synthesis", "END"}, []any{again.GetIteration(), again.GetLastAgent(), again.GetNextAgent()})
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Each attempt has a credential for its agent, turn and epoch. No stored or visible data contains it
+// Each attempt gets a credential for its agent, turn and epoch. No stored or visible data contains the credential
 // (guarantees S6).
 func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
+	rig.addInstances("research", 1)
 	rig.setScript("research", func(s *scriptedStep) error {
 		rig.setScript("research", nil)
 		return s.cutConnections()
@@ -29,18 +29,18 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 		require.NoError(t, err)
 		return turncred.New(self)
 	}
-	runner, memory := rig.runner(t, "one"), open(identity.Memory)
-	reconfigure(t, runner, func(c *Config) { c.Credentials = open(identity.Orchestrator) })
+	runner, memory := rig.newRunner(t, "one"), open(identity.Memory)
+	replaceRunner(t, runner, func(c *Config) { c.Credentials = open(identity.Orchestrator) })
 	req := textRequest("s1", "r1")
 	req.User = "ann"
 	events := runToEnd(t, runner, req)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 
 	var epochs []int64
 	record, err := runner.cfg.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	shown := fmt.Sprint(events, record, rig.redis.Dump(), rig.memory)
-	for _, step := range rig.steps() {
+	for _, step := range rig.receivedSteps() {
 		given, err := memory.Verify(step.GetCredential())
 		require.NoError(t, err)
 		require.Equal(t, turncred.Turn{
@@ -54,10 +54,10 @@ func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	}
 	require.Equal(t, []int64{1, 1, 2, 2}, epochs, "coordinator, research that was lost, research, synthesis")
 
-	runToEnd(t, rig.runner(t, "two"), textRequest("s2", "r2"))
-	require.Empty(t, last(rig.steps()).GetCredential(), "without an identity there is none")
+	runToEnd(t, rig.newRunner(t, "two"), textRequest("s2", "r2"))
+	require.Empty(t, lastRequest(rig.receivedSteps()).GetCredential(), "without an identity there is none")
 }
 
-func last(steps []*troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func lastRequest(steps []*troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	return steps[len(steps)-1]
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// A failed turn names its stage and trace, to its watchers and to a later request for the same turn.
-//
+// The failure of a turn contains the stage and the trace. Watchers see both, and so does a later request for the
+// same turn.
 // Req: OC-6, OC-20
 func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 	t.Parallel()
@@ -26,13 +26,13 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 		"a step fails": {func(r *rig) {
 			r.setScript("research", func(s *scriptedStep) error {
 				why := failure.New(failure.ResourceTool, "test", "no search").With("tool", "search")
-				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
+				return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
 		}, "execute", true},
 		"a run inside of it fails": {func(r *rig) {
 			r.setScript("research", func(s *scriptedStep) error {
 				nested := failure.WithRun("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
-				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
+				return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
 			})
 		}, "execute", true},
 		"no agent": {func(r *rig) {
@@ -46,11 +46,11 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.routeWait = 50 * time.Millisecond
+			rig.routeTimeout = 50 * time.Millisecond
 			c.prepare(rig)
-			runner := rig.runner(t, "one")
+			runner := rig.newRunner(t, "one")
 			events := runToEnd(t, runner, textRequest("s1", "r1"))
-			err := grpcfailure.FromProto(resultOf(events).GetFailure())
+			err := grpcfailure.FromProto(turnResult(events).GetFailure())
 			require.Equal(t, c.stage, err.Facts[failure.FactStage], "%v", err)
 			require.Equal(t, events[0].GetTraceId(), err.Facts[failure.FactTrace])
 			require.Equal(t, c.recoverable, err.Recoverable())
@@ -62,7 +62,7 @@ func TestTurn_FailureNamesItsStageAndTrace(t *testing.T) {
 
 			awaitIdle(t, runner)
 			rig.redis.FlushAll() // the turn record of the session is kept for longer
-			again := grpcfailure.FromProto(resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetFailure())
+			again := grpcfailure.FromProto(turnResult(runToEnd(t, runner, textRequest("s1", "r1"))).GetFailure())
 			require.Equal(t, err, again)
 		})
 	}

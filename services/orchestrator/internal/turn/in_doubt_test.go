@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 )
 
-// firstReplyLostMemory loses the first reply of a BeginTurn that begins a turn.
+// firstReplyLostMemory is a memory service that loses the first reply to a BeginTurn that begins a turn.
 type firstReplyLostMemory struct {
 	admit.Memory
 	wasLost bool
@@ -25,16 +25,16 @@ func (f *firstReplyLostMemory) BeginTurn(ctx context.Context, b memory.Begin) (m
 	return begun, err
 }
 
-// A turn whose begin is in doubt does not wait for its lease to expire: the same request continues it.
+// A turn whose begin is in doubt need not wait for its lease to expire, because the same request continues it.
 func TestRunner_ContinuesATurnWhoseBeginWasLost(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
-	reconfigure(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
+	runner := rig.newRunner(t, "one")
+	replaceRunner(t, runner, func(c *Config) { c.Memory = &firstReplyLostMemory{Memory: runner.cfg.Memory} })
 
 	for _, err := range runner.Orchestrate(t.Context(), textRequest("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 	require.EqualValues(t, 1, events[0].GetTurn())
 }

@@ -20,15 +20,15 @@ import (
 // renewalMemory is a memory service that reports each renewal of a lease.
 type renewalMemory struct {
 	admit.Memory
-	granted chan struct{}
+	renewed chan struct{}
 
-	mu   sync.Mutex
-	away error
+	mu       sync.Mutex
+	renewErr error
 }
 
 func (r *renewalMemory) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	r.mu.Lock()
-	away := r.away
+	away := r.renewErr
 	r.mu.Unlock()
 	if away != nil {
 		return away
@@ -36,30 +36,30 @@ func (r *renewalMemory) RenewTurn(ctx context.Context, h memory.Lease, lease tim
 	err := r.Memory.RenewTurn(ctx, h, lease)
 	if err == nil {
 		select {
-		case r.granted <- struct{}{}:
+		case r.renewed <- struct{}{}:
 		default:
 		}
 	}
 	return err
 }
 
-func (r *renewalMemory) set(away error) {
+func (r *renewalMemory) setRenewError(away error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.away = away
+	r.renewErr = away
 }
 
-// hastyRunner returns a runner that renews leases often.
-func (r *rig) hastyRunner(t *testing.T, owner string) (*Runner, *renewalMemory) {
+// newFrequentRenewalRunner returns a runner that renews its leases often.
+func (r *rig) newFrequentRenewalRunner(t *testing.T, owner string) (*Runner, *renewalMemory) {
 	t.Helper()
-	runner := r.runner(t, owner)
-	watched := &renewalMemory{Memory: runner.cfg.Memory, granted: make(chan struct{})}
-	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = watched, 10*time.Millisecond })
+	runner := r.newRunner(t, owner)
+	watched := &renewalMemory{Memory: runner.cfg.Memory, renewed: make(chan struct{})}
+	replaceRunner(t, runner, func(c *Config) { c.Memory, c.renewalInterval = watched, 10*time.Millisecond })
 	return runner, watched
 }
 
-// holdResearch makes research work until release, and reports when its step is cancelled.
-func (r *rig) holdResearch() (working, cancelled chan struct{}, release func()) {
+// blockResearch makes research block until release is called, and reports when its step is cancelled.
+func (r *rig) blockResearch() (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
 	r.setScript("research", func(s *scriptedStep) error {
@@ -67,7 +67,7 @@ func (r *rig) holdResearch() (working, cancelled chan struct{}, release func()) 
 		close(working)
 		select {
 		case <-released:
-			return s.answer("I am research.")
+			return s.commitAnswer("I am research.")
 		case <-s.stream.Context().Done():
 			close(cancelled)
 			return s.stream.Context().Err()
@@ -87,36 +87,36 @@ func startRequest(t *testing.T, r *Runner, req request.Request) <-chan []*troupe
 // A turn may take much longer than its lease.
 func TestTurn_RenewsItsLeaseWhileItRuns(t *testing.T) {
 	rig := newRig(t)
-	runner, memory := rig.hastyRunner(t, "one")
-	working, _, release := rig.holdResearch()
+	runner, memory := rig.newFrequentRenewalRunner(t, "one")
+	working, _, release := rig.blockResearch()
 	done := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	for range 5 {
 		rig.clockAhead.Add(int64(lease.Duration) * 2 / 3)
-		receive(t, memory.granted)
-		receive(t, memory.granted) // which began behind the first
+		receive(t, memory.renewed)
+		receive(t, memory.renewed) // the second renewal began after the first
 	}
-	begun, err := rig.memory.BeginTurn(t.Context(), rig.begin(textRequest("s1", "r1")))
+	begun, err := rig.memory.BeginTurn(t.Context(), rig.newBegin(textRequest("s1", "r1")))
 	require.NoError(t, err)
 	require.Positive(t, begun.LeaseLeft, "no other replica can take it over")
 	release()
-	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(receive(t, done)).GetOutcome())
 	require.Len(t, rig.askedAgents(), 3)
 }
 
-// A runner that finds its turn taken over stops at once and cancels its step.
+// A runner stops at once and cancels its step when it finds that another orchestrator has taken over its turn.
 func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 	rig := newRig(t)
-	first, memory := rig.hastyRunner(t, "one")
-	working, cancelled, release := rig.holdResearch()
+	first, memory := rig.newFrequentRenewalRunner(t, "one")
+	working, cancelled, release := rig.blockResearch()
 	defer release()
-	left := runUntil(t, first, textRequest("s1", "r1"), "research")
+	left := runUntilStepStarts(t, first, textRequest("s1", "r1"), "research")
 	receive(t, working)
-	memory.set(failure.New(failure.SystemNetwork, "test", "away"))
+	memory.setRenewError(failure.New(failure.SystemNetwork, "test", "away"))
 	rig.expireLeases()
-	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
-	memory.set(nil)
+	events := runToEnd(t, rig.newRunner(t, "two"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
+	memory.setRenewError(nil)
 	require.NoError(t, receive(t, left), "its watchers go on with what the other stores")
 	receive(t, cancelled)
 }
@@ -124,20 +124,20 @@ func TestTurn_StopsAfterTakeoverByAnother(t *testing.T) {
 // Deleting the session ends its turn, and watchers receive the failure.
 func TestTurn_EndsWithItsSession(t *testing.T) {
 	rig := newRig(t)
-	runner, _ := rig.hastyRunner(t, "one")
-	working, cancelled, release := rig.holdResearch()
+	runner, _ := rig.newFrequentRenewalRunner(t, "one")
+	working, cancelled, release := rig.blockResearch()
 	defer release()
 	done := startRequest(t, runner, textRequest("s1", "r1"))
 	receive(t, working)
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
-	result := resultOf(receive(t, done))
+	result := turnResult(receive(t, done))
 	require.Equal(t, outcomeFailed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, result.GetFailure().GetMode())
 	receive(t, cancelled)
 }
 
-// slowReclaimMemory is a memory service whose reply to a BeginTurn with a lost epoch is delayed after it was applied.
+// slowReclaimMemory is a memory service that delays its reply after it has applied a BeginTurn with a lost epoch.
 type slowReclaimMemory struct {
 	admit.Memory
 	applied, release chan struct{}
@@ -157,12 +157,12 @@ func (r *slowReclaimMemory) BeginTurn(ctx context.Context, b memory.Begin) (memo
 	}
 }
 
-// A turn that is cancelled while it is reclaimed from a lost attempt is closed under the new epoch.
+// A turn that is cancelled while it is being reclaimed from a lost attempt is closed under the new epoch.
 func TestTurn_CancelDuringReclaimClosesUnderTheNewEpoch(t *testing.T) {
 	rig := newRig(t)
 	slow := &slowReclaimMemory{rig.memory, make(chan struct{}), make(chan struct{})}
 	req := textRequest("s1", "r1")
-	begin := rig.begin(req)
+	begin := rig.newBegin(req)
 	begun, err := rig.memory.BeginTurn(t.Context(), begin)
 	require.NoError(t, err)
 	turn := lease.New(slow, begin, begun.Turn.Epoch, 0)

@@ -17,22 +17,22 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// runScraped runs turns, and returns the metrics and the log of their runner.
-func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
+// runAndScrape runs turns, and returns the metrics and the log of their runner.
+func runAndScrape(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
 	t.Helper()
 	tel, err := telemetry.New(t.Context(), "orchestrator", telemetry.Config{LogLevel: "error"})
 	require.NoError(t, err)
 	t.Cleanup(tel.Close)
 	core, logs := observer.New(zap.DebugLevel)
 	tel.Log = zap.New(core)
-	config := r.runner(t, "model").cfg
+	config := r.newRunner(t, "model").cfg
 	config.Owner, config.Telemetry = "one", tel
 	runner, err := New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { runner.Close(t.Context()) })
 	return runner, func() string {
 		answer := httptest.NewRecorder()
-		tel.Scrape.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+		tel.MetricsHandler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 		return answer.Body.String()
 	}, logs
 }
@@ -42,10 +42,10 @@ func runScraped(t *testing.T, r *rig) (*Runner, func() string, *observer.Observe
 // Req: OC-21, OC-31
 func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
-	lost := false // steps follow each other
+	rig.addInstances("research", 1)
+	lost := false // steps run in sequence, so no lock is needed
 	rig.setScript("coordinator", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	rig.setScript("research", func(s *scriptedStep) error {
 		if !lost {
@@ -59,21 +59,21 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 				CallId: id, Tool: "search", Status: status,
 				Duration: durationpb.New(time.Millisecond),
 			}}
-			if err := s.event(&troupev1.Event{Payload: started}); err != nil {
+			if err := s.sendEvent(&troupev1.Event{Payload: started}); err != nil {
 				return err
 			}
-			if err := s.event(&troupev1.Event{Payload: ended}); err != nil {
+			if err := s.sendEvent(&troupev1.Event{Payload: ended}); err != nil {
 				return err
 			}
 		}
-		return s.answer("At last.")
+		return s.commitAnswer("At last.")
 	})
-	runner, scrape, logs := runScraped(t, rig)
+	runner, scrape, logs := runAndScrape(t, rig)
 	req := textRequest("s1", "r1")
 	req.User = "u1"
 	events := runToEnd(t, runner, req)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	runner.Close(t.Context()) // what is counted behind the last event is counted now
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	runner.Close(t.Context()) // waits for the metrics that are recorded after the last event
 	said := scrape()
 	for _, line := range []string{
 		`troupe_turns_total\{.*outcome="completed".*\} 1`,
@@ -96,7 +96,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		require.Regexp(t, "(?m)^"+line+"$", said)
 	}
 
-	decisions := logs.FilterMessage("an agent is chosen").All()
+	decisions := logs.FilterMessage("an agent was selected").All()
 	require.Len(t, decisions, 3, "every decision is logged with its reason")
 	for _, d := range decisions {
 		fields := d.ContextMap()
@@ -105,19 +105,18 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 		require.Equal(t, "default", fields["profile"])
 		require.NotEmpty(t, fields["data"].(map[string]any)["reason"])
 	}
-	require.Equal(t, 1, logs.FilterMessage("a tool gave no result").Len())
+	require.Equal(t, 1, logs.FilterMessage("a tool call failed").Len())
 	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
 }
 
-// The metrics and the log have the duration of the wait, and who was asked and answered.
-//
+// The metrics and the log show how long a pending call waited, who was asked, and who answered.
 // Req: OC-30, OC-31
 func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	rig := newRig(t)
-	runner, scrape, logs := runScraped(t, rig)
+	runner, scrape, logs := runAndScrape(t, rig)
 	rig.makeResearchWait(approvalCall())
-	require.Equal(t, inputRequired, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, answerRequest("r2", approve("1-2-2")))).GetOutcome())
+	require.Equal(t, inputRequired, turnResult(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))).GetOutcome())
 	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
 	for _, name := range []string{"approval_requested", "approval_received"} {
 		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)

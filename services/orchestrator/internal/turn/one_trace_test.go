@@ -10,28 +10,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// A turn has one trace: at its events, at every step that is given out, also again after a worker
-// or an orchestrator was lost, in the session, and in what is logged of it. (The parts of a step
-// have it too: see TestExecuteStep_PassesTheTurnContextToEveryPart. A turn of a remote
-// agent, and one that answers calls that wait, are other turns with traces of their own, in one
-// run: see TestRun_KeepsItsRootTrace.)
+// A turn has the same trace in its events, its step requests, its session and its log lines. Retries after a lost
+// worker or orchestrator keep it. (TestExecuteStep_PassesTheTurnContextToEveryPart covers the parts of a step. A
+// turn of a remote agent and a turn with answers have traces of their own in the same run: see
+// TestTurn_KeepsTheRootTraceOfItsRun.)
 func TestTurn_KeepsOneTraceAcrossLosses(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 2)
-	first, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1")) // of which research is under way
+	rig.addInstances("research", 2)
+	first, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1")) // of which research is under way
 	require.Len(t, ref.Trace, 32)
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	core, logs := observer.New(zap.DebugLevel)
 	logTo(t, second, core)
 	rig.setScript("research", func(s *scriptedStep) error { rig.setScript("research", nil); return s.cutConnections() })
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 	for _, e := range events {
 		require.Equal(t, ref.Trace, e.GetTraceId())
 	}
 	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.askedAgents())
-	for _, s := range rig.steps() {
+	for _, s := range rig.receivedSteps() {
 		require.Equal(t, ref.Trace, s.GetTraceId())
 	}
 	kept, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})

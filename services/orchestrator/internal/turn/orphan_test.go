@@ -25,20 +25,21 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/takeover"
 )
 
-// loseAtResearch drives a request up to research on a runner that then behaves as if killed: it renews nothing, and its
-// later writes change nothing.
-func (r *rig) loseAtResearch(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
+// loseOwnerDuringResearch runs a request until research works. The runner then behaves as if killed: it renews no
+// lease, and its later writes change nothing.
+func (r *rig) loseOwnerDuringResearch(t *testing.T, req request.Request) (first *Runner, ref trace.Ref, left <-chan error) {
 	t.Helper()
-	first = r.runner(t, "one")
-	working, _, _ := r.holdResearch()
-	left = runUntil(t, first, req, "research")
+	first = r.newRunner(t, "one")
+	working, _, _ := r.blockResearch()
+	left = runUntilStepStarts(t, first, req, "research")
 	receive(t, working)
-	ref = trace.Ref{Trace: first.active.OfSession(req.Ref).Trace}
+	ref = trace.Ref{Trace: first.active.FindBySession(req.Ref).Trace}
 	awaitStored(t, first, ref)
 	return first, ref, left
 }
 
-// awaitStored returns once other runners find a trace. A runner does not wait for the store before it dispatches a step.
+// awaitStored waits until the trace is stored and other runners find it. A runner dispatches a step without
+// waiting for the store.
 func awaitStored(t *testing.T, r *Runner, ref trace.Ref) {
 	t.Helper()
 	stored := func() bool {
@@ -48,7 +49,7 @@ func awaitStored(t *testing.T, r *Runner, ref trace.Ref) {
 	require.Eventually(t, stored, patience, time.Millisecond)
 }
 
-// watchedEvents returns the events of a trace up to its end, as another runner shows them.
+// watchedEvents returns the events that another runner yields for a trace, up to its end.
 func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
 	t.Helper()
 	for e, err := range r.cfg.Traces.Watch(t.Context(), ref, after) {
@@ -58,8 +59,8 @@ func watchedEvents(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events
 	return events
 }
 
-// maintain runs the maintenance of a runner until the test ends.
-func maintain(t *testing.T, r *Runner) {
+// runMaintenance runs Maintain of a runner until the test ends.
+func runMaintenance(t *testing.T, r *Runner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var tending sync.WaitGroup
@@ -67,51 +68,51 @@ func maintain(t *testing.T, r *Runner) {
 	t.Cleanup(func() { cancel(); tending.Wait() })
 }
 
-// panickingTraces is a trace store in which one claim panics.
+// panickingTraces is a trace store whose first Claim panics.
 type panickingTraces struct {
 	trace.Store
-	isCured bool
+	hasPanicked bool
 }
 
 func (p *panickingTraces) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
-	if !p.isCured {
-		p.isCured = true
+	if !p.hasPanicked {
+		p.hasPanicked = true
 		panic("poisoned")
 	}
 	return p.Store.Claim(ctx, c)
 }
 
-// A panic during a takeover does not crash the replica. It releases the permit, and the trace can be taken over
+// A panic during a takeover does not crash the replica. The permit is released, and the trace can be taken over
 // again.
 func TestRunner_ContainsAPanicDuringTakeover(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	rig.limits = gate.Config{Turns: func() int { return 1 }}
-	second := rig.runner(t, "two")
-	reconfigure(t, second, func(c *Config) {
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	rig.limits = gate.Config{MaxTurns: func() int { return 1 }}
+	second := rig.newRunner(t, "two")
+	replaceRunner(t, second, func(c *Config) {
 		c.Traces = trace.New(&panickingTraces{Store: second.cfg.Traces.Store()}, zap.NewNop())
 	})
 	require.NotPanics(t, func() { second.reconciler.TakeOver(t.Context(), ref) })
-	require.Nil(t, second.active.OfTrace(ref))
+	require.Nil(t, second.active.FindByTrace(ref))
 	pass, free := second.cfg.Permits.TryAdmit("")
 	require.True(t, free)
 	pass.Release(false)
 
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 }
 
 // An orphaned turn is taken over without a repeated request and before its lease expires. It continues without
-// credentials, which are stored nowhere.
+// credentials, because these are never stored.
 func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	rig := newRig(t)
-	_, ref, left := rig.loseAtResearch(t, requestWithAuth("alice", "s1", "r1"))
-	second := rig.runner(t, "two")
+	_, ref, left := rig.loseOwnerDuringResearch(t, requestWithAuth("alice", "s1", "r1"))
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
 
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, []string{
 		"route routing_decision research", "execute step_started research",
 		"execute text_retracted research", "route warning", "route warning",
@@ -122,22 +123,22 @@ func TestRunner_TakesOverAnOrphanedTrace(t *testing.T) {
 	require.Equal(t, "TAKEN_OVER", durableEvents(events)[8].GetWarning().GetReason())
 	require.Equal(t, "CREDENTIALS_LOST", durableEvents(events)[9].GetWarning().GetReason())
 	rig.requireCredentials(t, "alice", "alice", "", "")
-	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
+	require.EqualValues(t, 2, rig.receivedSteps()[2].GetAttempt())
 	require.NoError(t, receive(t, left), "who watched it at the first sees it end")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, "two", record.GetOwner())
 }
 
-// Maintenance finds orphans among the open traces and leaves traces with a live owner alone.
+// Maintenance takes over orphans among the open traces and does not touch traces with a live owner.
 func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 	rig := newRig(t)
-	second := rig.runner(t, "two")
-	maintain(t, second)
-	_, orphan, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
+	second := rig.newRunner(t, "two")
+	runMaintenance(t, second)
+	_, orphan, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
 
-	living := rig.runner(t, "three")
-	maintain(t, living)
+	living := rig.newRunner(t, "three")
+	runMaintenance(t, living)
 	working, released := make(chan struct{}), make(chan struct{})
 	rig.setScript("research", func(s *scriptedStep) error {
 		rig.setScript("research", nil)
@@ -147,22 +148,22 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 		for {
 			select {
 			case <-alive.C:
-				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{}}}); err != nil {
+				if err := s.sendEvent(&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{}}}); err != nil {
 					return err
 				}
 			case <-released:
-				return s.answer("I am research.")
+				return s.commitAnswer("I am research.")
 			}
 		}
 	})
 	done := startRequest(t, living, textRequest("s2", "r2"))
 	receive(t, working)
 
-	events := watchedEvents(t, rig.runner(t, "four"), orphan, 0)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	events := watchedEvents(t, rig.newRunner(t, "four"), orphan, 0)
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	close(released)
 	events = receive(t, done)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.NotContains(t, eventSummary(events), "route warning", "no replica took it over")
 	record, err := second.cfg.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
@@ -172,9 +173,9 @@ func TestRunner_MaintenanceTakesOverOrphansOnly(t *testing.T) {
 // If many replicas find the same orphan, one takes it over. Each step runs at most once more.
 func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
 	var all sync.WaitGroup
-	runners := []*Runner{rig.runner(t, "a"), rig.runner(t, "b"), rig.runner(t, "c"), rig.runner(t, "d")}
+	runners := []*Runner{rig.newRunner(t, "a"), rig.newRunner(t, "b"), rig.newRunner(t, "c"), rig.newRunner(t, "d")}
 	for _, r := range runners {
 		all.Go(func() { r.reconciler.TakeOver(t.Context(), ref) })
 	}
@@ -182,7 +183,7 @@ func TestRunner_OneOfManyReplicasTakesOver(t *testing.T) {
 	var seen []*troupev1.Event
 	for n, r := range runners {
 		events := durableEvents(watchedEvents(t, r, ref, 0))
-		require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 		if n > 0 {
 			require.Empty(t, cmp.Diff(seen, events, protocmp.Transform()))
 		}
@@ -204,67 +205,68 @@ func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	rig := newRig(t)
 	req := textRequest("s1", "r1")
 	req.Timeout = time.Minute
-	_, ref, _ := rig.loseAtResearch(t, req)
-	second := rig.runner(t, "two")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, req)
+	second := rig.newRunner(t, "two")
 	rig.redis.SetTime(time.Now().Add(2 * time.Minute))
 	ran := len(rig.askedAgents())
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeFailed, resultOf(events).GetOutcome())
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, resultOf(events).GetFailure().GetMode())
-	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "within its 1m0s")
+	require.Equal(t, outcomeFailed, turnResult(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, turnResult(events).GetFailure().GetMode())
+	require.Contains(t, turnResult(events).GetFailure().GetMessage(), "within its 1m0s")
 	require.Len(t, rig.askedAgents(), ran)
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// The owner was lost after the commit that closed the turn. The remaining events are published.
+// The owner was lost after the commit that closed the turn. The replica that finds the trace publishes the
+// remaining events.
 func TestRunner_EndsAnOrphanWhoseTurnIsClosed(t *testing.T) {
 	rig := newRig(t)
-	first := rig.runner(t, "one")
+	first := rig.newRunner(t, "one")
 	working := make(chan *scriptedStep, 1)
 	released := make(chan struct{})
 	rig.setScript("synthesis", func(s *scriptedStep) error { working <- s; <-released; return s.cutConnections() })
-	runUntil(t, first, textRequest("s1", "r1"), "synthesis")
+	runUntilStepStarts(t, first, textRequest("s1", "r1"), "synthesis")
 	s := receive(t, working)
 	ref := trace.Ref{Trace: s.req.GetTraceId()}
-	_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
+	_, err := s.storeResult(func(r *troupev1.StepResult) { r.Text = "It is committed." })
 	require.NoError(t, err)
 
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, "It is committed.", resultOf(events).GetText())
+	require.Equal(t, "It is committed.", turnResult(events).GetText())
 	require.Equal(t, []string{"execute text_retracted synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"},
 		eventSummary(events)[len(events)-4:])
 	close(released)
 }
 
-// Deleting a session ends its turn; the trace must not stay open for ever.
+// When a session is deleted, its turn ends. Its trace must not stay open for ever.
 func TestRunner_EndsAnOrphanWhoseSessionIsDeleted(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
 	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
 	require.NoError(t, err)
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, outcomeFailed, resultOf(events).GetOutcome())
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
+	require.Equal(t, outcomeFailed, turnResult(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, turnResult(events).GetFailure().GetMode())
 }
 
-// A child turn is erased with its parent's session. Its trace names the parent, in case no replica that knew it
-// is left.
+// A child turn is erased together with its parent's session. Its trace contains the parent, so any replica can
+// tell this.
 func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	rig := newRig(t)
 	above := trace.Ref{Trace: strings.Repeat("b", 32)}
 	whose := trace.Subject{Session: "above"}
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	store := second.cfg.Traces.Store()
 	_, _, err := store.Claim(t.Context(), trace.Claim{Record: &troupev1.Trace{TraceId: above.Trace, SessionId: whose.Session, Owner: "one"}})
 	require.NoError(t, err)
 	req := textRequest("s1", "r1")
 	req.ParentTrace = above.Trace
-	_, ref, _ := rig.loseAtResearch(t, req)
+	_, ref, _ := rig.loseOwnerDuringResearch(t, req)
 	_, err = store.BeginErasure(t.Context(), whose, "admin ann", false)
 	require.NoError(t, err)
 	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
@@ -278,11 +280,11 @@ func TestRunner_ErasesAnOrphanWhoseParentIsErased(t *testing.T) {
 	require.Contains(t, left, trace.Subject{Session: "s1"})
 }
 
-// A turn that crashes its orchestrators is ended before it has crashed all of them.
+// A turn that crashes its orchestrators is failed before it has crashed all of them.
 func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	second := rig.runner(t, "two")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	second := rig.newRunner(t, "two")
 	record, err := second.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
 	for range takeover.MaxOwners - 1 {
@@ -292,7 +294,7 @@ func TestRunner_LimitsTakeoversOfATurn(t *testing.T) {
 	ran := len(rig.askedAgents())
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, turnResult(events).GetFailure().GetMode(), "%v", turnResult(events))
 	require.Len(t, rig.askedAgents(), ran)
 }
 
@@ -310,89 +312,89 @@ func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (me
 	return begun, err
 }
 
-// A replica that looked before the turn changed owner cannot take the trace from the new owner.
+// A replica that looked up the turn before it changed owner cannot take the trace from the new owner.
 func TestRunner_DoesNotTakeOverATraceThatIsStillOwned(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	slow, quick := rig.runner(t, "slow"), rig.runner(t, "quick")
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	slow, quick := rig.newRunner(t, "slow"), rig.newRunner(t, "quick")
 	found, err := slow.cfg.Traces.Store().Load(t.Context(), ref)
 	require.NoError(t, err)
-	working, _, release := rig.holdResearch()
+	working, _, release := rig.blockResearch()
 	defer release()
 	late := &changingOwnerMemory{Memory: slow.cfg.Memory, meanwhile: sync.OnceFunc(func() {
 		quick.reconciler.TakeOver(t.Context(), ref)
 		receive(t, working)
 	})}
-	reconfigure(t, slow, func(c *Config) { c.Memory = late })
+	replaceRunner(t, slow, func(c *Config) { c.Memory = late })
 	slow.reconciler.TakeOver(t.Context(), ref)
-	require.Nil(t, slow.active.OfTrace(ref))
-	require.NotNil(t, quick.active.OfTrace(ref))
+	require.Nil(t, slow.active.FindByTrace(ref))
+	require.NotNil(t, quick.active.FindByTrace(ref))
 	_, _, err = slow.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Turn: found.Turn})
 	require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 	release()
-	require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, quick, ref, 0)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(watchedEvents(t, quick, ref, 0)).GetOutcome())
 }
 
 // Req: OC-5
 func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
-	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	maintain(t, owner)
-	working, cancelled, release := rig.holdResearch()
+	owner, other := rig.newRunner(t, "one"), rig.newRunner(t, "two")
+	runMaintenance(t, owner)
+	working, cancelled, release := rig.blockResearch()
 	defer release()
 	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
-	ref := trace.Ref{Trace: owner.active.OfSession(session.Ref{Session: "s1"}).Trace}
+	ref := trace.Ref{Trace: owner.active.FindBySession(session.Ref{Session: "s1"}).Trace}
 	awaitStored(t, owner, ref)
 	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
 	events := receive(t, done)
-	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
-	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "changed my mind")
+	require.Equal(t, cancelledOutcome, turnResult(events).GetOutcome())
+	require.Contains(t, turnResult(events).GetFailure().GetMessage(), "changed my mind")
 	receive(t, cancelled)
 }
 
 // A request can interrupt a turn that another runner drives.
 func TestRunner_InterruptReachesAnotherOwner(t *testing.T) {
 	rig := newRig(t)
-	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
-	maintain(t, owner)
-	working, cancelled, release := rig.holdResearch()
+	owner, other := rig.newRunner(t, "one"), rig.newRunner(t, "two")
+	runMaintenance(t, owner)
+	working, cancelled, release := rig.blockResearch()
 	defer release()
 	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
-	next := startRequest(t, other, requestOnBusy("r2", request.Interrupt))
-	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
+	next := startRequest(t, other, requestWithBusyPolicy("r2", request.Interrupt))
+	require.Equal(t, cancelledOutcome, turnResult(receive(t, done)).GetOutcome())
 	receive(t, cancelled)
 	release()
 	events := receive(t, next)
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.EqualValues(t, 2, events[0].GetTurn())
 }
 
-// A stop request that no owner could receive is applied by the replica that takes over.
+// A stop request that the lost owner did not receive is applied by the replica that takes over.
 func TestRunner_CancelsAnOrphanThatWasCancelled(t *testing.T) {
 	rig := newRig(t)
-	_, ref, _ := rig.loseAtResearch(t, textRequest("s1", "r1"))
-	second := rig.runner(t, "two")
-	require.NoError(t, second.cfg.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
+	_, ref, _ := rig.loseOwnerDuringResearch(t, textRequest("s1", "r1"))
+	second := rig.newRunner(t, "two")
+	require.NoError(t, second.cfg.Traces.Store().RequestStop(t.Context(), trace.StopRequest{Ref: ref, Reason: "enough"}))
 	second.reconciler.TakeOver(t.Context(), ref)
-	require.Equal(t, cancelledOutcome, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
+	require.Equal(t, cancelledOutcome, turnResult(watchedEvents(t, second, ref, 0)).GetOutcome())
 }
 
 // A takeover passes the stored answers to the step.
 func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	rig := newRig(t)
-	first := rig.runner(t, "one")
+	first := rig.newRunner(t, "one")
 	rig.makeResearchWait(approvalCall())
 	runToEnd(t, first, textRequest("s1", "r1"))
-	working, _, _ := rig.holdResearch()
+	working, _, _ := rig.blockResearch()
 	answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
-	runUntil(t, first, answer, "research")
+	runUntilStepStarts(t, first, answer, "research")
 	receive(t, working)
-	ref := trace.Ref{Trace: first.active.OfSession(session.Ref{Session: "s1"}).Trace}
-	second := rig.runner(t, "two")
+	ref := trace.Ref{Trace: first.active.FindBySession(session.Ref{Session: "s1"}).Trace}
+	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
-	require.Equal(t, outcomeCompleted, resultOf(watchedEvents(t, second, ref, 0)).GetOutcome())
-	require.Len(t, rig.steps()[3].GetAnswers(), 1)
-	require.EqualValues(t, 3, rig.steps()[3].GetAttempt())
+	require.Equal(t, outcomeCompleted, turnResult(watchedEvents(t, second, ref, 0)).GetOutcome())
+	require.Len(t, rig.receivedSteps()[3].GetAnswers(), 1)
+	require.EqualValues(t, 3, rig.receivedSteps()[3].GetAttempt())
 }

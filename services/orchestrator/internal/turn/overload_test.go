@@ -39,9 +39,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// The mesh of these tests: two instances of each agent of the research assistant, which take
-// four steps each. A turn takes 1.3 s, of which research is 1 s: so eight turns a second are
-// all that can be done.
+// The simulated mesh has two instances of each agent of the research assistant. Each instance runs four steps at
+// once. A turn takes 1.3 s, of which research takes 1 s, so the mesh can complete at most eight turns a second.
 const (
 	instancesPerAgent = 2
 	stepsPerInstance  = 4
@@ -52,8 +51,8 @@ var stepDurations = map[string]time.Duration{
 	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
 }
 
-// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. All other parts of the mesh
-// are real and in the same process.
+// simulatedMesh is an orchestrator with simulated time inside a synctest bubble. The other parts of the mesh are
+// the real ones and run in the same process.
 type simulatedMesh struct {
 	*Runner
 	cache *instances.Cache
@@ -65,7 +64,7 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	kept := miniredis.NewMiniRedis()
 	kept.ClockTTL(true)
 	store, err := redistrace.New(redisconn.Config{
-		URL: "redis://bubble", Dial: buffered(kept.Dial),
+		URL: "redis://bubble", Dial: bufferedPipe(kept.Dial),
 	}, retention)
 	require.NoError(t, err)
 	workflows, err := workflow.Load(researchassistant.FS, "")
@@ -84,12 +83,12 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 			})
 		})
 	}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, worker)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) })
+	serving.Go(func() { _ = server.ProcessPart(lis, 0).Run(ctx, func() {}) })
 
 	b := &simulatedMesh{cache: instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	var known []registry.Instance
@@ -125,8 +124,9 @@ func newSimulatedMesh(t *testing.T, limits func(places int) gate.Config) *simula
 	return b
 }
 
-// buffered adds a buffer between two ends, as a network has: a pipeline is written before its replies are read.
-func buffered(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// bufferedPipe adds a buffer between two ends of a connection, as a network has. A Redis client writes a whole
+// pipeline before it reads the replies.
+func bufferedPipe(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		far, err := dial()
 		if err != nil {
@@ -156,15 +156,15 @@ func buffered(dial func() (net.Conn, error)) func(context.Context, string, strin
 // outcomeTally counts the outcomes of the turns of one tenant.
 type outcomeTally struct {
 	offered, refused int
-	answered         int           // ended with an answer within the deadline, and while load was offered
-	late             int           // the caller had gone
-	failed           []string      // why
+	answeredCount    int           // ended with an answer before the deadline, while load was offered
+	lateCount        int           // ended after the caller's deadline
+	failures         []string      // reasons of failed turns
 	longestRejection time.Duration // the longest until a request was rejected
 	longestWait      time.Duration // the longest until the first event of a turn
-	calls, atOnce    int           // calls that were open, and at most
+	calls, atOnce    int           // open calls, now and at most
 }
 
-// loadGenerator offers load and records the outcomes.
+// loadGenerator starts turns at a fixed rate and records their outcomes.
 type loadGenerator struct {
 	*simulatedMesh
 	offeredFor time.Duration
@@ -175,9 +175,9 @@ type loadGenerator struct {
 	byTenant map[string]*outcomeTally
 }
 
-// load offers a rate of turns per second for each tenant for a while. It is open loop: callers do not wait for
-// an answer before the next request.
-func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
+// offerLoad starts turns at the given rate per second for each tenant, for the given time. The load is open loop:
+// callers do not wait for an answer before the next request.
+func (b *simulatedMesh) offerLoad(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
 	t.Helper()
 	c := &loadGenerator{simulatedMesh: b, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
 	for tenant := range rates {
@@ -187,7 +187,7 @@ func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates
 	for tenant, rate := range rates {
 		arriving.Go(func() {
 			for n := 0; time.Since(c.began) < during; n++ {
-				asking.Go(func() { c.ask(t, tenant, n) })
+				asking.Go(func() { c.runTurn(t, tenant, n) })
 				time.Sleep(time.Duration(float64(time.Second) / rate))
 			}
 		})
@@ -197,11 +197,11 @@ func (b *simulatedMesh) load(t *testing.T, during, deadline time.Duration, rates
 	return c.byTenant
 }
 
-func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
+func (c *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 	defer cancel()
 	began, first := time.Now(), time.Duration(-1)
-	c.note(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
+	c.recordOutcome(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
 	var result *troupev1.TurnResult
 	var err error
 	for e, broken := range c.Orchestrate(ctx, request.Request{
@@ -212,53 +212,53 @@ func (c *loadGenerator) ask(t *testing.T, tenant string, n int) {
 		}
 		result, err = e.GetTurnResult(), broken
 	}
-	c.note(tenant, func(a *outcomeTally) {
+	c.recordOutcome(tenant, func(a *outcomeTally) {
 		a.calls--
 		switch {
 		case result.GetOutcome() == outcomeCompleted:
 			a.longestWait = max(a.longestWait, first)
 			if time.Since(c.began) <= c.offeredFor {
-				a.answered++
+				a.answeredCount++
 			}
 		case failure.Is(err, failure.Overloaded):
 			a.refused++
 			a.longestRejection = max(a.longestRejection, time.Since(began))
 		case ctx.Err() != nil:
-			a.late++
+			a.lateCount++
 		default:
-			a.failed = append(a.failed, fmt.Sprint(result.GetFailure().GetMessage(), err))
+			a.failures = append(a.failures, fmt.Sprint(result.GetFailure().GetMessage(), err))
 		}
 	})
 }
 
-func (c *loadGenerator) note(tenant string, what func(*outcomeTally)) {
+func (c *loadGenerator) recordOutcome(tenant string, what func(*outcomeTally)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what(c.byTenant[tenant])
 }
 
-// defaults returns the defaults of the flags.
-func defaults(places int) gate.Config {
-	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
+// defaultAdmissionConfig returns the admission limits that the flags have by default.
+func defaultAdmissionConfig(places int) gate.Config {
+	return gate.Config{MaxTurns: func() int { return places }, MaxQueueTime: 5 * time.Second}
 }
 
-// At five times its capacity the mesh does as much work as at its capacity. No admitted turn fails or ends
-// after its deadline. The rest is rejected at once, or within its queue time. Memory for queued callers does
-// not depend on how many arrive.
+// At five times its capacity the mesh completes as many turns as at its capacity. No admitted turn fails or misses
+// its deadline. All other requests are rejected at once or within their queue time. The memory for queued callers
+// does not grow with the load.
 func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	const during, deadline = 20 * time.Second, 10 * time.Second
 	good := map[float64]int{}
 	for _, times := range []float64{1, 5, 10} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newSimulatedMesh(t, defaults)
+			b := newSimulatedMesh(t, defaultAdmissionConfig)
 			defer b.close()
-			got := b.load(t, during, deadline, map[string]float64{"default": times * turnsPerSecond})["default"]
+			got := b.offerLoad(t, during, deadline, map[string]float64{"default": times * turnsPerSecond})["default"]
 			t.Logf("%.0f times: %+v", times, *got)
-			require.Empty(t, got.failed)
-			require.Zero(t, got.late)
+			require.Empty(t, got.failures)
+			require.Zero(t, got.lateCount)
 			require.LessOrEqual(t, got.longestRejection, 5*time.Second)
-			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // one more is about to be refused
-			good[times] = got.answered
+			require.LessOrEqual(t, got.atOnce, 2*b.cache.Capacity()+1) // plus one that is about to be rejected
+			good[times] = got.answeredCount
 		})
 	}
 	peak := float64(good[1])
@@ -268,18 +268,19 @@ func TestRunner_KeepsGoodputUnderOverload(t *testing.T) {
 	}
 }
 
-// A tenant that asks for its fair share gets all of it, and soon, whatever another tenant asks for.
+// A tenant that requests no more than its fair share gets all of it without delay, however much another tenant
+// requests.
 func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSimulatedMesh(t, defaults)
+		b := newSimulatedMesh(t, defaultAdmissionConfig)
 		defer b.close()
-		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * turnsPerSecond, "modest": turnsPerSecond / 2})
+		got := b.offerLoad(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * turnsPerSecond, "modest": turnsPerSecond / 2})
 		t.Logf("greedy: %+v", *got["greedy"])
 		t.Logf("modest: %+v", *got["modest"])
 		modest, greedy := got["modest"], got["greedy"]
-		require.Zero(t, modest.refused+modest.late+len(modest.failed))
+		require.Zero(t, modest.refused+modest.lateCount+len(modest.failures))
 		require.LessOrEqual(t, modest.longestWait, time.Second)
-		require.Empty(t, greedy.failed)
-		require.GreaterOrEqual(t, float64(modest.answered+greedy.answered), 0.8*turnsPerSecond*20)
+		require.Empty(t, greedy.failures)
+		require.GreaterOrEqual(t, float64(modest.answeredCount+greedy.answeredCount), 0.8*turnsPerSecond*20)
 	})
 }

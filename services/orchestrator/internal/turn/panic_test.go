@@ -16,32 +16,32 @@ import (
 // panickingMemory is a memory service that panics once, in the goroutine that renews a lease.
 type panickingMemory struct {
 	admit.Memory
-	armed atomic.Bool
+	shouldPanic atomic.Bool
 }
 
 func (m *panickingMemory) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
-	if m.armed.Swap(false) {
+	if m.shouldPanic.Swap(false) {
 		panic("secret")
 	}
 	return m.Memory.RenewTurn(ctx, h, lease)
 }
 
-// A panic in a background goroutine of a turn ends the turn without exposing its text, and is counted. The
-// orchestrator and the next turn of the session continue.
-func TestRun_PanicInABackgroundTaskEndsItsTurnOnly(t *testing.T) {
+// A panic in a background goroutine ends only its turn. The panic is counted, and its text is not exposed. The
+// orchestrator and the next turn of the session work normally.
+func TestTurn_PanicInABackgroundTaskEndsOnlyThatTurn(t *testing.T) {
 	r := newRig(t)
-	runner := r.runner(t, "one")
+	runner := r.newRunner(t, "one")
 	mined := &panickingMemory{Memory: runner.cfg.Memory}
-	reconfigure(t, runner, func(c *Config) { c.Memory, c.renewal = mined, 10*time.Millisecond })
-	_, _, release := r.holdResearch() // so that it is not over before
-	mined.armed.Store(true)
+	replaceRunner(t, runner, func(c *Config) { c.Memory, c.renewalInterval = mined, 10*time.Millisecond })
+	_, _, release := r.blockResearch() // so that the turn does not end before the panic
+	mined.shouldPanic.Store(true)
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
-	result := resultOf(events)
+	result := turnResult(events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, result.GetOutcome(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "internal error")
 	require.NotContains(t, result.String(), "secret")
 
 	release()
 	events = runToEnd(t, runner, textRequest("s2", "r2"))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 }

@@ -24,12 +24,12 @@ func (r *rig) restartInstance(id string, times int) {
 	}})
 }
 
-// A step that crashes each worker is tried three times in all, on both instances although they restart at once,
-// and never again. Its turn is listed as quarantined for an operator, and the same request runs nothing
+// A step that crashes every worker is tried three times in total, on both instances, although these restart at
+// once. It never runs again: an operator sees its turn as quarantined, and the same request runs nothing
 // (guarantee F22).
 func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
+	rig.addInstances("research", 1)
 	lost := 0
 	rig.setScript("research", func(s *scriptedStep) error {
 		lost++
@@ -37,10 +37,10 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 		rig.restartInstance("research-2", lost)
 		return s.cutConnections()
 	})
-	runner, scrape, logs := runScraped(t, rig)
+	runner, scrape, logs := runAndScrape(t, rig)
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
-	instances := strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", ")
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, turnResult(events).GetFailure().GetMode(), "%v", turnResult(events))
+	instances := strings.Split(turnResult(events).GetFailure().GetFacts()["instances"], ", ")
 	require.Len(t, instances, assignment.MaxAttempts)
 	require.Contains(t, instances, "research-1")
 	require.Contains(t, instances, "research-2")
@@ -51,7 +51,7 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(again), protocmp.Transform()))
 	require.Len(t, rig.askedAgents(), 4, "nothing ran")
 
-	quarantined, err := runner.cfg.Traces.Store().List(t.Context(), "", trace.Query{Quarantined: true, Limit: 10})
+	quarantined, err := runner.cfg.Traces.Store().List(t.Context(), "", trace.Query{OnlyQuarantined: true, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, quarantined, 1)
 	require.Equal(t, events[0].GetTraceId(), quarantined[0].GetTraceId())
@@ -63,10 +63,10 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, strings.Join(instances, ", "), lines[0].ContextMap()["instances"])
 
 	rig.setScript("research", nil)
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
-// An instance that restarts quickly does not get the step three times while there is another instance.
+// An instance that restarts quickly does not get the step three times while another instance is ready.
 func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -78,25 +78,25 @@ func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 				lost++
 				rig.restartInstance("research-0", lost)
 				if lost == assignment.MaxAttempts && others > 0 {
-					rig.join("research", others) // which is research-2
+					rig.addInstances("research", others) // adds research-2
 				}
 				return s.cutConnections()
 			})
-			events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
+			events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
 			want := map[int]string{0: "research-0, research-0, research-0", 1: "research-0, research-0, research-2"}[others]
-			require.Equal(t, want, resultOf(events).GetFailure().GetFacts()["instances"])
+			require.Equal(t, want, turnResult(events).GetFailure().GetFacts()["instances"])
 		})
 	}
 }
 
-// With two instances that stay down, each gets the step once and the turn ends.
+// Two instances do not restart after the step crashed them. Each gets the step once, and then the turn ends.
 func TestTurn_PoisonStepEndsWithTheLastInstance(t *testing.T) {
 	rig := newRig(t)
-	rig.routeWait = 50 * time.Millisecond
-	rig.join("research", 1)
+	rig.routeTimeout = 2 * time.Second // longer than a busy machine needs to try the second one
+	rig.addInstances("research", 1)
 	rig.setScript("research", (*scriptedStep).cutConnections)
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, resultOf(events).GetFailure().GetMode())
-	require.Len(t, strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", "), 2)
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, turnResult(events).GetFailure().GetMode())
+	require.Len(t, strings.Split(turnResult(events).GetFailure().GetFacts()["instances"], ", "), 2)
 	require.Len(t, rig.askedAgents(), 3)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// payloadsOf returns the payloads of one kind.
-func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
+// collectPayloads returns the event payloads of one kind.
+func collectPayloads[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
 	for _, e := range events {
 		if p := payload(e); p != nil {
 			all = append(all, p)
@@ -22,12 +22,11 @@ func payloadsOf[T any](events []*troupev1.Event, payload func(*troupev1.Event) *
 	return all
 }
 
-// Each stage publishes its data. The trace of a result is the one that its trace_id names.
-//
+// Each stage publishes its data. The result belongs to the trace that its trace_id names.
 // Req: OC-3
 func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 
 	begin := events[0].GetTurnStarted()
@@ -42,7 +41,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.EqualValues(t, 20, plan.GetBudget().GetSteps())
 	require.Equal(t, time.Minute, plan.GetBudget().GetTime().AsDuration())
 
-	routes := payloadsOf(events, (*troupev1.Event).GetRoutingDecision)
+	routes := collectPayloads(events, (*troupev1.Event).GetRoutingDecision)
 	var workers []string
 	for _, r := range routes {
 		workers = append(workers, r.GetTarget())
@@ -54,7 +53,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, workers)
 
 	var execute time.Duration
-	steps := payloadsOf(events, (*troupev1.Event).GetStepFinished)
+	steps := collectPayloads(events, (*troupev1.Event).GetStepFinished)
 	require.Len(t, steps, 3)
 	for i, s := range steps {
 		require.Equal(t, workers[i], s.GetResult().GetAgent())
@@ -63,7 +62,7 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	}
 	require.Equal(t, "I am research.", steps[1].GetResult().GetText())
 
-	sum := payloadsOf(events, (*troupev1.Event).GetAggregate)[0]
+	sum := collectPayloads(events, (*troupev1.Event).GetAggregate)[0]
 	last := events[len(events)-1]
 	require.EqualValues(t, last.GetSequence()-1, sum.GetTraceLength())
 	require.Equal(t, "I am synthesis.", sum.GetOutput())
@@ -82,39 +81,39 @@ func TestTurn_PublishesTheDataOfEachStage(t *testing.T) {
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
 
 	rig.setScript("research", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
-	broken := resultOf(runToEnd(t, runner, textRequest("s2", "r1")))
+	broken := turnResult(runToEnd(t, runner, textRequest("s2", "r1")))
 	require.Equal(t, outcomeFailed, broken.GetOutcome())
 	require.Contains(t, broken.GetFailure().GetMessage(), "no idea")
 	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
 }
 
-// One step fails and its default follows; another one is lost and retried.
-//
+// One step fails and the workflow continues with its default. Another step is lost and retried. The last event has
+// the durations and the usage of all of them.
 // Req: OC-21
 func TestTurn_MeasuresDurationsAndUsage(t *testing.T) {
 	rig := newRig(t)
-	rig.join("research", 1)
-	lost := false // steps follow each other
+	rig.addInstances("research", 1)
+	lost := false // steps run in sequence, so no lock is needed
 	rig.setScript("coordinator", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	rig.setScript("research", func(s *scriptedStep) error {
 		if !lost {
 			lost = true
 			return s.cutConnections()
 		}
-		return s.answer("At last.")
+		return s.commitAnswer("At last.")
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	m := resultOf(events).GetMetrics()
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	m := turnResult(events).GetMetrics()
 	require.EqualValues(t, 3, m.GetTotalSteps())
 	require.EqualValues(t, 2, m.GetSuccessfulSteps())
 	require.EqualValues(t, 1, m.GetFailedSteps())
 	require.EqualValues(t, 1, m.GetRetries())
 	require.EqualValues(t, 3, m.GetRoutingDecisions())
 	require.Equal(t, m.GetExecute().AsDuration()/3, m.GetAverageStepDuration().AsDuration())
-	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, payloadsOf(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
+	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, collectPayloads(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
 }

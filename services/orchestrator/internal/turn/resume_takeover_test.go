@@ -29,12 +29,12 @@ func (m *noFailTurnMemory) FailTurn(context.Context, memory.Fail) (session.Turn,
 	return session.Turn{}, failure.New(failure.SystemDisk, "test", "no")
 }
 
-// dyingRunner returns a runner that stops before it can close a failed turn.
-func (r *rig) dyingRunner(t *testing.T, req request.Request) {
+// newDyingRunner returns a runner that stops before it can close a failed turn.
+func (r *rig) newDyingRunner(t *testing.T, req request.Request) {
 	t.Helper()
-	runner := r.runner(t, "one")
+	runner := r.newRunner(t, "one")
 	failed := make(chan struct{})
-	reconfigure(t, runner, func(c *Config) {
+	replaceRunner(t, runner, func(c *Config) {
 		c.Memory = &noFailTurnMemory{runner.cfg.Memory, sync.OnceFunc(func() { close(failed) })}
 	})
 	ctx, leave := context.WithCancel(t.Context())
@@ -42,7 +42,7 @@ func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	watching.Go(func() {
 		for _, err := range runner.Orchestrate(ctx, req) {
 			if err != nil {
-				return // it went away
+				return // the orchestrator was lost
 			}
 		}
 	})
@@ -53,8 +53,8 @@ func (r *rig) dyingRunner(t *testing.T, req request.Request) {
 	r.expireLeases()
 }
 
-// A branch failed the turn, and its orchestrator died before it could close the turn. A takeover publishes the
-// decisions of the round again. That does not make the failure a handled one.
+// A branch failed the turn, and the orchestrator died before it could close the turn. The orchestrator that takes
+// over publishes the decisions of the round again. The failure must not count as handled because of that.
 func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -72,29 +72,30 @@ func TestTurn_ResumesABranchThatFailedBeforeATakeover(t *testing.T) {
 		return s.stream.Context().Err()
 	})
 	rig.setScript("clarification", func(s *scriptedStep) error { <-started; return failingStep(failure.ResourceAPI)(s) })
-	rig.dyingRunner(t, textRequest("s1", "r1"))
+	rig.newDyingRunner(t, textRequest("s1", "r1"))
 
 	rig.setScript("research", nil)
-	second := rig.runner(t, "two")
+	second := rig.newRunner(t, "two")
 	broken := runToEnd(t, second, textRequest("s1", "r1"))
-	require.EqualValues(t, 2, resultOf(broken).GetPartial().GetFailurePoint())
+	require.EqualValues(t, 2, turnResult(broken).GetPartial().GetFailurePoint())
 	rig.setScript("clarification", nil)
 	on := runToEnd(t, second, resumeRequest(broken, "r2"))
-	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, turnResult(on).GetOutcome(), "%v", turnResult(on))
 }
 
-// When no agent could be chosen, the next owner chooses again.
+// After a failed choice and a takeover, the new owner makes the choice again.
 func TestTurn_TakeoverRepeatsAFailedChoice(t *testing.T) {
-	rig := choiceRig(t)
-	rig.joinCapable("research", lifecycle.Paused, nil, "docs")
-	rig.joinCapable("clarification", lifecycle.Paused, nil, "docs")
-	rig.dyingRunner(t, textRequest("s1", "r1"))
-	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs")
-	events := runToEnd(t, rig.runner(t, "two"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	rig := newChoiceRig(t)
+	rig.addInstanceWith("research", lifecycle.Paused, nil, "docs")
+	rig.addInstanceWith("clarification", lifecycle.Paused, nil, "docs")
+	rig.newDyingRunner(t, textRequest("s1", "r1"))
+	rig.addInstanceWith("clarification", lifecycle.Ready, nil, "docs")
+	events := runToEnd(t, rig.newRunner(t, "two"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 }
 
-// A turn with answers failed. A resume does not repeat a failure that the turn before it had handled.
+// A failed turn with answers is resumed. The resumed turn does not rerun a step whose failure an earlier turn had
+// handled.
 func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -105,7 +106,7 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 `)
 	rig.setScript("coordinator", nil)
 	rig.setScript("clarification", failingStep(failure.AgentLogic))
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	call := approvalCall()
 	call.Id = "1-3-2"
 	rig.makeResearchWait(call)
@@ -116,26 +117,26 @@ func TestTurn_ResumesAFailedTurnWithAnswers(t *testing.T) {
 	rig.setScript("clarification", nil)
 	before := len(rig.askedAgents())
 	on := runToEnd(t, runner, resumeRequest(broken, "r3"))
-	require.Equal(t, outcomeCompleted, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, outcomeCompleted, turnResult(on).GetOutcome(), "%v", turnResult(on))
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents()[before:])
 }
 
-// A step that runs again is chosen again.
+// A fork makes the choice about its first step again.
 func TestTurn_ForkChoosesItsFirstStep(t *testing.T) {
-	rig := choiceRig(t)
-	runner := rig.runner(t, "one")
+	rig := newChoiceRig(t)
+	runner := rig.newRunner(t, "one")
 	old := runToEnd(t, runner, labelledRequest(textRequest("s1", "r1"), request.Labels{Needs: []string{"maps"}}))
 	require.Equal(t, []string{"research", "synthesis"}, rig.askedAgents())
-	rig.joinCapable("research", lifecycle.Paused, nil, "docs", "maps")
-	rig.joinCapable("clarification", lifecycle.Ready, nil, "docs", "maps")
+	rig.addInstanceWith("research", lifecycle.Paused, nil, "docs", "maps")
+	rig.addInstanceWith("clarification", lifecycle.Ready, nil, "docs", "maps")
 	runToEnd(t, runner, forkRequest(old, "s2", 1))
 	require.Equal(t, []string{"clarification", "synthesis"}, rig.askedAgents()[2:])
 }
 
 // A resumed turn publishes the steps of the earlier turn along with its own.
 func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
-	rig := lineRig(t)
-	runner := rig.runner(t, "one")
+	rig := newThreeStepRig(t)
+	runner := rig.newRunner(t, "one")
 	rig.setScript("synthesis", failingStep(failure.ResourceAPI))
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) {
@@ -146,7 +147,7 @@ func TestTurn_ResumesThePlanAndTheState(t *testing.T) {
 	rig.setScript("synthesis", nil)
 	on := runToEnd(t, runner, resumeRequest(broken, "r2"))
 	whole := runToEnd(t, runner, textRequest("s2", "r1"))
-	want, got := resultOf(whole).GetCoordination(), resultOf(on).GetCoordination()
+	want, got := turnResult(whole).GetCoordination(), turnResult(on).GetCoordination()
 	require.EqualValues(t, 3, want.GetIteration())
 	require.Equal(t, want.GetIteration(), got.GetIteration())
 	require.Equal(t, want.GetToolHistory(), got.GetToolHistory())

@@ -48,35 +48,35 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// patience is the timeout of every wait in these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// retention is how long traces are kept in these tests. Turns are kept longer.
+// retention is how long these tests keep traces. The memory service keeps turns longer.
 const retention = time.Hour
 
-// rig is a mesh whose workers are one server with scripted steps.
+// rig is a mesh in which one server with scripted steps hosts all workers.
 type rig struct {
 	*scriptedWorker
-	redis      *miniredis.Miniredis // of the traces
-	memory     memory.Store
-	clockAhead atomic.Int64 // of the clock of the memory store
-	workflows  *workflow.Set
-	cache      *instances.Cache
-	pool       *connection.Pool
-	routeWait  time.Duration // of a step for an instance
-	limits     gate.Config   // of the runners; empty: none
+	redis        *miniredis.Miniredis // of the traces
+	memory       memory.Store
+	clockAhead   atomic.Int64 // of the clock of the memory store
+	workflows    *workflow.Set
+	cache        *instances.Cache
+	pool         *connection.Pool
+	routeTimeout time.Duration // how long a step waits for an instance
+	limits       gate.Config   // admission limits of the runners (none when zero)
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	t.Parallel() // nothing is shared
-	r := &rig{redis: miniredis.RunT(t), routeWait: 5 * time.Second}
+	t.Parallel() // each test has its own rig
+	r := &rig{redis: miniredis.RunT(t), routeTimeout: 5 * time.Second}
 	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.clockAhead.Load())) }})
 	var err error
 	r.workflows, err = workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
 
-	r.scriptedWorker = serve(t, r.memory)
+	r.scriptedWorker = startScriptedWorker(t, r.memory)
 	r.cache = instances.New(zap.NewNop(), func(bool, map[string]bool) {})
 	var instances []registry.Instance
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
@@ -88,19 +88,19 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// join adds instances of an agent, from the second on.
-func (r *rig) join(agent string, more int) {
+// addInstances adds more instances of an agent, numbered from 2.
+func (r *rig) addInstances(agent string, more int) {
 	for n := range more {
 		in := registry.Instance{ID: fmt.Sprintf("%s-%d", agent, n+2), Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16}
 		r.cache.Apply(registry.Update{Put: &in})
 	}
 }
 
-// expireLeases moves the clock of the store past the end of every lease.
+// expireLeases advances the clock of the memory store past the end of every lease.
 func (r *rig) expireLeases() { r.clockAhead.Add(int64(time.Hour)) }
 
-// runner is a replica of the orchestrator; it is closed when the test ends.
-func (r *rig) runner(t *testing.T, owner string) *Runner {
+// newRunner returns a replica of the orchestrator, which is closed when the test ends.
+func (r *rig) newRunner(t *testing.T, owner string) *Runner {
 	t.Helper()
 	store, err := redistrace.New(redisconn.Config{URL: "redis://" + r.redis.Addr()}, retention)
 	require.NoError(t, err)
@@ -108,18 +108,18 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	require.NoError(t, err)
 	runner, err := New(Config{
 		Permits: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
-		Instances: r.cache, Dispatcher: dispatch.New(r.cache, r.pool, r.routeWait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+		Instances: r.cache, Dispatcher: dispatch.New(r.cache, r.pool, r.routeTimeout), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		runner.Close(t.Context()) // which has ended: what runs is failed
+		runner.Close(t.Context()) // the context has ended, so Close hands running turns over
 		require.NoError(t, store.Close())
 	})
 	return runner
 }
 
-// reconfigure replaces a runner, which drives no turn, by one with another configuration.
-func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
+// replaceRunner replaces a runner by one with a changed configuration. The runner must drive no turn yet.
+func replaceRunner(t *testing.T, r *Runner, change func(*Config)) {
 	t.Helper()
 	cfg := r.cfg
 	change(&cfg)
@@ -128,21 +128,21 @@ func reconfigure(t *testing.T, r *Runner, change func(*Config)) {
 	*r = *built
 }
 
-// logTo has a runner, which drives no turn, log to a core.
+// logTo makes a runner log to a core. The runner must drive no turn yet.
 func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 	t.Helper()
-	reconfigure(t, r, func(c *Config) {
+	replaceRunner(t, r, func(c *Config) {
 		logged := *c.Telemetry
 		logged.Log = zap.New(core)
 		c.Telemetry = &logged
 	})
 }
 
-// begin returns the Begin that an orchestrator sends to the memory service for a request.
-func (r *rig) begin(req request.Request) memory.Begin {
+// newBegin returns the Begin that an orchestrator sends to the memory service for a request.
+func (r *rig) newBegin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].HistoryWindow,
 	}
 	if decide.KindOf(req) == decide.Text {
 		begin.Message = conversation.User(req.Text)
@@ -151,7 +151,7 @@ func (r *rig) begin(req request.Request) memory.Begin {
 	return begin
 }
 
-// runInBackground runs a part until the test ends.
+// runInBackground runs a part of a process until the test ends.
 func runInBackground(t *testing.T, p process.Part) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -173,14 +173,14 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// scriptedWorker hosts every agent and runs the script of the test for each step.
+// scriptedWorker hosts all agents and runs the test's script for each step.
 type scriptedWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 	memory  memory.Store
 	address string
 	conns   *closableConns
 
-	starts atomic.Int32 // Startups that came
+	starts atomic.Int32 // calls of Startup
 
 	tenant func(sessionID string) string // returns the tenant of a session (nil means the default)
 
@@ -189,9 +189,9 @@ type scriptedWorker struct {
 	requests []*troupev1.ExecuteStepRequest
 }
 
-// serve starts the worker. Without a script the coordinator hands on to research, and the
-// others say their name.
-func serve(t *testing.T, store memory.Store) *scriptedWorker {
+// startScriptedWorker starts the worker. Without a script, the coordinator hands off to research, and the other
+// agents answer with their names.
+func startScriptedWorker(t *testing.T, store memory.Store) *scriptedWorker {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -199,15 +199,15 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	w.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" })
 	})
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, w)
 	troupev1.RegisterLifecycleServiceServer(server, startCounter{starts: &w.starts})
-	runInBackground(t, server.Part(w.conns, 0))
+	runInBackground(t, server.ProcessPart(w.conns, 0))
 	return w
 }
 
-// startCounter is the lifecycle of a worker. It counts the calls of Startup.
+// startCounter is a lifecycle service that counts the calls of Startup.
 type startCounter struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	starts *atomic.Int32
@@ -218,22 +218,22 @@ func (s startCounter) Startup(context.Context, *troupev1.StartupRequest) (*troup
 	return &troupev1.StartupResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
-// setScript sets what an agent does from now on.
+// setScript sets the script that the steps of an agent run from now on.
 func (w *scriptedWorker) setScript(agent string, script func(*scriptedStep) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scripts[agent] = script
 }
 
-// askedAgents returns the agents of the steps that arrived so far.
+// askedAgents returns the agents of all steps received so far.
 func (w *scriptedWorker) askedAgents() (agents []string) {
-	for _, req := range w.steps() {
+	for _, req := range w.receivedSteps() {
 		agents = append(agents, req.GetAgent())
 	}
 	return agents
 }
 
-func (w *scriptedWorker) steps() []*troupev1.ExecuteStepRequest {
+func (w *scriptedWorker) receivedSteps() []*troupev1.ExecuteStepRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.requests
@@ -250,46 +250,46 @@ func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream tr
 	}
 	s := &scriptedStep{worker: w, req: req, stream: stream}
 	if script == nil {
-		return s.answer("I am " + req.GetAgent() + ".")
+		return s.commitAnswer("I am " + req.GetAgent() + ".")
 	}
 	return script(s)
 }
 
-// scriptedStep is a step that a script works on.
+// scriptedStep is a step while its script runs.
 type scriptedStep struct {
 	worker *scriptedWorker
 	req    *troupev1.ExecuteStepRequest
 	stream troupev1.AgentService_ExecuteStepServer
 }
 
-func (s *scriptedStep) event(e *troupev1.Event) error {
+func (s *scriptedStep) sendEvent(e *troupev1.Event) error {
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
 }
 
-func (s *scriptedStep) result(r *troupev1.StepResult) error {
+func (s *scriptedStep) sendResult(r *troupev1.StepResult) error {
 	r.Step, r.Agent = s.req.GetStep(), s.req.GetAgent()
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 
-// answer answers as a worker does: it streams the text, commits, and returns the result.
-func (s *scriptedStep) answer(text string) error {
-	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
+// commitAnswer answers as a real worker does: it streams the text, commits, and returns the result.
+func (s *scriptedStep) commitAnswer(text string) error {
+	if err := s.sendEvent(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
 		return err
 	}
 	return s.commit(func(r *troupev1.StepResult) { r.Text = text })
 }
 
-// commit commits a result and returns it to the orchestrator.
+// commit commits a result and sends it to the orchestrator.
 func (s *scriptedStep) commit(fill func(*troupev1.StepResult)) error {
-	r, err := s.store(fill)
+	r, err := s.storeResult(fill)
 	if err != nil {
 		r = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
 	}
-	return s.result(r)
+	return s.sendResult(r)
 }
 
-// store commits a result.
-func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
+// storeResult commits a result.
+func (s *scriptedStep) storeResult(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
 	r := &troupev1.StepResult{Step: s.req.GetStep(), Agent: s.req.GetAgent(), Usage: &troupev1.Usage{ModelCalls: 1}}
 	fill(r)
 	c := memory.Commit{
@@ -313,14 +313,14 @@ func (s *scriptedStep) store(fill func(*troupev1.StepResult)) (*troupev1.StepRes
 	return r, err
 }
 
-// cutConnections cuts the connections, as when a worker is killed.
+// cutConnections closes the connections of the worker, as happens when a worker is killed.
 func (s *scriptedStep) cutConnections() error {
-	s.worker.conns.cut()
+	s.worker.conns.closeAll()
 	<-s.stream.Context().Done()
 	return s.stream.Context().Err()
 }
 
-// closableConns is a listener that can cut its connections.
+// closableConns is a listener that can close the connections that it accepted.
 type closableConns struct {
 	net.Listener
 	mu   sync.Mutex
@@ -337,7 +337,7 @@ func (c *closableConns) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *closableConns) cut() {
+func (c *closableConns) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {
@@ -346,13 +346,13 @@ func (c *closableConns) cut() {
 	c.open = nil
 }
 
-// textRequest returns a request in a session.
+// textRequest returns a request with a text in the given session.
 func textRequest(sessionID, requestID string) request.Request {
 	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: requestID, Text: "What may an agent write?"}
 }
 
-// runToEnd runs a request to the end of its trace and checks what holds for every trace. It calls first after
-// the first event; a watcher that attaches then sees the text deltas too.
+// runToEnd runs a request to the end of its trace and checks what holds for every trace. It calls first after the
+// first event. A watcher that attaches in first sees the text deltas too.
 func runToEnd(t *testing.T, r *Runner, req request.Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event
@@ -377,11 +377,11 @@ func runToEnd(t *testing.T, r *Runner, req request.Request, first ...func()) []*
 	return all
 }
 
-func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
+func turnResult(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 
-// eventSummary returns a short line for each event: its stage, and what happened.
+// eventSummary returns a short line for each event: its stage, its kind and its agent.
 func eventSummary(events []*troupev1.Event) (lines []string) {
 	for _, e := range events {
 		line := strings.ToLower(strings.TrimPrefix(e.GetStage().String(), "STAGE_"))

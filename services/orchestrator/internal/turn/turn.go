@@ -1,16 +1,16 @@
 // Package turn carries requests to their results: from Orchestrate to the last event of a trace. A turn
 // runs on its own, under its own deadline, whether or not a client watches it.
 //
-// The phases of a turn are packages. Each takes the value of the one before it, and makes its own:
+// Each phase of a turn is a package. It takes the value of the phase before it and returns its own:
 //
-//	request   request.Request    what a caller asks, as a value
-//	decide    decide.Admission   what the request is, by a table: a new turn, a repeated one, answers, a resume,
+//	request   request.Request    what a caller requests, as a value
+//	decide    decide.Admission   classifies the request, by a table: a new turn, a repeated one, answers, a resume,
 //	                             a fork, a takeover
 //	admit     run.BegunTurn      waits for the session and for a permit, and begins the turn in the memory service
-//	takeover  run.BegunTurn      does so for a turn whose orchestrator went away
+//	takeover  run.BegunTurn      claims a turn whose orchestrator was lost
 //	run       conclude.Outcome   drives the begun turn through its stages, a table of states
-//	step      execution.Result   has the steps of one round done by instances, attempt after attempt;
-//	                             assignment is what an instance is given, quarantine ends a barred agent's steps
+//	step      execution.Result   runs the steps of one round at instances, attempt after attempt;
+//	                             assignment builds their requests, quarantine ends the steps of a quarantined agent
 //	conclude  the last event     closes the turn, then its trace
 //
 // They share three things that live as long as the turn does:
@@ -20,7 +20,7 @@
 //	publish   the writer of the events of one turn
 //
 // Durable writes of a turn with n steps, in sequence: BeginTurn, one commit for each step (by its worker),
-// and the last event. All other events are stored beside the work.
+// and the last event. All other events are stored while the steps run.
 package turn
 
 import (
@@ -49,25 +49,26 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config has the dependencies and settings of a Runner.
+// Config holds the dependencies and settings of a Runner.
 type Config struct {
-	Owner      string        // this orchestrator, as trace records name it
-	Timeout    time.Duration // of a turn whose request and workflow name none
+	Owner      string        // name of this orchestrator in trace records
+	Timeout    time.Duration // of a turn whose request and workflow set none
 	Memory     admit.Memory
 	Traces     *trace.Traces
 	Instances  *instances.Cache
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
-	Permits    *admission.Controller // gives permits to new turns; Close closes it
+	Permits    *admission.Controller // admits new turns; Runner.Close closes it
 	Telemetry  *telemetry.Telemetry
 
-	// Credentials are what workers show to the memory service (nil means that the mesh has no identities).
+	// Credentials issues the credentials that workers present to the memory service (nil means that the mesh has
+	// no identities).
 	Credentials *turncred.Authority
 
-	renewal time.Duration // between two renewals of a lease (0 means the default); tests shorten it
+	renewalInterval time.Duration // between two renewals of a lease (0 means the default); tests shorten it
 }
 
-// Runner begins turns and drives them. Safe for concurrent use.
+// Runner begins and drives turns. It is safe for concurrent use.
 type Runner struct {
 	cfg        Config
 	active     *active.Table
@@ -95,11 +96,11 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	driver := run.New(run.Config{
-		Memory: cfg.Memory, Renewal: cfg.renewal, Publisher: publisher, Closer: closer, Steps: steps,
+		Memory: cfg.Memory, RenewalInterval: cfg.renewalInterval, Publisher: publisher, Closer: closer, Steps: steps,
 		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Instances.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
 	})
 	decider := &decide.Decider{
-		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubt(),
+		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubtTurns(),
 	}
 	if r.admit, err = admit.New(admit.Config{
 		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
@@ -114,10 +115,10 @@ func New(cfg Config) (*Runner, error) {
 	return r, err
 }
 
-// Orchestrate begins the turn of a request, or finds it, and yields the events of its trace from the first
-// one on. An error as the first item means that nothing was admitted, unless it is system_network,
-// system_timeout or trace_orphaned, which leave that open. A later error means that the stream broke off.
-// When the consumer stops, the turn continues.
+// Orchestrate begins the turn of a request, or finds the existing turn. It yields all events of the turn's trace.
+// An error as the first item means that no turn was admitted, except system_network, system_timeout and
+// trace_orphaned, after which the turn may have begun. A later error means that the stream was interrupted. When
+// the consumer stops, the turn continues.
 func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		begun, err := r.admit.Admit(ctx, req)
@@ -128,7 +129,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 		first := true
 		for e, err := range r.cfg.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
 			if first && failure.Is(err, failure.NotFound) {
-				yield(nil, errNotStored(begun))
+				yield(nil, newNotStoredError(begun))
 				return
 			}
 			first = false
@@ -139,8 +140,8 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 	}
 }
 
-// errNotStored is the error for a trace of which nothing is stored.
-func errNotStored(begun memory.BeginResult) error {
+// newNotStoredError returns the error for a trace of which nothing is stored.
+func newNotStoredError(begun memory.BeginResult) error {
 	const op = "turn.Orchestrate"
 	if begun.Status == memory.StatusClosed {
 		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")
@@ -150,13 +151,13 @@ func errNotStored(begun memory.BeginResult) error {
 		WithRetryAfter(begun.LeaseLeft)
 }
 
-// Maintain renews the traces that run here and takes over orphaned ones (guarantee F4), until ctx ends. That
-// must not be before Close has returned.
+// Maintain renews the leases of the traces that this runner drives and takes over orphaned ones (guarantee F4),
+// until ctx ends. ctx must not end before Close has returned.
 func (r *Runner) Maintain(ctx context.Context) { r.reconciler.Maintain(ctx) }
 
-// Close takes no more turns, lets those that run end until ctx does, and then hands the rest over: their
-// leases are released, and another orchestrator takes them over. It returns when none runs. It may be
-// called again.
+// Close rejects new turns and lets the running turns continue until ctx ends. It then hands the remaining turns
+// over: it releases their leases, and another orchestrator takes the turns over. Close returns when no turn runs
+// here. It may be called again.
 func (r *Runner) Close(ctx context.Context) {
 	r.drain.Close(ctx, func() { r.cfg.Permits.Close(active.ErrStopping) })
 }

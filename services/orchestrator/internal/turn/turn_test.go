@@ -30,8 +30,8 @@ const (
 func TestTurn_RunsAllStages(t *testing.T) {
 	rig := newRig(t)
 	watched := make(chan struct{})
-	rig.setScript("research", func(s *scriptedStep) error { <-watched; return s.answer("I am research.") })
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
+	rig.setScript("research", func(s *scriptedStep) error { <-watched; return s.commitAnswer("I am research.") })
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
@@ -43,14 +43,14 @@ func TestTurn_RunsAllStages(t *testing.T) {
 	require.Equal(t, "r1", begin.GetRequestId())
 	require.Equal(t, "research-assistant", begin.GetTarget())
 	require.EqualValues(t, 4, begin.GetInstancesReady())
-	result := resultOf(events)
+	result := turnResult(events)
 	require.Equal(t, outcomeCompleted, result.GetOutcome())
 	require.Equal(t, "I am synthesis.", result.GetText())
 	require.Equal(t, "synthesis", result.GetAgent())
 	require.EqualValues(t, 3, result.GetUsage().GetModelCalls())
 	require.Positive(t, result.GetDuration().AsDuration())
 
-	steps := rig.steps()
+	steps := rig.receivedSteps()
 	require.Len(t, steps, 3)
 	for i, s := range steps {
 		require.EqualValues(t, i+1, s.GetStep())
@@ -65,18 +65,17 @@ func TestTurn_RunsAllStages(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// A turn starts an agent that is not ready, once for all turns.
-//
+// A turn calls Startup of an agent that is not ready. The agent is started once for all turns.
 // Req: LC-34
 func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	rig := newRig(t)
 	rig.cache.Apply(registry.Update{Put: &registry.Instance{
 		ID: "research-1", Agent: "research", Address: rig.address, State: lifecycle.Uninitialized, Capacity: 16,
 	}})
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	for n := range 2 {
 		events := runToEnd(t, runner, textRequest("s1", fmt.Sprint("r", n)))
-		require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
 		require.Equal(t, troupev1.Stage_STAGE_INITIALIZE, events[0].GetStage())
 		require.Equal(t, session.Ready, rig.state(t, "s1"))
 	}
@@ -84,15 +83,15 @@ func TestTurn_StartsAnAgentThatIsNotReady(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents()[:3])
 }
 
-// When an agent stops the turn, the turn ends, whatever step the workflow has next.
-func TestTurn_StopEndsTheTurn(t *testing.T) {
+// When an agent stops the turn, the turn ends, even if the workflow has a next step.
+func TestTurn_AgentStopEndsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "%v", resultOf(events))
-	require.Equal(t, "The turn was stopped: not this.", resultOf(events).GetText())
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Equal(t, "The turn was stopped: not this.", turnResult(events).GetText())
 	require.Equal(t, []string{"coordinator", "research"}, rig.askedAgents())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
@@ -106,14 +105,14 @@ func TestTurn_QuestionToTheUserEndsTheTurn(t *testing.T) {
 	rig.setScript("clarification", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
 	})
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
 	require.Equal(t, troupev1.Stage_STAGE_INPUT_REQUIRED, events[len(events)-1].GetStage())
-	require.Equal(t, "Which one?", resultOf(events).GetText())
+	require.Equal(t, "Which one?", turnResult(events).GetText())
 	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
 
 	events = runToEnd(t, runner, textRequest("s1", "r2"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, rig.askedAgents(), "the reply goes to research at once")
 }
 
@@ -121,10 +120,10 @@ func TestTurn_QuestionToTheUserEndsTheTurn(t *testing.T) {
 func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
+		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 	var second *troupev1.RoutingDecision
 	for _, e := range events {
@@ -137,8 +136,7 @@ func TestTurn_FailedRoutingStepFollowsTheDefault(t *testing.T) {
 	require.Equal(t, []string{"clarification"}, second.GetAlternatives())
 }
 
-// Whatever happens to a step, the turn ends once and the session accepts the next turn.
-//
+// Whatever the failure of a step, the turn ends exactly once and the session accepts the next turn.
 // Req: LP-17
 func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -156,21 +154,21 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 		},
 		"a failed result": {
 			func(s *scriptedStep) error {
-				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
+				return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
 			}, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, "no search",
 		},
 		"a result of nothing": {
-			func(s *scriptedStep) error { return s.result(&troupev1.StepResult{Text: "not committed"}) },
+			func(s *scriptedStep) error { return s.sendResult(&troupev1.StepResult{Text: "not committed"}) },
 			troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, "did not commit",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			rig.routeWait = 100 * time.Millisecond
-			runner := rig.runner(t, "one")
+			rig.routeTimeout = 100 * time.Millisecond
+			runner := rig.newRunner(t, "one")
 			rig.setScript("research", c.research)
 			events := runToEnd(t, runner, textRequest("s1", "r1"))
-			result := resultOf(events)
+			result := turnResult(events)
 			require.Equal(t, outcomeFailed, result.GetOutcome())
 			require.Equal(t, troupev1.Stage_STAGE_FAILED, events[len(events)-1].GetStage())
 			require.Equal(t, c.want, result.GetFailure().GetMode(), "%v", result)
@@ -183,7 +181,7 @@ func TestTurn_FailedStepFailsTheTurnNotTheSession(t *testing.T) {
 			rig.setScript("research", nil)
 			events = runToEnd(t, runner, textRequest("s1", "r2"))
 			require.EqualValues(t, 2, events[0].GetTurn())
-			require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome())
+			require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome())
 		})
 	}
 }
@@ -194,7 +192,7 @@ func TestTurn_RejectsAHandoffOutsideTheWorkflow(t *testing.T) {
 	rig.setScript("coordinator", func(s *scriptedStep) error {
 		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" })
 	})
-	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
+	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
 	require.Contains(t, result.GetFailure().GetMessage(), `asks to hand on to "synthesis"; the workflow allows clarification, research`)
 	require.Equal(t, []string{"coordinator"}, rig.askedAgents())
@@ -219,14 +217,14 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 			{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{Target: "remote"}}},
 		}
 		for _, e := range forged {
-			if err := s.event(e); err != nil {
+			if err := s.sendEvent(e); err != nil {
 				return err
 			}
 		}
-		return s.answer("I am research.")
+		return s.commitAnswer("I am research.")
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
-	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"), func() { close(watched) })
+	require.Equal(t, "I am synthesis.", turnResult(events).GetText())
 	var heard []string
 	for _, e := range events {
 		if e.GetAgent() == "research" {
@@ -239,10 +237,10 @@ func TestTurn_IgnoresTurnFieldsSetByAWorker(t *testing.T) {
 	require.Equal(t, []string{"step_started", "text_delta", "warning", "tool_progress", "subtask_started", "text_delta", "step_finished"}, heard)
 }
 
-// The requesting call is published and stored, and is not part of the request's fingerprint.
-func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
+// The tool call that requested the turn is published and stored. It is not part of the request's fingerprint.
+func TestTurn_RecordsItsParentCall(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	req := textRequest("s1", "r1")
 	req.Parent = &troupev1.Parent{TraceId: "11111111111111111111111111111111", TurnId: "above", Step: 2, Call: 3}
 	events := runToEnd(t, runner, req)
@@ -257,17 +255,18 @@ func TestTurn_RecordsTheCallThatRequestedIt(t *testing.T) {
 	require.NotNil(t, again[0].GetTurnStarted().GetParent())
 }
 
-// The worker is killed between its commit and its result. The answer is recovered.
+// The worker is killed after it committed and before it returned the result. The turn still gets the committed
+// answer.
 func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
-		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
+		if _, err := s.storeResult(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
 		return s.cutConnections()
 	})
-	events := runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1"))
-	result := resultOf(events)
+	events := runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1"))
+	result := turnResult(events)
 	require.Equal(t, outcomeCompleted, result.GetOutcome())
 	require.Equal(t, "It is committed.", result.GetText())
 	require.Nil(t, result.GetFailure())
@@ -275,13 +274,13 @@ func TestTurn_RecoversACommittedResultThatWasLost(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// An uncommitted answer would be missing from the session, so it is dropped.
+// The session does not contain an answer that was not committed, so the turn drops the answer.
 func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("synthesis", func(s *scriptedStep) error {
-		return s.result(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
+		return s.sendResult(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
 	})
-	result := resultOf(runToEnd(t, rig.runner(t, "one"), textRequest("s1", "r1")))
+	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
 	require.Contains(t, result.GetFailure().GetMessage(), "did not commit")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
@@ -290,25 +289,25 @@ func TestTurn_DropsAResultThatWasNotCommitted(t *testing.T) {
 func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)
-	rig.setScript("research", func(s *scriptedStep) error {
+	rig.setScript("coordinator", func(s *scriptedStep) error {
 		<-s.stream.Context().Done()
 		cancelled <- s.stream.Context().Err()
 		return s.stream.Context().Err()
 	})
 	req := textRequest("s1", "r1")
-	req.Timeout = time.Second
-	result := resultOf(runToEnd(t, rig.runner(t, "one"), req))
+	req.Timeout = 3 * time.Second // a busy machine dispatches the first step in it
+	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "within its 1s")
+	require.Contains(t, result.GetFailure().GetMessage(), "within its 3s")
 	require.Error(t, receive(t, cancelled), "the worker was notified")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// A closing runner admits no new turns, waits for running ones within its limit, and hands over the rest.
-// Another runner continues them at once, under the same trace.
+// A closing runner admits no new turns and waits for running ones until its context ends. It hands over the rest,
+// and another runner continues them at once, under the same trace.
 func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	working := make(chan struct{})
 	rig.setScript("research", func(s *scriptedStep) error {
 		rig.setScript("research", nil)
@@ -325,36 +324,36 @@ func TestRunner_CloseHandsOverTurnsThatDoNotEndInTime(t *testing.T) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}
 
-	second := rig.runner(t, "two")
-	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionOf(t, second, textRequest("s1", "r2"))), "the replica that takes over continues it")
+	second := rig.newRunner(t, "two")
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(rejectionError(t, second, textRequest("s1", "r2"))), "the replica that takes over continues it")
 	events := runToEnd(t, second, textRequest("s1", "r1"))
-	require.Equal(t, outcomeCompleted, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
+	require.Equal(t, outcomeCompleted, turnResult(events).GetOutcome(), "no lease had to run out: %v", turnResult(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.askedAgents())
 	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
 }
 
 func TestRunner_CloseWaitsForTurns(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	working, release := make(chan struct{}), make(chan struct{})
 	rig.setScript("research", func(s *scriptedStep) error {
 		close(working)
 		<-release
-		return s.answer("in time")
+		return s.commitAnswer("in time")
 	})
 	done, closed := make(chan []*troupev1.Event, 1), make(chan struct{})
 	go func() { done <- runToEnd(t, runner, textRequest("s1", "r1")) }()
 	receive(t, working)
 	go func() { defer close(closed); runner.Close(t.Context()) }()
 	close(release)
-	require.Equal(t, outcomeCompleted, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(receive(t, done)).GetOutcome())
 	receive(t, closed)
 }
 
 // A request with an unknown target is rejected and stores nothing.
 func TestRunner_RejectsUnknownTargets(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	req := textRequest("s1", "r1")
 	req.Target = "nowhere"
 	for e, err := range runner.Orchestrate(t.Context(), req) {
@@ -369,9 +368,9 @@ func TestRunner_RejectsUnknownTargets(t *testing.T) {
 // A caller that disconnects does not end its turn.
 func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	rig := newRig(t)
-	runner := rig.runner(t, "one")
+	runner := rig.newRunner(t, "one")
 	release := make(chan struct{})
-	rig.setScript("research", func(s *scriptedStep) error { <-release; return s.answer("found") })
+	rig.setScript("research", func(s *scriptedStep) error { <-release; return s.commitAnswer("found") })
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var last error
@@ -382,6 +381,6 @@ func TestRunner_TurnOutlivesItsCaller(t *testing.T) {
 	}
 	require.True(t, errors.Is(last, context.Canceled), "%v", last)
 	close(release)
-	require.Equal(t, outcomeCompleted, resultOf(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
+	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.askedAgents())
 }

@@ -5,7 +5,7 @@ import "slices"
 // branch is one branch of a fork.
 type branch struct {
 	fork        Step
-	head        string
+	firstStep   string
 	outer       *branch // the branch that contains the fork (nil when there is none)
 	reachesJoin bool    // a step of the branch leads to the join
 }
@@ -14,12 +14,12 @@ func (b *branch) String() string {
 	if b == nil {
 		return "outside of it"
 	}
-	return "the branch " + b.head + " of " + b.fork.Name
+	return "the branch " + b.firstStep + " of " + b.fork.Name
 }
 
-// branches finds the branch of each step and records it in the workflow. A branch may be left only to
-// the join and entered only from its fork. So at most one step of a branch runs at any time.
-func (c *checker) branches(w *Workflow) {
+// assignBranches finds the branch of each step and records it in the workflow. The steps of a branch may lead out
+// of it only to the join, and only the fork may lead into it. So at most one step of a branch runs at any time.
+func (c *checker) assignBranches(w *Workflow) {
 	in := map[string]*branch{}
 	var visit func(from, name string, b *branch)
 	visit = func(from, name string, b *branch) {
@@ -43,7 +43,7 @@ func (c *checker) branches(w *Workflow) {
 			c.addProblem([]any{"steps", name, "end"}, "step %s: ends the turn inside %s; lead it to the join %s", name, b, b.fork.Join)
 		}
 		for i, head := range step.Parallel {
-			way := &branch{fork: step, head: head, outer: b}
+			way := &branch{fork: step, firstStep: head, outer: b}
 			visit(name, head, way)
 			if !way.reachesJoin && len(c.problems) == 0 {
 				c.addProblem([]any{"steps", name, "parallel", i}, "step %s: the branch %s never reaches the join %s", name, head, step.Join)

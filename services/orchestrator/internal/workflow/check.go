@@ -11,15 +11,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checker collects the problems of a declaration.
+// checker checks a workflow declaration and collects all its problems.
 type checker struct {
 	document manifest.Document
 	spec     declaration
 	problems []*manifest.Error
 }
 
-// err returns all problems in the order of the lines (nil when there are none).
-func (c *checker) err() error {
+// joinedProblems returns all problems as one error, in the order of their lines (nil when there are none).
+func (c *checker) joinedProblems() error {
 	slices.SortStableFunc(c.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 	all := make([]error, len(c.problems))
 	for i, problem := range c.problems {
@@ -29,20 +29,20 @@ func (c *checker) err() error {
 }
 
 func (c *checker) addProblem(at []any, format string, args ...any) {
-	c.problems = append(c.problems, c.document.At(at...).Errorf(format, args...))
+	c.problems = append(c.problems, c.document.PlaceOf(at...).Errorf(format, args...))
 }
 
-// target checks that a field names a step.
-func (c *checker) target(at []any, field, name string) {
+// checkTarget checks that a field contains the name of a step.
+func (c *checker) checkTarget(at []any, field, name string) {
 	switch _, ok := c.spec.Steps[name]; {
 	case name == "":
-		c.addProblem(at, "%s: names no step; want one of %s", field, c.names())
+		c.addProblem(at, "%s: names no step; want one of %s", field, c.stepNames())
 	case !ok:
-		c.addProblem(at, "%s: unknown step %q; want one of %s", field, name, c.names())
+		c.addProblem(at, "%s: unknown step %q; want one of %s", field, name, c.stepNames())
 	}
 }
 
-func (c *checker) names() string {
+func (c *checker) stepNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(c.spec.Steps)), ", ")
 }
 
@@ -53,8 +53,8 @@ func (c *checker) checkRange(at []any, field string, value, most int) {
 	}
 }
 
-// step checks one step on its own.
-func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
+// checkStep checks one step in isolation.
+func (c *checker) checkStep(name string, s stepDeclaration, agents map[string]bool) {
 	at := func(keys ...any) []any { return append([]any{"steps", name}, keys...) }
 	switch {
 	case strings.Contains(name, "/"):
@@ -76,33 +76,33 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		c.addProblem(at(), "step %s: want exactly one of next, routes, parallel and end, got %d", name, ways)
 	}
 	if s.Next != "" {
-		c.target(at("next"), "step "+name+": next", s.Next)
+		c.checkTarget(at("next"), "step "+name+": next", s.Next)
 	}
 	for i, route := range s.Routes {
-		c.target(at("routes", i), "step "+name+": routes", route)
+		c.checkTarget(at("routes", i), "step "+name+": routes", route)
 	}
 	if s.Default != "" && !slices.Contains(s.Routes, s.Default) {
 		c.addProblem(at("default"), "step %s: default %q is not among its routes", name, s.Default)
 	}
 	for i, r := range s.Rules {
-		c.target(at("rules", i, "next"), "step "+name+": rules.next", r.Next)
+		c.checkTarget(at("rules", i, "next"), "step "+name+": rules.next", r.Next)
 		if r.When.ReplyTo == "" && r.When.UnansweredMessages <= 0 {
 			c.addProblem(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
 		}
 	}
-	c.fork(at, name, s)
+	c.checkFork(at, name, s)
 	c.checkThen(at, name, s)
-	c.loop(at, name, s)
-	c.onError(at, name, s)
-	c.instances(name, s.Instances)
-	c.choose(at, name, s)
+	c.checkStepLimit(at, name, s)
+	c.checkOnError(at, name, s)
+	c.checkInstances(name, s.Instances)
+	c.checkChoose(at, name, s)
 	c.checkTools(at, name, s)
 	c.checkTask(at, name, s)
-	c.plan(at, name, s, agents)
+	c.checkPlan(at, name, s, agents)
 }
 
-// fork checks the fields of a fork.
-func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
+// checkFork checks the fields of a fork.
+func (c *checker) checkFork(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case len(s.Parallel) == 0 && s.Join == "":
 		return
@@ -112,9 +112,9 @@ func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 	case len(s.Parallel) == 1 || len(s.Parallel) > MaxBranches:
 		c.addProblem(at("parallel"), "step %s: parallel names %d branches; want 2 to %d", name, len(s.Parallel), MaxBranches)
 	}
-	c.target(at("join"), "step "+name+": join", s.Join)
+	c.checkTarget(at("join"), "step "+name+": join", s.Join)
 	for i, head := range s.Parallel {
-		c.target(at("parallel", i), "step "+name+": parallel", head)
+		c.checkTarget(at("parallel", i), "step "+name+": parallel", head)
 		if head == s.Join || head == name || slices.Contains(s.Parallel[:i], head) {
 			c.addProblem(at("parallel", i), "step %s: %s cannot be a branch; each begins with a step of its own, which is not the join", name, head)
 		}
@@ -127,7 +127,7 @@ func (c *checker) checkThen(at func(...any) []any, name string, s stepDeclaratio
 		c.addProblem(at("then"), "step %s: then is for a step that has a result, and needs next or parallel", name)
 	}
 	for i, e := range s.Then {
-		c.target(at("then", i, "next"), "step "+name+": then.next", e.Next)
+		c.checkTarget(at("then", i, "next"), "step "+name+": then.next", e.Next)
 		switch when := e.When; {
 		case when.ConfidenceBelow == 0 && when.ObservationsBelow == 0 && !when.Failed:
 			c.addProblem(at("then", i), "step %s: then %d has no condition; want confidenceBelow, observationsBelow or failed", name, i+1)
@@ -136,13 +136,14 @@ func (c *checker) checkThen(at func(...any) []any, name string, s stepDeclaratio
 		case when.ObservationsBelow < 0:
 			c.addProblem(at("then", i, "when"), "step %s: observationsBelow %d is below 0", name, when.ObservationsBelow)
 		case when.Failed && !s.OnError.Continue:
-			c.addProblem(at("then", i, "when"), "step %s: then %d wants a step that failed, and such a one ends the turn; say onError: {continue: true} too", name, i+1)
+			c.addProblem(at("then", i, "when"),
+				"step %s: then %d wants a step that failed, and such a one ends the turn; say onError: {continue: true} too", name, i+1)
 		}
 	}
 }
 
-// loop checks the limit of a step.
-func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
+// checkStepLimit checks how often a turn may enter a step, and which step replaces it then.
+func (c *checker) checkStepLimit(at func(...any) []any, name string, s stepDeclaration) {
 	switch {
 	case s.Limit == 0 && s.Otherwise == "":
 		return
@@ -151,11 +152,11 @@ func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
 		return
 	}
 	c.checkRange(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
-	c.target(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
+	c.checkTarget(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
 }
 
-// onError checks what follows a failure of a step.
-func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration) {
+// checkOnError checks what happens after a failure of a step.
+func (c *checker) checkOnError(at func(...any) []any, name string, s stepDeclaration) {
 	o := s.OnError
 	if s.Agent == "" && o != (onErrorDeclaration{}) {
 		c.addProblem(at("onError"), "step %s: onError is for a step with an agent, for only that can fail", name)
@@ -164,25 +165,25 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 		c.addProblem(at("onError"), "step %s: onError wants continue or fallback, not both", name)
 	}
 	if o.Continue && s.End {
-		c.addProblem(at("onError"), "step %s: onError.continue has nothing to go on with behind the end; name a step as fallback", name)
+		c.addProblem(at("onError"), "step %s: onError.continue is not possible at the end of the workflow; name a step as fallback", name)
 	}
 	if len(s.Routes) > 0 && (o.Continue || o.Fallback != "") {
 		c.addProblem(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
 	}
 	if o.Fallback != "" {
-		c.target(at("onError", "fallback"), "step "+name+": onError.fallback", o.Fallback)
+		c.checkTarget(at("onError", "fallback"), "step "+name+": onError.fallback", o.Fallback)
 		if o.Fallback == name {
 			c.addProblem(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
 		}
 	}
 	if o.Retry != nil {
-		c.retry(at, *o.Retry)
+		c.checkRetry(at, *o.Retry)
 	}
 }
 
-// retry checks how often a step is retried.
-func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
-	switch _, err := r.policy(); {
+// checkRetry checks how often, and with which backoff, a step is retried.
+func (c *checker) checkRetry(at func(...any) []any, r retryDeclaration) {
+	switch _, err := r.toPolicy(); {
 	case err != nil:
 		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.Plain(err))
 	case r.Policy == "none" && (r.Attempts != 0 || r.Backoff != 0):
@@ -196,9 +197,9 @@ func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
 	}
 }
 
-// graph checks the steps together: all can be reached, every cycle has a limit or a choice, and
-// branches meet.
-func (c *checker) graph(w *Workflow) {
+// checkGraph checks the steps together: every step is reachable, every cycle has a limit or a choice, and the
+// branches of a fork meet.
+func (c *checker) checkGraph(w *Workflow) {
 	reachable := w.Reachable()
 	for _, name := range slices.Sorted(maps.Keys(w.Steps)) {
 		if !slices.Contains(reachable, name) {
@@ -207,17 +208,17 @@ func (c *checker) graph(w *Workflow) {
 	}
 	c.findUnboundedCycle(w, reachable)
 	if len(c.problems) == 0 {
-		c.branches(w)
+		c.assignBranches(w)
 	}
 }
 
-// findUnboundedCycle finds a cycle without a limit and without a choice.
+// findUnboundedCycle reports a cycle that has neither a limit nor a choice by an agent.
 func (c *checker) findUnboundedCycle(w *Workflow, steps []string) {
 	done := map[string]bool{}
 	var walk func(name string, way []string) bool
 	walk = func(name string, way []string) bool {
 		if i := slices.Index(way, name); i >= 0 {
-			c.addProblem([]any{"steps", way[len(way)-1]}, "step %s: its next steps go round and never end: %s; give one of them a limit",
+			c.addProblem([]any{"steps", way[len(way)-1]}, "step %s: its next steps form an endless cycle: %s; give one of them a limit",
 				name, strings.Join(append(way[i:], name), ", "))
 			return true
 		}

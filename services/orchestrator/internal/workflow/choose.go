@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// chooseDeclaration says how a step without an agent chooses among its routes.
+// chooseDeclaration declares how a step without an agent chooses among its routes.
 type chooseDeclaration struct {
 	Strategy   string         `yaml:"strategy"`
 	Needs      []string       `yaml:"needs"`
@@ -17,28 +17,28 @@ type chooseDeclaration struct {
 	Step       string         `yaml:"step"`
 }
 
-// toolsDeclaration says which tools of its agent a step may use.
+// toolsDeclaration declares which tools of its agent a step may use.
 type toolsDeclaration struct {
 	Strategy string   `yaml:"strategy"`
 	Needs    []string `yaml:"needs"`
 	Names    []string `yaml:"names"`
 }
 
-// maxTools is how many tools a step may name.
+// maxTools is how many tools a step may list.
 const maxTools = 64
 
-// The strategies for agents and for tools, the default first (OC-16).
+// The strategies for agents and for tools. The first one is the default (OC-16).
 var (
-	amongAgents = []selection.Strategy{selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}
-	amongTools  = []selection.Strategy{selection.Capability, selection.Manual}
+	agentStrategies = []selection.Strategy{selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}
+	toolStrategies  = []selection.Strategy{selection.Capability, selection.Manual}
 )
 
 func (d chooseDeclaration) isZero() bool {
 	return d.Strategy == "" && d.Needs == nil && d.Priorities == nil && d.Step == ""
 }
 
-// policy returns the declared policy. The default for a step that chooses is capability.
-func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
+// toPolicy returns the declared policy. A step that chooses uses strategy capability by default.
+func (d chooseDeclaration) toPolicy(s stepDeclaration) choice.Policy {
 	if s.Agent != "" || len(s.Routes) == 0 {
 		return choice.Policy{}
 	}
@@ -49,7 +49,7 @@ func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
 	return p
 }
 
-func (d toolsDeclaration) policy() choice.Policy {
+func (d toolsDeclaration) toPolicy() choice.Policy {
 	p := choice.Policy{Strategy: selection.Strategy(d.Strategy), Needs: d.Needs, Names: d.Names}
 	if p.Strategy != selection.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing to decide
 		return choice.Policy{}
@@ -58,31 +58,31 @@ func (d toolsDeclaration) policy() choice.Policy {
 	return p
 }
 
-// field is a field of a policy that is for one strategy only.
-type field struct {
+// strategyField is a field of a policy that only one strategy uses.
+type strategyField struct {
 	name     string
-	set      bool
+	isSet    bool
 	strategy selection.Strategy
 }
 
-// strategy checks the strategy that a step names, and that the other fields are for this strategy. It
+// checkStrategy checks that the declared strategy exists and that the other declared fields belong to it. It
 // returns the strategy (empty when it is unknown).
-func (c *checker) strategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...field) selection.Strategy {
+func (c *checker) checkStrategy(at func(...any) []any, of, named string, known []selection.Strategy, fields ...strategyField) selection.Strategy {
 	strategy := cmp.Or(selection.Strategy(named), known[0])
 	if !slices.Contains(known, strategy) {
-		c.addProblem(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, suggestNames(named, known))
+		c.addProblem(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, suggestStrategies(named, known))
 		return ""
 	}
 	for _, f := range fields {
-		if f.set && strategy != f.strategy {
+		if f.isSet && strategy != f.strategy {
 			c.addProblem(at(f.name), "%s.%s: is for strategy %s; this is %s", of, f.name, f.strategy, strategy)
 		}
 	}
 	return strategy
 }
 
-// choose checks a step that chooses by strategy.
-func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) {
+// checkChoose checks a step that chooses by strategy.
+func (c *checker) checkChoose(in func(...any) []any, name string, s stepDeclaration) {
 	at := func(keys ...any) []any { return in(append([]any{"choose"}, keys...)...) }
 	d := s.Choose
 	switch {
@@ -99,11 +99,11 @@ func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) 
 	if s.Instances.Strategy != "" {
 		c.addProblem(in("instances"), "step %s: instances is for a step with an agent", name)
 	}
-	switch c.strategy(at, "choose", d.Strategy, amongAgents,
-		field{"needs", d.Needs != nil, selection.Capability}, field{"priorities", d.Priorities != nil, selection.Priority},
-		field{"step", d.Step != "", selection.Manual}) {
+	switch c.checkStrategy(at, "choose", d.Strategy, agentStrategies,
+		strategyField{"needs", d.Needs != nil, selection.Capability}, strategyField{"priorities", d.Priorities != nil, selection.Priority},
+		strategyField{"step", d.Step != "", selection.Manual}) {
 	case selection.Capability:
-		c.needs(at, "choose", d.Needs)
+		c.checkNeeds(at, "choose", d.Needs)
 	case selection.Priority:
 		if len(d.Priorities) == 0 {
 			c.addProblem(at(), "choose: strategy priority wants priorities of routes, such as priorities: {%s: 10}", s.Routes[0])
@@ -135,10 +135,10 @@ func (c *checker) checkTools(in func(...any) []any, name string, s stepDeclarati
 		c.addProblem(at(), "step %s: tools is for a step with an agent, for only that has tools", name)
 		return
 	}
-	switch c.strategy(at, "tools", d.Strategy, amongTools,
-		field{"needs", d.Needs != nil, selection.Capability}, field{"names", d.Names != nil, selection.Manual}) {
+	switch c.checkStrategy(at, "tools", d.Strategy, toolStrategies,
+		strategyField{"needs", d.Needs != nil, selection.Capability}, strategyField{"names", d.Names != nil, selection.Manual}) {
 	case selection.Capability:
-		c.needs(at, "tools", d.Needs)
+		c.checkNeeds(at, "tools", d.Needs)
 	case selection.Manual:
 		if len(d.Names) == 0 || len(d.Names) > maxTools {
 			c.addProblem(at(), "tools: strategy manual wants names of 1 to %d tools, got %d", maxTools, len(d.Names))

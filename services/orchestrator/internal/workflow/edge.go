@@ -9,16 +9,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Edge leads to a step if a condition on the result of the step before holds.
+// Edge leads to a step if its condition holds for the result of the step before.
 type Edge struct {
 	When Condition
 	Next string
 }
 
-// Condition is about the result of a step. All that is set must hold.
+// Condition is a condition on the result of a step. All fields that are set must hold.
 type Condition struct {
-	// ConfidenceBelow holds for a result with a lower confidence. It does not hold for a result without
-	// a confidence (no condition when 0).
+	// ConfidenceBelow holds for a result with a lower confidence (no condition when 0). It never holds for a
+	// result without a confidence.
 	ConfidenceBelow   float64
 	ObservationsBelow int  // fewer observations than this (no condition when 0)
 	Failed            bool // the step failed (no condition when false)
@@ -35,7 +35,7 @@ func (c Condition) Holds(r execution.Result) bool {
 	return c.ConfidenceBelow == 0 || r.Confidence != nil && *r.Confidence < c.ConfidenceBelow
 }
 
-// String says in words what must hold.
+// String describes the condition in words.
 func (c Condition) String() string {
 	var parts []string
 	if c.Failed {
@@ -50,30 +50,30 @@ func (c Condition) String() string {
 	return strings.Join(parts, " and ")
 }
 
-// String says in words when the rule holds.
+// String describes in words when the rule holds.
 func (r Rule) String() string {
 	var parts []string
 	if r.ReplyTo != "" {
 		parts = append(parts, "the user answers "+r.ReplyTo)
 	}
-	if r.Unanswered > 0 {
-		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.Unanswered))
+	if r.MinUnanswered > 0 {
+		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.MinUnanswered))
 	}
 	return strings.Join(parts, " and ")
 }
 
-// OnError says what follows when a step fails (OC-19). The zero OnError fails the turn.
+// OnError is what happens when a step fails (OC-19). The zero OnError fails the turn.
 type OnError struct {
 	retry.Policy        // how often the step is retried first (OC-25)
 	Continue     bool   // the turn continues, and the step is marked as failed
 	Fallback     string // the step that follows then
 }
 
-// Survivable reports whether the turn continues after a step with this OnError has failed.
-func (o OnError) Survivable() bool { return o.Continue || o.Fallback != "" }
+// ContinuesTurn reports whether the turn continues after a step with this OnError has failed.
+func (o OnError) ContinuesTurn() bool { return o.Continue || o.Fallback != "" }
 
-// successors returns the steps that can follow, in the order of their declaration. The join of a fork
-// comes after its branches.
+// successors returns the steps that can follow, in the order of declaration. The join of a fork comes after its
+// branches.
 func (s Step) successors() []string {
 	all := append(slices.Clone(s.Routes), s.Parallel...)
 	if s.Next != "" {
@@ -93,15 +93,15 @@ func (s Step) successors() []string {
 	return all
 }
 
-// unboundedSuccessors returns the steps to which a step can lead any number of times without a choice of
-// an agent. A step with a limit leads only to what replaces it.
+// unboundedSuccessors returns the steps that can follow without a choice by an agent, any number of times. A step
+// with a limit leads only to the step that replaces it.
 func (s Step) unboundedSuccessors() []string {
 	unlimited := s
 	unlimited.Join = ""
 	if !s.Chooses() { // a strategy alone would never end the cycle
 		unlimited.Routes = nil
 	}
-	if s.Limit > 0 {
+	if s.MaxEntries > 0 {
 		unlimited = Step{Rules: s.Rules, Otherwise: s.Otherwise}
 	}
 	return unlimited.successors()

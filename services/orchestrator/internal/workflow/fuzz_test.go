@@ -9,7 +9,7 @@ import (
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
 )
 
-// Any declaration, with its conditions and templates, is a set of workflows or an error.
+// For every input, Load returns an error or a set in which each workflow is found by its name.
 func FuzzLoad(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: "
 	own, err := researchassistant.FS.ReadFile("workflow.yaml")

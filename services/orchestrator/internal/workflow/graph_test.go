@@ -14,7 +14,7 @@ import (
 )
 
 func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
-	set, err := load(t, `
+	set, err := loadWorkflow(t, `
   entry: a
   limits: {steps: 50}
   steps:
@@ -50,7 +50,7 @@ func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
 func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"
 	for want, steps := range map[string]string{
-		"w.yaml:8: step a: its next steps go round and never end: a, b, a; give one of them a limit":  "a: {agent: x, next: z, then: [{when: {observationsBelow: 1}, next: b}]}\n    b: {agent: x, next: a}" + end,
+		"w.yaml:8: step a: its next steps form an endless cycle: a, b, a; give one of them a limit":   "a: {agent: x, next: z, then: [{when: {observationsBelow: 1}, next: b}]}\n    b: {agent: x, next: a}" + end,
 		"w.yaml:9: step b: ends the turn inside the branch b of a; lead it to the join z":             "a: {parallel: [b, c], join: z}\n    c: {agent: x, next: z}\n    b: {agent: x, end: true}" + end,
 		"w.yaml:7: step a: the branch c never reaches the join z":                                     "a: {parallel: [b, c], join: z}\n    b: {agent: x, next: z}\n    c: {agent: x, routes: [c]}" + end,
 		"step c leads to b, which belongs to the branch b of a and is reached from the branch c of a": "a: {parallel: [b, c], join: z}\n    b: {agent: x, next: z}\n    c: {agent: x, routes: [b, z]}" + end,
@@ -67,7 +67,7 @@ func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 		"say onError: {continue: true} too":                                                           "a: {agent: x, next: z, then: [{when: {failed: true}, next: z}]}" + end,
 		"confidenceBelow 2 is not between 0 and 1":                                                    "a: {agent: x, next: z, then: [{when: {confidenceBelow: 2}, next: z}]}" + end,
 		"onError wants continue or fallback, not both":                                                "a: {agent: x, next: z, onError: {continue: true, fallback: z}}" + end,
-		"onError.continue has nothing to go on with behind the end":                                   "a: {agent: x, end: true, onError: {continue: true}}",
+		"onError.continue is not possible at the end of the workflow":                                 "a: {agent: x, end: true, onError: {continue: true}}",
 		"a step with routes takes its default when it fails":                                          "a: {agent: x, routes: [z], onError: {fallback: z}}" + end,
 		"cannot be its own fallback":                                                                  "a: {agent: x, next: z, onError: {fallback: a}}" + end,
 		"onError.retry.attempts: 11 is not between 1 and 10":                                          "a: {agent: x, next: z, onError: {retry: {attempts: 11}}}" + end,
@@ -77,18 +77,18 @@ func TestLoad_RejectsInvalidGraphs(t *testing.T) {
 		"is the workflow w, and cannot have limit":                                                    "a: {workflow: w, next: z, limit: 2, otherwise: z}" + end,
 		"step a/b: a name has no slash":                                                               "a/b: {agent: x, end: true}",
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    "+steps+"\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    "+steps+"\n")
 		require.ErrorContains(t, err, want)
 	}
-	_, err := load(t, "  entry: a\n  limits: {steps: 51}\n  steps: {a: {agent: x, end: true}}\n")
+	_, err := loadWorkflow(t, "  entry: a\n  limits: {steps: 51}\n  steps: {a: {agent: x, end: true}}\n")
 	require.ErrorContains(t, err, "w.yaml:6: limits.steps: 51 is not between 1 and 50")
 	for timeout, want := range map[string]string{"500ms": "500ms", "11m": "11m0s", "-1s": "-1s"} {
-		_, err = load(t, "  entry: a\n  timeout: "+timeout+"\n  steps: {a: {agent: x, end: true}}\n")
+		_, err = loadWorkflow(t, "  entry: a\n  timeout: "+timeout+"\n  steps: {a: {agent: x, end: true}}\n")
 		require.ErrorContains(t, err, "w.yaml:6: timeout: "+want+" is not between 1s and 10m0s")
 	}
 }
 
-// Numbers next to a policy override its own numbers.
+// Numbers that are declared next to a retry policy override the numbers of that policy.
 func TestLoad_ReadsRetryPolicies(t *testing.T) {
 	type numbers struct {
 		name    string
@@ -106,7 +106,7 @@ func TestLoad_ReadsRetryPolicies(t *testing.T) {
 		"{policy: exponential, attempts: 1, backoff: 1m}": {"exponential", 1, time.Minute},
 		"{policy: linear, attempts: 10, backoff: 1ms}":    {"linear", 10, time.Millisecond},
 	} {
-		set, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
+		set, err := loadWorkflow(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		p, err := retry.ParsePolicy(want.name)
@@ -124,12 +124,12 @@ func TestLoad_RejectsInvalidRetryPolicies(t *testing.T) {
 		"{attempts: -1}":                 "w.yaml:8: onError.retry.attempts: -1 is not between 1 and 10",
 		"{policy: linear, backoff: 61s}": "w.yaml:8: onError.retry.backoff: 1m1s is not between 0s and 1m0s",
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true,\n      onError: {retry: "+declared+"}}\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a: {agent: x, end: true,\n      onError: {retry: "+declared+"}}\n")
 		require.ErrorContains(t, err, want)
 	}
 }
 
-// The limits of a turn of the assistant: 20 steps, and 60 seconds.
+// A turn of the assistant is limited to 20 steps and 60 seconds.
 // Req: RA-25
 func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	set, err := Load(researchassistant.FS, "")
@@ -140,14 +140,16 @@ func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
 	require.Zero(t, SingleAgent("research").Timeout, "a single agent has the timeout of the orchestrator")
 }
 
-// A nested workflow is replaced by its steps, under the name of its step.
+// A nested workflow is replaced by its steps, whose names begin with the name of the replaced step.
 func TestLoad_InlinesNestedWorkflows(t *testing.T) {
 	doc := func(name, spec string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: " + name + "}\nspec:\n" + spec)}
 	}
 	set, err := Load(fstest.MapFS{
-		"outer.yaml": doc("outer", "  entry: split\n  steps:\n    split: {parallel: [look, ask], join: sum}\n    look: {workflow: search, next: sum}\n    ask: {agent: y, next: sum}\n    sum: {workflow: search, end: true}\n"),
-		"inner.yaml": doc("search", "  entry: find\n  steps:\n    find: {agent: x, next: check}\n    check: {agent: y, end: true, onError: {fallback: find2}}\n    find2: {agent: x, end: true}\n"),
+		"outer.yaml": doc("outer",
+			"  entry: split\n  steps:\n    split: {parallel: [look, ask], join: sum}\n    look: {workflow: search, next: sum}\n    ask: {agent: y, next: sum}\n    sum: {workflow: search, end: true}\n"),
+		"inner.yaml": doc("search",
+			"  entry: find\n  steps:\n    find: {agent: x, next: check}\n    check: {agent: y, end: true, onError: {fallback: find2}}\n    find2: {agent: x, end: true}\n"),
 	}, "outer")
 	require.NoError(t, err)
 	flow, _ := set.Find("outer")

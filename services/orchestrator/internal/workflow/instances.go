@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// instancesDeclaration says how the instance for a step is selected.
+// instancesDeclaration declares how the instance for a step is selected.
 type instancesDeclaration struct {
 	Strategy   string         `yaml:"strategy"`
 	Weights    map[string]int `yaml:"weights"`
@@ -22,28 +22,28 @@ type instancesDeclaration struct {
 	Needs      []string       `yaml:"needs"`
 }
 
-// Limits of weights and priorities of versions.
+// Limits of the weights and priorities of versions.
 const (
 	maxVersions = 16
 	maxPriority = 1000
 )
 
-// standIns are the strategies that may select an instance when the named one cannot take a step.
-var standIns = []selection.Strategy{selection.RoundRobin, selection.LoadBalanced, selection.Sticky}
+// fallbackStrategies are the strategies that may select an instance when the named instance cannot take a step.
+var fallbackStrategies = []selection.Strategy{selection.RoundRobin, selection.LoadBalanced, selection.Sticky}
 
-func (d instancesDeclaration) policy() selection.Policy {
+func (d instancesDeclaration) toPolicy() selection.Policy {
 	return selection.Policy{
 		Strategy: selection.Strategy(d.Strategy), Weights: d.Weights, Priorities: d.Priorities,
 		Instance: d.Instance, Fallback: selection.Strategy(d.Fallback), Needs: d.Needs,
 	}
 }
 
-// instances checks how the instance of a step is selected. Each field is for one strategy.
-func (c *checker) instances(step string, d instancesDeclaration) {
+// checkInstances checks how the instance of a step is selected. Each field belongs to one strategy.
+func (c *checker) checkInstances(step string, d instancesDeclaration) {
 	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
 	strategy := cmp.Or(selection.Strategy(d.Strategy), selection.RoundRobin)
 	if !slices.Contains(selection.Strategies(), strategy) {
-		c.addProblem(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, suggestNames(d.Strategy, selection.Strategies()))
+		c.addProblem(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, suggestStrategies(d.Strategy, selection.Strategies()))
 		return
 	}
 	for _, f := range []struct {
@@ -63,7 +63,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 	}
 	switch strategy {
 	case selection.Weighted:
-		c.versions(at, strategy, "weights", d.Weights, 0, 100)
+		c.checkVersionValues(at, strategy, "weights", d.Weights, 0, 100)
 		sum := 0
 		for _, weight := range d.Weights {
 			sum += weight
@@ -72,22 +72,22 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 			c.addProblem(at("weights"), "instances.weights: they are percentages and add up to %d; at most 100 are there", sum)
 		}
 	case selection.Priority:
-		c.versions(at, strategy, "priorities", d.Priorities, -maxPriority, maxPriority)
+		c.checkVersionValues(at, strategy, "priorities", d.Priorities, -maxPriority, maxPriority)
 	case selection.Manual:
 		if d.Instance == "" {
 			c.addProblem(at(), "instances: strategy manual wants the id of an instance as instance")
 		}
-		if d.Fallback != "" && !slices.Contains(standIns, selection.Strategy(d.Fallback)) {
-			c.addProblem(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, suggestNames(d.Fallback, standIns))
+		if d.Fallback != "" && !slices.Contains(fallbackStrategies, selection.Strategy(d.Fallback)) {
+			c.addProblem(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, suggestStrategies(d.Fallback, fallbackStrategies))
 		}
 	case selection.Capability:
-		c.needs(at, "instances", d.Needs)
+		c.checkNeeds(at, "instances", d.Needs)
 	default: // has no fields of its own
 	}
 }
 
-// needs checks the needed capabilities of a step.
-func (c *checker) needs(at func(...any) []any, of string, needs []string) {
+// checkNeeds checks the capabilities that a step needs.
+func (c *checker) checkNeeds(at func(...any) []any, of string, needs []string) {
 	if len(needs) > registry.MaxCapabilities {
 		c.addProblem(at("needs"), "%s.needs: names %d capabilities; at most %d may be named", of, len(needs), registry.MaxCapabilities)
 	}
@@ -101,8 +101,8 @@ func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 	}
 }
 
-// versions checks the weights or priorities of versions.
-func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, field string, values map[string]int, least, most int) {
+// checkVersionValues checks the weights or priorities of versions.
+func (c *checker) checkVersionValues(at func(...any) []any, strategy selection.Strategy, field string, values map[string]int, least, most int) {
 	switch {
 	case len(values) == 0:
 		c.addProblem(at(), "instances: strategy %s wants %s of versions, such as %s: {v2: 10}", strategy, field, field)
@@ -116,8 +116,8 @@ func (c *checker) versions(at func(...any) []any, strategy selection.Strategy, f
 	}
 }
 
-// suggestNames suggests names for an unknown one.
-func suggestNames(word string, known []selection.Strategy) string {
+// suggestStrategies suggests strategies in place of an unknown one.
+func suggestStrategies(word string, known []selection.Strategy) string {
 	names := make([]string, len(known))
 	for i, k := range known {
 		names[i] = string(k)

@@ -30,7 +30,7 @@ func TestLoad_ReadsHowInstancesAreChosen(t *testing.T) {
 		"{strategy: manual, instance: x-0}":                   {Strategy: selection.Manual, Instance: "x-0"},
 		"{strategy: manual, instance: x-0, fallback: sticky}": {Strategy: selection.Manual, Instance: "x-0", Fallback: selection.Sticky},
 	} {
-		set, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
+		set, err := loadWorkflow(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Instances), declared)
@@ -67,9 +67,10 @@ func TestLoad_ReportsInvalidInstancePolicies(t *testing.T) {
 		"{strategy: manual, instance: x, fallback: stickie}":         `instances.fallback: unknown strategy "stickie"; did you mean "sticky"?`,
 		"{strategy: manual, instance: x, fallback: manual}":          `instances.fallback: unknown strategy "manual"; there are round_robin, load_balanced, sticky`,
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		require.ErrorContains(t, err, want, declared)
 	}
-	_, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances:\n        strategy: weighted\n        weights:\n          v2: 10\n          v3: 500\n")
+	_, err := loadWorkflow(t,
+		"  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances:\n        strategy: weighted\n        weights:\n          v2: 10\n          v3: 500\n")
 	require.ErrorContains(t, err, "w.yaml:14: instances.weights.v3: 500", "where it stands")
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/budget"
 )
 
-// limitsDeclaration is what a turn may use. Absent limits have their defaults.
+// limitsDeclaration declares the budget of a turn. Limits that are not set have their defaults.
 type limitsDeclaration struct {
 	Steps      int      `yaml:"steps"`
 	Iterations *int64   `yaml:"iterations"`
@@ -19,7 +19,7 @@ type limitsDeclaration struct {
 	Policy     string   `yaml:"policy"`
 }
 
-// The highest limits that may be declared.
+// The highest limits that a workflow may declare.
 const (
 	maxCalls      = 100_000
 	maxTokens     = 1_000_000_000
@@ -29,8 +29,8 @@ const (
 	minCost       = 1.0 / budget.Dollar
 )
 
-// limits checks the declared limits and returns them with their defaults.
-func (c *checker) limits(d limitsDeclaration) budget.Limits {
+// checkLimits checks the declared limits and returns them, with defaults for those that are not set.
+func (c *checker) checkLimits(d limitsDeclaration) budget.Limits {
 	limits := budget.Default()
 	depth := int64(limits.Depth)
 	for _, f := range []struct {

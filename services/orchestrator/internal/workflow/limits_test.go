@@ -10,13 +10,14 @@ import (
 
 func TestLoad_ReadsTheBudget(t *testing.T) {
 	const steps = "  steps: {a: {agent: x, end: true}}\n"
-	set, err := load(t, "  entry: a\n"+steps)
+	set, err := loadWorkflow(t, "  entry: a\n"+steps)
 	require.NoError(t, err)
 	flow, _ := set.Find("w")
 	require.Equal(t, budget.Default(), flow.Budget)
 	require.Equal(t, budget.Default(), SingleAgent("a").Budget)
 
-	set, err = load(t, "  entry: a\n  limits: {iterations: 1, modelCalls: 2, toolCalls: 3, tokens: 4, cost: 0.5, fanOut: 6, depth: 7, policy: warn}\n"+steps)
+	set, err = loadWorkflow(t,
+		"  entry: a\n  limits: {iterations: 1, modelCalls: 2, toolCalls: 3, tokens: 4, cost: 0.5, fanOut: 6, depth: 7, policy: warn}\n"+steps)
 	require.NoError(t, err)
 	flow, _ = set.Find("w")
 	require.Equal(t, budget.Limits{
@@ -32,7 +33,7 @@ func TestLoad_ReadsTheBudget(t *testing.T) {
 		"toolCall: 1":      `unknown field "limits.toolCall"; did you mean "toolCalls"?`,
 		"iterations: true": "limits.iterations",
 	} {
-		_, err := load(t, "  entry: a\n  limits: {"+limits+"}\n"+steps)
+		_, err := loadWorkflow(t, "  entry: a\n  limits: {"+limits+"}\n"+steps)
 		require.ErrorContains(t, err, want)
 	}
 }

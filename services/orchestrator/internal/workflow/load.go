@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/retry"
 )
 
-// declaration is the spec of a document of kind Workflow.
+// declaration is the spec field of a document of kind Workflow.
 type declaration struct {
 	Description   string                     `yaml:"description"`
 	Entry         string                     `yaml:"entry"`
@@ -24,7 +24,7 @@ type declaration struct {
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
-// stepDeclaration is a step as it is written in YAML, with a field for each key of the document.
+// stepDeclaration is a step as written in YAML, with a field for each key of the document.
 type stepDeclaration struct {
 	Agent     string             `yaml:"agent"`
 	Workflow  string             `yaml:"workflow"`
@@ -79,11 +79,11 @@ type ruleDeclaration struct {
 	Next string `yaml:"next"`
 }
 
-// Limits and defaults of a declaration.
+// Limits and defaults of a workflow declaration.
 const (
-	maxWindow     = 100 // messages that agents may see; summaries are for more
+	maxWindow     = 100 // messages that agents may see; use summaries for longer histories
 	maxSteps      = 50  // of a turn
-	maxLimit      = 20  // of one step in a turn
+	maxLimit      = 20  // how often a turn may enter one step
 	maxRetries    = 10
 	defaultPolicy = "exponential"
 	maxBackoff    = time.Minute
@@ -91,15 +91,15 @@ const (
 	maxTimeout    = 10 * time.Minute
 )
 
-// Set is the workflows of a mesh. It must not be changed after Load.
+// Set holds the workflows of a mesh. It must not be changed after Load.
 type Set struct {
 	byName       map[string]*Workflow
 	defaultName  string
 	descriptions map[string]string // descriptions of the agents that are declared in the same folder
 }
 
-// Load reads the documents of kind Workflow from a folder. name names the default workflow (the first by
-// name when empty). The error contains everything that is wrong, each with its file and line.
+// Load reads the documents of kind Workflow from a folder. name is the default workflow (if empty, the first in
+// the order of names). The error lists all problems, each with its file and line.
 func Load(files fs.FS, name string) (*Set, error) {
 	documents, err := manifest.Load(files)
 	if err != nil {
@@ -119,7 +119,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		if d.Kind != manifest.KindWorkflow {
 			continue
 		}
-		p, err := build(d, agents)
+		p, err := buildWorkflow(d, agents)
 		problems = append(problems, err)
 		built[d.Name] = p
 	}
@@ -143,7 +143,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 	return set, nil
 }
 
-// Find returns the named workflow, or the default one for the empty name.
+// Find returns the workflow with the given name. The empty name stands for the default workflow.
 func (s *Set) Find(name string) (*Workflow, bool) {
 	if name == "" {
 		name = s.defaultName
@@ -152,12 +152,12 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 	return flow, ok
 }
 
-// Description returns the description in the document of an agent (empty when the folder has none).
-// Models see this one, because the author of the agent wrote it. The description in a registration is
-// what a worker claims (S14).
+// Description returns the description from the document of an agent (empty when the folder has none). Models see
+// this description, because the author of the agent wrote it. The description in a registration is only a claim of
+// the worker (S14).
 func (s *Set) Description(agent string) string { return s.descriptions[agent] }
 
-// NotFoundText says that no workflow has a name, and lists those that exist.
+// NotFoundText returns a message that no workflow has the given name, with a list of the existing ones.
 func (s *Set) NotFoundText(name string) string {
 	if len(s.byName) == 0 {
 		return "no workflow is declared here"
@@ -175,7 +175,7 @@ func (s *Set) UsesAgent(agent string) bool {
 	return false
 }
 
-// All returns the workflows, by name.
+// All returns the workflows, ordered by name.
 func (s *Set) All() []*Workflow {
 	var all []*Workflow
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
@@ -184,8 +184,8 @@ func (s *Set) All() []*Workflow {
 	return all
 }
 
-// build checks a declaration and returns its workflow, whose nested workflows are not resolved yet.
-func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
+// buildWorkflow checks a declaration and returns its workflow. Nested workflows are not resolved yet.
+func buildWorkflow(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
 		return nil, err
@@ -193,54 +193,54 @@ func build(d manifest.Document, agents map[string]bool) (*unresolvedWorkflow, er
 	c := &checker{document: d, spec: spec}
 	flow := &Workflow{
 		Name: d.Name, Description: spec.Description, Entry: spec.Entry, Steps: map[string]Step{},
-		Window: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
+		HistoryWindow: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
 		Timeout: spec.Timeout,
 	}
-	c.checkRange([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
+	c.checkRange([]any{"historyWindow"}, "historyWindow", flow.HistoryWindow, maxWindow)
 	c.checkRange([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
-	flow.Budget = c.limits(spec.Limits)
+	flow.Budget = c.checkLimits(spec.Limits)
 	if spec.Timeout != 0 && (spec.Timeout < minTimeout || spec.Timeout > maxTimeout) {
 		c.addProblem([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
 	}
-	c.target([]any{"entry"}, "entry", spec.Entry)
+	c.checkTarget([]any{"entry"}, "entry", spec.Entry)
 	p := &unresolvedWorkflow{checker: c, flow: flow, nestedNames: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
-		c.step(name, s, agents)
-		flow.Steps[name] = s.step(name)
+		c.checkStep(name, s, agents)
+		flow.Steps[name] = s.toStep(name)
 		if s.Workflow != "" {
 			p.nestedNames[name] = s.Workflow
 		}
 	}
 	if len(c.problems) == 0 {
-		c.graph(flow)
+		c.checkGraph(flow)
 	}
-	return p, c.err()
+	return p, c.joinedProblems()
 }
 
-// step returns the step that is declared.
-func (s stepDeclaration) step(name string) Step {
+// toStep converts the declaration to a step.
+func (s stepDeclaration) toStep(name string) Step {
 	step := Step{
-		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
-		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
+		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.toPolicy(),
+		Parallel: s.Parallel, Join: s.Join, MaxEntries: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
-		Choose:  s.Choose.policy(s), Tools: s.Tools.policy(),
-		Task: strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.plan(),
+		Choose:  s.Choose.toPolicy(s), Tools: s.Tools.toPolicy(),
+		Task: strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.toPlan(),
 	}
 	for _, r := range s.Rules {
-		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
+		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, MinUnanswered: r.When.UnansweredMessages, Next: r.Next})
 	}
 	for _, e := range s.Then {
 		step.Then = append(step.Then, Edge{When: Condition(e.When), Next: e.Next})
 	}
 	if retry := s.OnError.Retry; retry != nil {
-		step.OnError.Policy, _ = retry.policy() // the checker reports its error
+		step.OnError.Policy, _ = retry.toPolicy() // the checker reports its error
 	}
 	return step
 }
 
-// policy returns the named policy with the declared numbers.
-func (r retryDeclaration) policy() (retry.Policy, error) {
+// toPolicy returns the named retry policy with the declared numbers.
+func (r retryDeclaration) toPolicy() (retry.Policy, error) {
 	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
 	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)
 	return p, err

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Limits of workflows nested in others.
+// Limits of nested workflows.
 const (
 	maxDepth = 8
-	maxWhole = 256 // steps, with those of nested workflows
+	maxWhole = 256 // steps, including the steps of nested workflows
 )
 
-// unresolvedWorkflow is a workflow with steps that stand for nested workflows.
+// unresolvedWorkflow is a workflow in which some steps stand for nested workflows.
 type unresolvedWorkflow struct {
 	*checker
 	flow        *Workflow
 	nestedNames map[string]string // nested workflow by step
 }
 
-// unresolvedSet is the workflows of a folder, by name.
+// unresolvedSet holds the unresolved workflows of a folder, by name.
 type unresolvedSet map[string]*unresolvedWorkflow
 
-// checkNested checks a step that stands for a nested workflow. Fields about the run of an agent belong into that
-// workflow.
+// checkNested checks a step that stands for a nested workflow. Fields that configure an agent must be set in the
+// nested workflow instead.
 func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct {
 		name string
@@ -36,7 +36,7 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 		{"limit", s.Limit != 0},
 		{"instances", s.Instances.Strategy != ""},
 		{"choose", !s.Choose.isZero()},
-		{"tools", !s.Tools.policy().IsZero()},
+		{"tools", !s.Tools.toPolicy().IsZero()},
 		{"task", s.Task != ""},
 		{"expects", s.Expects != ""},
 		{"constraints", len(s.Constraints) > 0},
@@ -48,12 +48,12 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 	}
 }
 
-// flatten returns a workflow with the steps of its nested workflows, named step/inner.
+// flatten returns a workflow in which nested workflows are replaced by their steps, named step/inner.
 func (p unresolvedSet) flatten(name string) (*Workflow, error) {
-	return p.expand(name, nil)
+	return p.inlineNested(name, nil)
 }
 
-func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
+func (p unresolvedSet) inlineNested(name string, around []string) (*Workflow, error) {
 	own := p[name]
 	around = append(slices.Clip(around), name)
 	whole := *own.flow
@@ -71,7 +71,7 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 		case len(around) >= maxDepth:
 			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
 		default:
-			flow, err := p.expand(part, around)
+			flow, err := p.inlineNested(part, around)
 			if err != nil {
 				return nil, err
 			}
@@ -79,25 +79,25 @@ func (p unresolvedSet) expand(name string, around []string) (*Workflow, error) {
 		}
 	}
 	if len(c.problems) > 0 {
-		return nil, c.err()
+		return nil, c.joinedProblems()
 	}
 	for name, step := range own.flow.Steps {
 		if flow := inside[name]; flow != nil {
-			maps.Copy(whole.Steps, flow.inlineSteps(step.renameSteps(entryResolver(entries))))
+			maps.Copy(whole.Steps, flow.inlineSteps(step.withRenamedSteps(entryResolver(entries))))
 		} else {
-			whole.Steps[name] = step.renameSteps(entryResolver(entries))
+			whole.Steps[name] = step.withRenamedSteps(entryResolver(entries))
 		}
 	}
 	whole.Entry = entryResolver(entries)(whole.Entry)
-	c.choices(own, &whole)
+	c.checkChoices(own, &whole)
 	if len(whole.Steps) > maxWhole {
 		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
 	}
-	return &whole, c.err()
+	return &whole, c.joinedProblems()
 }
 
-// choices checks that an agent can name each of its routes.
-func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
+// checkChoices checks that the agent of a step can choose each of the step's routes.
+func (c *checker) checkChoices(own *unresolvedWorkflow, whole *Workflow) {
 	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
 		for i, route := range whole.Steps[name].Routes {
 			if whole.Steps[route].Agent == "" {
@@ -107,12 +107,12 @@ func (c *checker) choices(own *unresolvedWorkflow, whole *Workflow) {
 	}
 }
 
-// inlineSteps returns the steps of a nested workflow for the step that it replaces. Where the nested workflow
-// would end, it continues with the successors of that step.
+// inlineSteps returns the steps of a nested workflow that replace the step outer. Where the nested workflow would
+// end, it continues with the successors of outer.
 func (w *Workflow) inlineSteps(outer Step) map[string]Step {
 	steps := map[string]Step{}
 	for _, step := range w.Steps {
-		step = step.renameSteps(func(name string) string { return outer.Name + "/" + name })
+		step = step.withRenamedSteps(func(name string) string { return outer.Name + "/" + name })
 		step.Name = outer.Name + "/" + step.Name
 		if step.Fork == "" {
 			step.Fork = outer.Fork
@@ -135,8 +135,8 @@ func entryResolver(entries map[string]string) func(string) string {
 	}
 }
 
-// renameSteps returns the step with other names for its successors and its fork.
-func (s Step) renameSteps(to func(string) string) Step {
+// withRenamedSteps returns a copy of the step in which the names of its successors and its fork are replaced.
+func (s Step) withRenamedSteps(to func(string) string) Step {
 	each := func(names []string) []string {
 		var all []string
 		for _, name := range names {
@@ -150,7 +150,7 @@ func (s Step) renameSteps(to func(string) string) Step {
 		}
 	}
 	s.Routes, s.Parallel = each(s.Routes), each(s.Parallel)
-	s.Choose = s.Choose.Rename(to)
+	s.Choose = s.Choose.RenameCandidates(to)
 	s.Rules, s.Then = slices.Clone(s.Rules), slices.Clone(s.Then)
 	for i := range s.Rules {
 		s.Rules[i].Next = to(s.Rules[i].Next)

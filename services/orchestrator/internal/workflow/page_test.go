@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// page is the documentation of how instances are selected.
+// page is the path of the documentation page about selecting instances.
 const page = "../../../../docs/routing.md"
 
 var (
@@ -23,14 +23,14 @@ var (
 	wrongs = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
 )
 
-// Each strategy has a part on the page, with an example that does what it says.
-func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
+// Each strategy has a section in docs/routing.md, with an example that declares this strategy.
+func TestRoutingPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var shown []selection.Strategy
 	for _, found := range part.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[3]), "\n", "\n    ")
-		set, err := load(t, "  entry: research\n  steps:\n"+steps+"\n    synthesis: {agent: synthesis, end: true}\n")
+		set, err := loadWorkflow(t, "  entry: research\n  steps:\n"+steps+"\n    synthesis: {agent: synthesis, end: true}\n")
 		require.NoError(t, err, found[1])
 		flow, _ := set.Find("w")
 		require.EqualValues(t, found[1], flow.Steps["research"].Instances.Strategy)
@@ -39,15 +39,15 @@ func TestPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 	require.Equal(t, selection.Strategies(), shown)
 }
 
-// The errors that the page quotes are those that Load returns.
-func TestPage_QuotesRealErrors(t *testing.T) {
+// docs/routing.md quotes exactly the errors that Load returns.
+func TestRoutingPage_QuotesRealErrors(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var got strings.Builder
 	for _, declared := range []string{
 		"{strategy: weigted}", "{strategy: weighted, weights: {v1: 60, v2: 50}}", "{weights: {v2: 10}}",
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		got.WriteString(err.Error() + "\n")
 	}
 	lines := wrongs.FindAllString(string(text), -1)
@@ -59,21 +59,20 @@ func TestPage_QuotesRealErrors(t *testing.T) {
 
 var shape = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
 
-// Each shape of a workflow has a section on the page of workflows, with an example of that shape that can be
-// loaded.
-func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
+// docs/workflows.md has a section on each shape of a workflow, with an example of that shape that can be loaded.
+func TestWorkflowPage_HasAnExampleOfEveryShape(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/workflows.md")
 	require.NoError(t, err)
 	is := map[string]func(Step) bool{
 		"Branches":   func(s Step) bool { return s.Fork == "split" && s.Next == "check" },
 		"Conditions": func(s Step) bool { return len(s.Then) == 2 && s.Then[1].When.ConfidenceBelow == 0.5 },
-		"Loops":      func(s Step) bool { return s.Limit == 3 && s.Otherwise == "publish" },
+		"Loops":      func(s Step) bool { return s.MaxEntries == 3 && s.Otherwise == "publish" },
 		"Failures": func(s Step) bool {
 			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.FirstPause == 2*time.Second
 		},
 		"Workflows": func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
 		"Planners": func(s Step) bool {
-			return s.Plan != nil && s.Plan.Max == 4 && s.Plan.Parallel && slices.Equal(s.Plan.Agents, []string{"research", "browser"})
+			return s.Plan != nil && s.Plan.MaxTasks == 4 && s.Plan.Parallel && slices.Equal(s.Plan.Agents, []string{"research", "browser"})
 		},
 		"Handing on":          func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
 		"Choices by strategy": func(s Step) bool { return s.Name == "law" && slices.Equal(s.Tools.Needs, []string{"docs"}) },

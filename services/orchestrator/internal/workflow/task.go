@@ -10,26 +10,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Limits of task, expects and constraints, as on the wire.
+// Limits of the fields task, expects and constraints. The wire has the same limits.
 const (
 	maxTask        = execution.MaxTaskText // bytes of task, and of expects
 	maxConstraints = 16
 	maxConstraint  = 1 << 10 // bytes
 )
 
-// DefaultTasks is how many tasks a planner may make by default.
+// DefaultTasks is how many tasks a planner may create by default.
 const DefaultTasks = 8
 
-// Plan is the tasks for other agents that a step may make when it runs. They run before the next step
+// Plan declares which tasks a step may create for other agents when it runs. The tasks run before the next step
 // (ADR 0023).
 type Plan struct {
-	Agents   []string // that may get tasks
-	Max      int      // the most tasks
+	Agents   []string // agents that may get tasks
+	MaxTasks int      // maximum number of tasks
 	Parallel bool     // tasks run at once (otherwise one after the other)
 	Continue bool     // the turn continues when a task fails; the task is marked as failed
 }
 
-// PlannedStep returns the step that runs task i of a planner, from 1. It is a branch of the planner.
+// PlannedStep returns the step that runs task i of a planner, counted from 1. It is a branch of the planner.
 func (s Step) PlannedStep(i int, task execution.PlannedTask) Step {
 	return Step{
 		Name: fmt.Sprintf("%s[%d]", s.Name, i), Agent: task.Agent, Task: task.Text, Next: s.Next, Fork: s.Name,
@@ -44,20 +44,20 @@ type planDeclaration struct {
 	OnError  string   `yaml:"onError"`
 }
 
-// The words of plan.onError.
+// The values of plan.onError.
 const (
 	onErrorFail     = "fail"
 	onErrorContinue = "continue"
 )
 
-func (p *planDeclaration) plan() *Plan {
+func (p *planDeclaration) toPlan() *Plan {
 	if p == nil {
 		return nil
 	}
-	return &Plan{Agents: p.Agents, Max: cmp.Or(p.Max, DefaultTasks), Parallel: p.Parallel, Continue: p.OnError == onErrorContinue}
+	return &Plan{Agents: p.Agents, MaxTasks: cmp.Or(p.Max, DefaultTasks), Parallel: p.Parallel, Continue: p.OnError == onErrorContinue}
 }
 
-// checkTask checks task, expects and constraints of a step.
+// checkTask checks the fields task, expects and constraints of a step.
 func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct{ name, text string }{{"task", s.Task}, {"expects", s.Expects}} {
 		if len(f.text) > maxTask {
@@ -70,7 +70,8 @@ func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaratio
 	}
 	for i, text := range s.Constraints {
 		if strings.TrimSpace(text) == "" || len(text) > maxConstraint {
-			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text), maxConstraint)
+			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text),
+				maxConstraint)
 		}
 	}
 	if s.Workflow == "" && s.Agent == "" && (s.Task != "" || s.Expects != "" || len(s.Constraints) > 0) {
@@ -78,8 +79,8 @@ func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaratio
 	}
 }
 
-// plan checks the plan of a step.
-func (c *checker) plan(at func(...any) []any, name string, s stepDeclaration, agents map[string]bool) {
+// checkPlan checks the plan that a step declares.
+func (c *checker) checkPlan(at func(...any) []any, name string, s stepDeclaration, agents map[string]bool) {
 	p := s.Plan
 	if p == nil || s.Workflow != "" {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLoad_ReadsTasksOfSteps(t *testing.T) {
-	set, err := load(t, `
+	set, err := loadWorkflow(t, `
   entry: plan
   steps:
     plan: {agent: p, next: sum, plan: {agents: [x, y]}}
@@ -25,23 +25,24 @@ func TestLoad_ReadsTasksOfSteps(t *testing.T) {
 `)
 	require.NoError(t, err)
 	flow, _ := set.Find("w")
-	require.Equal(t, &Plan{Agents: []string{"x", "y"}, Max: 8}, flow.Steps["plan"].Plan)
+	require.Equal(t, &Plan{Agents: []string{"x", "y"}, MaxTasks: 8}, flow.Steps["plan"].Plan)
 	require.Equal(t, Step{
 		Name: "sum", Agent: "z", End: true, Task: "Sum it up.", Expects: "One line.", Constraints: []string{"no jargon", "short"},
 	}, flow.Steps["sum"])
 	require.Equal(t, []string{"p", "x", "y", "z"}, flow.Agents(), "an agent that may get a task is an agent of the workflow")
 	require.Nil(t, flow.Steps["sum"].Plan)
 
-	set, err = load(t, "  entry: plan\n  steps:\n    plan: {agent: p, next: sum, plan: {agents: [x], max: 16, parallel: true, onError: continue}}\n    sum: {agent: z, end: true}\n")
+	set, err = loadWorkflow(t,
+		"  entry: plan\n  steps:\n    plan: {agent: p, next: sum, plan: {agents: [x], max: 16, parallel: true, onError: continue}}\n    sum: {agent: z, end: true}\n")
 	require.NoError(t, err)
 	flow, _ = set.Find("w")
-	require.Equal(t, &Plan{Agents: []string{"x"}, Max: 16, Parallel: true, Continue: true}, flow.Steps["plan"].Plan)
+	require.Equal(t, &Plan{Agents: []string{"x"}, MaxTasks: 16, Parallel: true, Continue: true}, flow.Steps["plan"].Plan)
 	require.Equal(t, Step{
 		Name: "plan[2]", Agent: "x", Task: "look", Next: "sum", Fork: "plan", OnError: OnError{Continue: true},
 	}, flow.Steps["plan"].PlannedStep(2, execution.PlannedTask{Agent: "x", Text: "look"}))
 }
 
-// Models read the descriptions of agents from the folder.
+// The descriptions of agents that models see come from the workflow folder.
 func TestLoad_ReadsDescriptionsOfAgents(t *testing.T) {
 	set, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},
@@ -74,7 +75,7 @@ func TestLoad_RejectsInvalidPlans(t *testing.T) {
 		"step a: task, expects and constraints are for a step with an agent":                                     "a: {parallel: [b, c], join: z, task: Do it.}\n    b: {agent: x, next: z}\n    c: {agent: x, next: z}" + end,
 		`w.yaml:7: unknown field "steps.a.plan.agent"; did you mean "agents"?`:                                   "a: {agent: x, next: z, plan: {agent: [x]}}" + end,
 	} {
-		_, err := load(t, "  entry: a\n  steps:\n    "+steps+"\n")
+		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    "+steps+"\n")
 		require.ErrorContains(t, err, want)
 	}
 	_, err := Load(fstest.MapFS{

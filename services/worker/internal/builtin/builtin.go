@@ -1,4 +1,4 @@
-// Package builtin has the tools that YAML agents can use by name.
+// Package builtin implements the tools that YAML agents can use by name.
 package builtin
 
 import (
@@ -8,16 +8,16 @@ import (
 
 // Catalog creates builtin tools. The zero Catalog is ready for use.
 type Catalog struct {
-	// Docs is the folder of search_documents (empty means the declared one).
+	// Docs is the folder that search_documents reads (empty means the declared folder).
 	Docs string
 }
 
 // Names returns the names of the builtin tools, sorted.
 func (c Catalog) Names() []string { return []string{CurrentTime, HTTPFetch, SearchDocuments} }
 
-// Tool creates the tool of the given name. decode fills a struct with the settings under "with", and may be
-// called once; its errors are returned unchanged. Other errors are not_found for an unknown name, and
-// user_invalid_input for invalid settings, with the name of the field.
+// Tool creates the tool with the given name. decode fills a struct with the settings under "with". It may be
+// called only once, and its errors are returned unchanged. Other errors are not_found for an unknown name, and
+// user_invalid_input for invalid settings. The latter names the field.
 func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	switch name {
 	case CurrentTime:
@@ -31,7 +31,7 @@ func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	}
 }
 
-// makeTool creates a tool with the settings of its declaration.
+// makeTool decodes the settings of a declaration and creates the tool with them.
 func makeTool[Settings any](decode func(any) error, build func(Settings) (tool.Tool, error)) (tool.Tool, error) {
 	var s Settings
 	if err := decode(&s); err != nil {

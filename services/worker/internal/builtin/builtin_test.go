@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// write creates a folder of documents.
-func write(t *testing.T, files map[string]string) string {
+// writeFolder creates a folder with documents.
+func writeFolder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range files {
@@ -35,7 +35,7 @@ func write(t *testing.T, files map[string]string) string {
 
 func noSettings(any) error { return nil }
 
-// settingsFrom returns the settings of a declaration, given as JSON.
+// settingsFrom returns a decode function for settings in JSON.
 func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	return func(v any) error {
 		text, err := json.Marshal(map[string]any{"Paths": paths})
@@ -44,8 +44,8 @@ func settingsFrom(t *testing.T, paths ...string) func(any) error {
 	}
 }
 
-// start creates and starts the tool.
-func start(t *testing.T, paths ...string) tool.Tool {
+// startTool creates and starts the tool.
+func startTool(t *testing.T, paths ...string) tool.Tool {
 	t.Helper()
 	search, err := builtin.Catalog{}.Tool(builtin.SearchDocuments, settingsFrom(t, paths...))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func start(t *testing.T, paths ...string) tool.Tool {
 	return search
 }
 
-func find(t *testing.T, search tool.Tool, args string) string {
+func searchPassages(t *testing.T, search tool.Tool, args string) string {
 	t.Helper()
 	result, err := search.Call(t.Context(), json.RawMessage(args))
 	require.NoError(t, err)
@@ -87,61 +87,61 @@ and nothing else.
 }
 
 func TestSearch_CitesFileAndLine(t *testing.T) {
-	folder := write(t, documents)
-	search := start(t, folder)
+	folder := writeFolder(t, documents)
+	search := startTool(t, folder)
 	guide := filepath.ToSlash(folder) + "/guide.md"
 
-	found := find(t, search, `{"query": "What does an agent write?"}`)
+	found := searchPassages(t, search, `{"query": "What does an agent write?"}`)
 	require.True(t, strings.HasPrefix(found, guide+":7\nAgents write their own state\nand nothing else."), "%s", found)
 	require.Contains(t, found, "code.go:3\n// Write stores the state of the thing.\nfunc Write() {")
 	for _, passedOver := range []string{"far too much", "UTF-8", "hidden", "node_modules", "vendor", "testdata", "/gen/", "bread", "agent agent"} {
 		require.NotContains(t, found, passedOver)
 	}
-	require.Equal(t, guide+":3\nA worker hosts one agent.", find(t, search, `{"query": "workers hosting", "limit": 1}`))
-	require.Contains(t, find(t, search, `{"query": "orchestrator"}`), "sub/notes.txt:1\nThe orchestrator decides\nwho works next, always.")
+	require.Equal(t, guide+":3\nA worker hosts one agent.", searchPassages(t, search, `{"query": "workers hosting", "limit": 1}`))
+	require.Contains(t, searchPassages(t, search, `{"query": "orchestrator"}`), "sub/notes.txt:1\nThe orchestrator decides\nwho works next, always.")
 }
 
 func TestSearch_ReturnsNothingWithoutAMatch(t *testing.T) {
-	require.Empty(t, find(t, start(t, write(t, documents)), `{"query": "zebra"}`))
-	require.Empty(t, find(t, start(t, write(t, documents)), `{"query": "the of and"}`))
+	require.Empty(t, searchPassages(t, startTool(t, writeFolder(t, documents)), `{"query": "zebra"}`))
+	require.Empty(t, searchPassages(t, startTool(t, writeFolder(t, documents)), `{"query": "the of and"}`))
 }
 
 func TestSearch_LimitsItsResults(t *testing.T) {
 	text := strings.Repeat("A paragraph about the agents of the mesh.\n\n", 100)
-	search := start(t, write(t, map[string]string{"a.md": text}))
+	search := startTool(t, writeFolder(t, map[string]string{"a.md": text}))
 	for args, want := range map[string]int{
 		`{"query": "agents"}`:               5,
 		`{"query": "agents", "limit": 2}`:   2,
 		`{"query": "agents", "limit": 999}`: 20,
 		`{"query": "agents", "limit": -1}`:  5,
 	} {
-		require.Equal(t, want, strings.Count(find(t, search, args), "a.md:"), args)
+		require.Equal(t, want, strings.Count(searchPassages(t, search, args), "a.md:"), args)
 	}
 }
 
 func TestSearch_ReadsSeveralFoldersAndFiles(t *testing.T) {
-	folder := write(t, map[string]string{
+	folder := writeFolder(t, map[string]string{
 		"README.md": "The readme tells of agents.", "docs/a.md": "The docs tell of agents.",
 		"other/b.md": "Others tell of agents.",
 	})
-	found := find(t, start(t, filepath.Join(folder, "README.md"), filepath.Join(folder, "docs")), `{"query": "agents"}`)
+	found := searchPassages(t, startTool(t, filepath.Join(folder, "README.md"), filepath.Join(folder, "docs")), `{"query": "agents"}`)
 	require.Contains(t, found, "/README.md:1\n")
 	require.Contains(t, found, "/docs/a.md:1\n")
 	require.NotContains(t, found, "other")
 }
 
 func TestSearch_FollowsNoLinkOutOfTheFolder(t *testing.T) {
-	outside := write(t, map[string]string{"secret.md": "agents keep secrets outside of the folder"})
-	folder := write(t, map[string]string{"real/a.md": "agents keep nothing secret inside of it"})
+	outside := writeFolder(t, map[string]string{"secret.md": "agents keep secrets outside of the folder"})
+	folder := writeFolder(t, map[string]string{"real/a.md": "agents keep nothing secret inside of it"})
 	require.NoError(t, os.Symlink(filepath.Join(outside, "secret.md"), filepath.Join(folder, "out.md")))
 	require.NoError(t, os.Symlink("real/a.md", filepath.Join(folder, "in.md")))
-	found := find(t, start(t, folder), `{"query": "agents secret"}`)
+	found := searchPassages(t, startTool(t, folder), `{"query": "agents secret"}`)
 	require.Contains(t, found, "/in.md:1\n")
 	require.NotContains(t, found, "outside")
 }
 
-func TestSearch_StartsAgainAfterClose(t *testing.T) {
-	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
+func TestSearch_RestartsAfterClose(t *testing.T) {
+	search, err := builtin.Catalog{Docs: writeFolder(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
 	require.NoError(t, err)
 	starter, ok := search.(tool.Starter)
 	require.True(t, ok)
@@ -149,7 +149,7 @@ func TestSearch_StartsAgainAfterClose(t *testing.T) {
 		_, err = search.Call(t.Context(), json.RawMessage(`{"query": "agent"}`))
 		require.ErrorContains(t, err, "not indexed")
 		require.NoError(t, starter.Start(t.Context()))
-		require.NotEmpty(t, find(t, search, `{"query": "agent"}`))
+		require.NotEmpty(t, searchPassages(t, search, `{"query": "agent"}`))
 		require.NoError(t, starter.Close())
 		require.NoError(t, starter.Close(), "again")
 	}
@@ -172,7 +172,7 @@ func TestSearch_ReportsWhyItCannotStart(t *testing.T) {
 }
 
 func TestSearch_StopsWhenItsContextEnds(t *testing.T) {
-	search, err := builtin.Catalog{Docs: write(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
+	search, err := builtin.Catalog{Docs: writeFolder(t, documents)}.Tool(builtin.SearchDocuments, noSettings)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -11,15 +11,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// CurrentTime is the tool that returns the current time.
+// CurrentTime is the name of the tool that returns the current time.
 const CurrentTime = "current_time"
 
-// clockSettings are the settings under "with".
+// clockSettings has the settings under "with".
 type clockSettings struct {
 	TimeZone string `yaml:"timeZone"` // default for calls that name none, such as Europe/Berlin (empty means UTC)
 }
 
-// clockArguments are the arguments of a call.
+// clockArguments has the arguments of a call.
 type clockArguments struct {
 	TimeZone string `json:"time_zone,omitempty" jsonschema:"an IANA time zone such as Europe/Berlin or America/New_York; the usual one if absent"`
 }
@@ -46,7 +46,7 @@ func newClock(s clockSettings) (tool.Tool, error) {
 	return tool.Within(tool.Scope{}, tool.With(execution.Read, t)), nil
 }
 
-// loadZone finds a time zone by its name. It rejects Local, which would be the zone of the worker.
+// loadZone returns the time zone with the given name. It rejects Local, which would be the worker's own zone.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, failure.New(failure.UserInvalidInput, CurrentTime, "Local is not a time zone; use a name such as Europe/Berlin")

@@ -15,7 +15,7 @@ import (
 
 func TestCurrentTime_ReturnsTheTimeOfTheZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of the bubble begins at midnight UTC, 1 January 2000
-		clock, err := builtin.Catalog{}.Tool(builtin.CurrentTime, settings("{timeZone: Europe/Berlin}"))
+		clock, err := builtin.Catalog{}.Tool(builtin.CurrentTime, fetchSettings("{timeZone: Europe/Berlin}"))
 		require.NoError(t, err)
 		require.Equal(t, execution.Read, tool.EffectOf(clock))
 		for args, want := range map[string]string{
@@ -33,6 +33,6 @@ func TestCurrentTime_ReturnsTheTimeOfTheZone(t *testing.T) {
 			require.True(t, failure.Is(err, failure.AgentValidation))
 		}
 	})
-	_, err := builtin.Catalog{}.Tool(builtin.CurrentTime, settings("{timeZone: Berlin}"))
+	_, err := builtin.Catalog{}.Tool(builtin.CurrentTime, fetchSettings("{timeZone: Berlin}"))
 	require.ErrorContains(t, err, `with.timeZone: there is no time zone "Berlin"`)
 }

@@ -13,44 +13,44 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of what is indexed. Documents and index take about four times the size of the documents in RAM.
+// Limits of what is indexed. Documents and index need about four times the size of the documents in RAM.
 const (
 	maxFileBytes  = 1 << 20
 	maxTotalBytes = 16 << 20
 )
 
-// skippedFolders are folders without documents, in addition to folders whose name starts with a dot.
+// skippedFolders are folders that contain no documents. Folders whose names start with a dot are skipped, too.
 var skippedFolders = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
 
-// readDocuments splits all documents under the paths into passages. It skips files that are too long or not
-// UTF-8. It fails if all documents together exceed maxTotalBytes.
+// readDocuments splits all documents under the paths into passages. It skips files that are too long or not UTF-8.
+// It fails if all documents together exceed maxTotalBytes.
 func readDocuments(ctx context.Context, paths []string) ([]passage, error) {
 	c := &corpus{}
 	for _, p := range paths {
-		if err := c.add(ctx, p); err != nil {
+		if err := c.addPath(ctx, p); err != nil {
 			return nil, err
 		}
 	}
 	if len(c.passages) == 0 {
-		return nil, invalidSetting("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
+		return nil, invalidSettingError("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
 	}
 	return c.passages, nil
 }
 
-// corpus holds the documents that were read so far.
+// corpus holds the documents read so far.
 type corpus struct {
 	passages []passage
 	bytes    int64
 }
 
-// add reads a file, or a folder with everything below it.
-func (c *corpus) add(ctx context.Context, name string) error {
+// addPath reads a file, or all files in a folder and its subfolders.
+func (c *corpus) addPath(ctx context.Context, name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return invalidSetting("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
+		return invalidSettingError("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
 	}
 	if err != nil {
-		return unreadableFile(name, err)
+		return unreadableFileError(name, err)
 	}
 	folder, start := name, "."
 	if !info.IsDir() {
@@ -59,7 +59,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 	// An os.Root does not follow links that lead out of the folder.
 	root, err := os.OpenRoot(filepath.Clean(folder))
 	if err != nil {
-		return unreadableFile(name, err)
+		return unreadableFileError(name, err)
 	}
 	defer root.Close() //nolint:errcheck // it was only read from
 	fsys := root.FS()
@@ -68,7 +68,7 @@ func (c *corpus) add(ctx context.Context, name string) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return unreadableFile(path.Join(folder, file), err)
+			return unreadableFileError(path.Join(folder, file), err)
 		case entry.IsDir() && file != start && (skippedFolders[entry.Name()] || strings.HasPrefix(entry.Name(), ".")):
 			return fs.SkipDir
 		case entry.IsDir() || !isDocument(file):
@@ -83,30 +83,30 @@ func isDocument(file string) bool {
 	return ext == ".md" || ext == ".txt" || ext == ".go"
 }
 
-// addFile reads one file; shown is the name under which it is cited. It skips links that are broken or lead out
-// of the folder.
+// addFile reads one file, which results cite by the name shown. It skips links that are broken or lead out of the
+// folder.
 func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
 	if info, err := fs.Stat(fsys, file); err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
 		return nil //nolint:nilerr // unreadable documents are skipped
 	}
 	text, err := fs.ReadFile(fsys, file)
 	if err != nil {
-		return unreadableFile(shown, err)
+		return unreadableFileError(shown, err)
 	}
 	if !utf8.Valid(text) {
 		return nil
 	}
 	if c.bytes += int64(len(text)); c.bytes > maxTotalBytes {
-		return invalidSetting("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
+		return invalidSettingError("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
 	}
 	c.passages = append(c.passages, splitPassages(shown, string(text))...)
 	return nil
 }
 
-func invalidSetting(format string, args ...any) *failure.Error {
+func invalidSettingError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "search_documents", format, args...)
 }
 
-func unreadableFile(name string, cause error) error {
-	return invalidSetting("with.path: %s cannot be read", name).Because(cause)
+func unreadableFileError(name string, cause error) error {
+	return invalidSettingError("with.path: %s cannot be read", name).Because(cause)
 }

@@ -21,31 +21,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// HTTPFetch is the tool that reads a web page.
+// HTTPFetch is the name of the tool that reads a web page.
 const HTTPFetch = "http_fetch"
 
-// Limits of the text that a model gets of a page, in bytes.
+// Limits of the text of a page that the model gets, in bytes.
 const (
 	defaultText = 32 << 10
 	maxText     = tool.MaxResult
 )
 
-// fetchSettings are the settings under "with". Package egress documents the fields that say where the tool may
-// connect.
+// fetchSettings has the settings under "with". Package egress documents the fields that restrict where the tool
+// may connect.
 type fetchSettings struct {
 	Hosts               []string `yaml:"hosts"`
 	PlainHTTP           []string `yaml:"plainHTTP"`
 	Ports               []int    `yaml:"ports"`
 	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
-	MaxBytes            int      `yaml:"maxBytes"` // of the text that the model gets (0 means defaultText)
+	MaxBytes            int      `yaml:"maxBytes"` // limit of the text that the model gets (0 means defaultText)
 }
 
-// fetchArguments are the arguments of a call.
+// fetchArguments has the arguments of a call.
 type fetchArguments struct {
 	URL string `json:"url" jsonschema:"the address of the page, such as https://example.com/page"`
 }
 
-// fetch is the tool. It keeps connections open until Close.
+// fetch implements the HTTPFetch tool. It keeps connections open until Close.
 type fetch struct {
 	tool.Tool
 
@@ -59,7 +59,7 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d",
 			s.MaxBytes, maxText, defaultText)
 	}
-	networks, err := egress.Networks(s.AllowInnerAddresses)
+	networks, err := egress.ParseNetworks(s.AllowInnerAddresses)
 	if err == nil {
 		f.client, err = egress.New(egress.Config{
 			Hosts: s.Hosts, PlainHTTP: s.PlainHTTP, Ports: s.Ports, AllowInnerAddresses: networks,
@@ -73,10 +73,10 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 	return f, err
 }
 
-// Effect implements tool.Effector: a GET changes nothing.
+// Effect implements tool.Effector. A GET request changes nothing.
 func (f *fetch) Effect() execution.Effect { return execution.Read }
 
-// Scope implements tool.Scoper. Pages are written by others, whose logs show what is requested.
+// Scope implements tool.Scoper. Strangers write the pages, and their servers log what is requested.
 func (f *fetch) Scope() tool.Scope { return tool.Scope{Untrusted: true, Egress: true} }
 
 // Start implements tool.Starter.
@@ -88,7 +88,8 @@ func (f *fetch) Close() error {
 	return nil
 }
 
-// fetchPage returns the text of a page: for HTML what a reader sees, for other texts everything.
+// fetchPage returns the text of a page. For HTML this is the text that a reader sees. For other text formats it is
+// everything.
 func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL, nil)
 	if err != nil {
@@ -98,16 +99,16 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	req.Header.Set("User-Agent", "troupe")
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return "", f.explain(ctx, err)
+		return "", f.explainError(ctx, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // everything needed was read
+	defer func() { _ = resp.Body.Close() }() // everything that is needed was read
 	if resp.StatusCode != http.StatusOK {
 		return "", fetchError("the server answered %d %s; try another address", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an invalid type is detected from the content
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return "", f.explain(ctx, err)
+		return "", f.explainError(ctx, err)
 	}
 	if kind == "" {
 		kind, _, _ = mime.ParseMediaType(http.DetectContentType(body))
@@ -115,7 +116,7 @@ func (f *fetch) fetchPage(ctx context.Context, in fetchArguments) (string, error
 	if !isText(kind) {
 		return "", fetchError("the page is %s, which has no text; try another address", kind)
 	}
-	text, err := decode(body, resp.Header.Get("Content-Type"))
+	text, err := decodeUTF8(body, resp.Header.Get("Content-Type"))
 	if err != nil {
 		return "", fetchError("the page has characters that cannot be read").Because(err)
 	}
@@ -129,8 +130,8 @@ func fetchError(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
 }
 
-// explain rewrites an error of the HTTP client for a model, without the layers of net/http.
-func (f *fetch) explain(ctx context.Context, err error) error {
+// explainError rewrites an error of the HTTP client for a model, without the prefixes of net/http.
+func (f *fetch) explainError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -154,8 +155,8 @@ func isText(kind string) bool {
 	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// decode returns a page in UTF-8.
-func decode(body []byte, contentType string) (string, error) {
+// decodeUTF8 converts a page to UTF-8.
+func decodeUTF8(body []byte, contentType string) (string, error) {
 	r, err := charset.NewReader(bytes.NewReader(body), contentType)
 	if errors.Is(err, io.EOF) {
 		return "", nil

@@ -19,19 +19,19 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
-// settings returns the settings of a declaration in YAML.
-func settings(text string) func(any) error {
+// fetchSettings returns a decode function for settings in YAML.
+func fetchSettings(text string) func(any) error {
 	return func(v any) error { return yaml.Unmarshal([]byte(text), v) }
 }
 
-// serveSite returns a site, and an http_fetch tool that may connect to it.
+// serveSite starts a web site and returns it with an http_fetch tool that may connect to it.
 func serveSite(t *testing.T, more string, handler http.HandlerFunc) (fetch func(path string) (string, error)) {
 	t.Helper()
 	site := httptest.NewServer(handler)
 	t.Cleanup(site.Close)
 	u, err := url.Parse(site.URL)
 	require.NoError(t, err)
-	f, err := builtin.Catalog{}.Tool(builtin.HTTPFetch, settings(fmt.Sprintf(
+	f, err := builtin.Catalog{}.Tool(builtin.HTTPFetch, fetchSettings(fmt.Sprintf(
 		"{hosts: [127.0.0.1], plainHTTP: [127.0.0.1], ports: [%s], allowInnerAddresses: [127.0.0.1]%s}", u.Port(), more)))
 	require.NoError(t, err)
 	require.Equal(t, execution.Read, tool.EffectOf(f))
@@ -149,7 +149,7 @@ func TestFetch_ReportsErrorsForTheModel(t *testing.T) {
 		"{hosts: [a.test], allowInnerAddresses: [inside]}": `with.allowInnerAddresses[0] is "inside"`,
 		"{hosts: ['http://a.test']}":                       `with.hosts[0] is "http://a.test"`,
 	} {
-		_, err := builtin.Catalog{}.Tool(builtin.HTTPFetch, settings(text))
+		_, err := builtin.Catalog{}.Tool(builtin.HTTPFetch, fetchSettings(text))
 		require.ErrorContains(t, err, want)
 		require.True(t, failure.Is(err, failure.UserInvalidInput))
 	}

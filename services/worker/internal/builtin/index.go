@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// batchSize is how many passages are indexed between two checks of the context.
+// batchSize is how many passages are indexed before the context is checked again.
 const batchSize = 256
 
-// The fields of an indexed passage.
+// Fields of an indexed passage.
 const (
 	fieldText = iota
 	fieldHeading
@@ -18,12 +18,12 @@ const (
 	fieldCount
 )
 
-// clauses are the parts of the score of a passage. The scores of those that match are added, and the sum is
+// scoreClauses are the components of a passage's score. The scores of all matching clauses are added. The sum is
 // multiplied by the share of clauses that match.
-var clauses = []struct {
-	field int
-	boost float64
-	all   bool // matches only when all words of the query are in the field
+var scoreClauses = []struct {
+	field         int
+	boost         float64
+	needsAllWords bool // matches only if the field contains all words of the query
 }{
 	{fieldHeading, 2.0, true}, // the heading may be the question itself
 	{fieldText, 1.5, true},
@@ -32,26 +32,26 @@ var clauses = []struct {
 	{fieldPath, 0.2, false},
 }
 
-// Parameters of BM25: how soon more of the same word counts less, and how much the length of a field counts.
+// Parameters of BM25: how quickly repetitions of a word lose weight, and how much the length of a field counts.
 const (
 	saturation   = 1.2
 	lengthWeight = 0.75
 )
 
-// index finds passages by their words, ranked by BM25. It is immutable, and so safe for concurrent use.
+// index finds passages by their words, ranked by BM25. It is immutable and therefore safe for concurrent use.
 type index struct {
 	passages []passage
 	fields   [fieldCount]field
 }
 
-// field is one part of all passages.
+// field is the index of one field over all passages.
 type field struct {
-	postings map[string][]posting // by word, in the order of the passages
-	lengths  []int                // words in the field, by passage
-	average  float64              // length of a field of average length; see newIndex
+	postings      map[string][]posting // by word, in the order of the passages
+	lengths       []int                // words in the field, by passage
+	averageLength float64              // average length of the field, as newIndex computes it
 }
 
-// posting is a passage that contains a word, with the number of occurrences.
+// posting says that a word occurs count times in a passage.
 type posting struct {
 	passage int
 	count   int
@@ -59,9 +59,9 @@ type posting struct {
 
 // newIndex indexes passages. It stops when ctx ends.
 //
-// The average length of a field is not the mean. Each batch counts a word once, however many of its passages have
-// it, and the sum over all batches is divided by the number of passages. So it is below the mean, and long passages
-// score lower; the weights of the clauses make up for that.
+// The average length of a field is not the mean. Each batch counts a word only once, however many of its
+// passages contain it. The sum over all batches is divided by the number of passages. So the value is below the
+// mean, and long passages get lower scores. The boosts of the clauses compensate for that.
 func newIndex(ctx context.Context, passages []passage) (*index, error) {
 	i := &index{passages: passages}
 	for f := range i.fields {
@@ -76,17 +76,18 @@ func newIndex(ctx context.Context, passages []passage) (*index, error) {
 		for n := first; n < last; n++ {
 			p := passages[n]
 			for f, text := range [fieldCount]string{fieldText: p.text, fieldHeading: p.heading, fieldPath: p.path} {
-				different[f] += i.fields[f].add(n, first, words(text))
+				different[f] += i.fields[f].add(n, first, tokenize(text))
 			}
 		}
 	}
 	for f := range i.fields {
-		i.fields[f].average = math.Ceil(float64(different[f]) / float64(len(passages)))
+		i.fields[f].averageLength = math.Ceil(float64(different[f]) / float64(len(passages)))
 	}
 	return i, nil
 }
 
-// add indexes the words of passage n. It returns how many of them are in no passage from first on.
+// add indexes the words of passage n. It returns how many of them occur in no earlier passage of the batch that
+// starts at first.
 func (f *field) add(n, first int, words []string) (different int) {
 	f.lengths[n] = len(words)
 	for _, w := range words {
@@ -108,20 +109,20 @@ func (f *field) score(all []posting, p posting) float64 {
 	total, with := float64(len(f.lengths)), float64(len(all))
 	rarity := math.Log(1 + (total-with+0.5)/(with+0.5))
 	frequency := math.Sqrt(float64(p.count))
-	length := 1 - lengthWeight + lengthWeight*float64(f.lengths[p.passage])/f.average
+	length := 1 - lengthWeight + lengthWeight*float64(f.lengths[p.passage])/f.averageLength
 	return rarity * rarity * frequency * saturation / (frequency + saturation*length)
 }
 
-// search returns at most limit passages, best first; equal ones in the order of the files.
+// search returns at most limit passages, best match first. Passages with equal scores keep the order of the files.
 func (i *index) search(ctx context.Context, query string, limit int) ([]passage, error) {
 	type match struct {
 		passage int
 		score   float64
 		matched int // words of the query, or clauses
 	}
-	asked := words(query)
+	asked := tokenize(query)
 	best := map[int]match{}
-	for _, c := range clauses {
+	for _, c := range scoreClauses {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -135,7 +136,7 @@ func (i *index) search(ctx context.Context, query string, limit int) ([]passage,
 			}
 		}
 		for n, m := range found {
-			if c.all {
+			if c.needsAllWords {
 				if m.matched < len(asked) {
 					continue
 				}
@@ -148,7 +149,7 @@ func (i *index) search(ctx context.Context, query string, limit int) ([]passage,
 	}
 	ranked := make([]match, 0, len(best))
 	for _, m := range best {
-		m.score *= float64(m.matched) / float64(len(clauses))
+		m.score *= float64(m.matched) / float64(len(scoreClauses))
 		ranked = append(ranked, m)
 	}
 	slices.SortFunc(ranked, func(a, b match) int {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// pageText returns what a reader sees of a page: its title, paragraphs on separate lines, marks at headings and
-// items, and the targets of links. It returns a page that is not HTML unchanged.
+// pageText returns the text of an HTML page as a reader sees it. It contains the title, paragraphs on separate
+// lines, markers for headings and list items, and link targets. A page that is not HTML is returned unchanged.
 func pageText(page string, from *url.URL) string {
 	root, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -20,23 +20,23 @@ func pageText(page string, from *url.URL) string {
 	return strings.TrimSpace(p.text.String())
 }
 
-// textBuilder builds the text of a page.
+// textBuilder collects the text of a page.
 type textBuilder struct {
-	base        *url.URL
-	text        strings.Builder
-	spaceDue    bool // a space is due before the next word
-	breaksDue   int  // line breaks that are due before the next word
-	preDepth    int  // number of enclosing <pre>
-	afterMarker bool // a mark was written last, and the next word follows it directly
+	base         *url.URL
+	text         strings.Builder
+	needsSpace   bool // a space is due before the next word
+	neededBreaks int  // line breaks that are due before the next word
+	preDepth     int  // number of enclosing <pre>
+	afterMarker  bool // a marker was written last, and the next word follows it without a space
 }
 
-// skippedElements are elements whose content a reader does not see.
+// skippedElements are elements whose content is not visible.
 var skippedElements = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
 	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
 }
 
-// blocks are elements that begin a line, with the number of line breaks around them.
+// blocks maps elements that begin a new line to the number of line breaks around them.
 var blocks = map[atom.Atom]int{
 	atom.P: 2, atom.H1: 2, atom.H2: 2, atom.H3: 2, atom.H4: 2, atom.H5: 2, atom.H6: 2, atom.Title: 2,
 	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2,
@@ -50,20 +50,20 @@ var markers = map[atom.Atom]string{
 
 func (p *textBuilder) walk(n *html.Node) {
 	if n.Type == html.TextNode {
-		p.write(n.Data)
+		p.writeText(n.Data)
 		return
 	}
 	if n.Type == html.ElementNode {
 		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
+		p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
 		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
-			p.word(mark)
+			p.writeWord(mark)
 			p.afterMarker = true
 		}
 		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
-			p.spaceDue = true
+			p.needsSpace = true
 		}
 	}
 	if n.DataAtom == atom.Pre {
@@ -74,42 +74,42 @@ func (p *textBuilder) walk(n *html.Node) {
 		p.walk(c)
 	}
 	if n.DataAtom == atom.A {
-		p.link(n)
+		p.writeLinkTarget(n)
 	}
-	p.breaksDue = max(p.breaksDue, blocks[n.DataAtom])
+	p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
 }
 
-// write appends text as HTML shows it: white space becomes one space, except inside <pre>.
-func (p *textBuilder) write(text string) {
+// writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.
+func (p *textBuilder) writeText(text string) {
 	if p.preDepth > 0 {
-		p.word(text)
+		p.writeWord(text)
 		return
 	}
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		p.spaceDue = p.spaceDue || text != ""
+		p.needsSpace = p.needsSpace || text != ""
 		return
 	}
-	p.spaceDue = p.spaceDue || strings.TrimLeft(text[:1], " \t\r\n") == ""
-	p.word(strings.Join(words, " "))
-	p.spaceDue = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
+	p.needsSpace = p.needsSpace || strings.TrimLeft(text[:1], " \t\r\n") == ""
+	p.writeWord(strings.Join(words, " "))
+	p.needsSpace = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
-// word appends a word after the breaks or the space that are due.
-func (p *textBuilder) word(text string) {
+// writeWord appends a word, after any pending line breaks or space.
+func (p *textBuilder) writeWord(text string) {
 	switch {
 	case p.text.Len() == 0, p.afterMarker:
-	case p.breaksDue > 0:
-		p.text.WriteString("\n\n"[:min(p.breaksDue, 2)])
-	case p.spaceDue:
+	case p.neededBreaks > 0:
+		p.text.WriteString("\n\n"[:min(p.neededBreaks, 2)])
+	case p.needsSpace:
 		p.text.WriteByte(' ')
 	}
-	p.breaksDue, p.spaceDue, p.afterMarker = 0, false, false
+	p.neededBreaks, p.needsSpace, p.afterMarker = 0, false, false
 	p.text.WriteString(text)
 }
 
-// link returns the target of a link if it is another page.
-func (p *textBuilder) link(n *html.Node) {
+// writeLinkTarget appends the target of a link in brackets, unless it leads to the same page.
+func (p *textBuilder) writeLinkTarget(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {
 		return
@@ -124,10 +124,10 @@ func (p *textBuilder) link(n *html.Node) {
 	if u.String() == here.String() {
 		return
 	}
-	space := p.spaceDue
-	p.spaceDue = true
-	p.word("(" + u.String() + ")")
-	p.spaceDue = space
+	space := p.needsSpace
+	p.needsSpace = true
+	p.writeWord("(" + u.String() + ")")
+	p.needsSpace = space
 }
 
 func attribute(n *html.Node, name string) *string {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Sizes in bytes. Short passages say nothing on their own, and few long ones fit into what the next step sees
-// of a search.
+// Sizes in bytes. A short passage is meaningless on its own. Only a few long passages fit into the part of a
+// search result that the next step sees.
 const (
 	minPassage = 12
 	maxPassage = 700
 	maxLine    = 4 << 10 // the rest of a longer line is omitted
 )
 
-// passage is a block of text between blank lines, or a part of a long one. It contains no blank line, so its
-// n-th line is n-1 lines below its first line in the file.
+// passage is a block of text between blank lines, or a part of a long block. It contains no blank line. So its
+// n-th line is n-1 lines after its first line in the file.
 type passage struct {
 	path    string
 	line    int // of the first line, from 1
@@ -26,16 +26,16 @@ type passage struct {
 // splitter splits one file into passages.
 type splitter struct {
 	path        string
-	headings    []string // current headings of Markdown, by level; for Go, the current declaration
+	headings    []string // current Markdown headings by level, or the current Go declaration
 	inCodeBlock bool     // inside a code block of Markdown
 
-	done  []passage
-	start int
-	lines []string
-	bytes int
+	passages []passage
+	start    int
+	lines    []string
+	bytes    int
 }
 
-// splitPassages splits a file into passages.
+// splitPassages returns the passages of a file.
 func splitPassages(file, text string) []passage {
 	c := &splitter{path: file}
 	heading := c.markdownHeading
@@ -63,12 +63,12 @@ func splitPassages(file, text string) []passage {
 		c.bytes += len(text) + 1
 	}
 	c.flush()
-	return c.done
+	return c.passages
 }
 
 func (c *splitter) flush() {
 	if c.bytes >= minPassage {
-		c.done = append(c.done, passage{
+		c.passages = append(c.passages, passage{
 			path:    c.path,
 			line:    c.start,
 			heading: strings.Join(c.headings, " "),
@@ -80,7 +80,7 @@ func (c *splitter) flush() {
 
 var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 
-// markdownHeading records a heading, which is not a passage itself, and reports whether the line is one.
+// markdownHeading reports whether the line is a heading, and records it. A heading is not a passage itself.
 func (c *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
 		c.inCodeBlock = !c.inCodeBlock
@@ -97,8 +97,8 @@ func (c *splitter) markdownHeading(line string) bool {
 
 var declaration = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
 
-// goHeading records the declaration to which the following lines belong. Its own line and the comment before it
-// belong to the passage.
+// goHeading records the Go declaration that the following lines belong to. The passage includes the line of the
+// declaration and the comment before it.
 func (c *splitter) goHeading(line string) bool {
 	if declaration.MatchString(line) {
 		c.headings = []string{line}

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// SearchDocuments is the tool that finds passages in documents.
+// SearchDocuments is the name of the tool that finds passages in documents.
 const SearchDocuments = "search_documents"
 
 // Limits of the number of passages that a search returns.
@@ -21,19 +21,19 @@ const (
 	maxPassages     = 20
 )
 
-// searchSettings are the settings under "with".
+// searchSettings has the settings under "with".
 type searchSettings struct {
 	Path  string   `yaml:"path"`  // a folder or file, relative to the working directory of the worker
-	Paths []string `yaml:"paths"` // more folders or files
+	Paths []string `yaml:"paths"` // further folders or files
 }
 
-// searchArguments are the arguments of a call.
+// searchArguments has the arguments of a call.
 type searchArguments struct {
 	Query string `json:"query" jsonschema:"the words to look for"`
 	Limit int    `json:"limit,omitempty" jsonschema:"how many passages to return, 1 to 20; 5 if absent"`
 }
 
-// search is the tool. It holds an index in RAM between Start and Close.
+// search implements the SearchDocuments tool. It keeps an index in RAM between Start and Close.
 type search struct {
 	tool.Tool
 
@@ -53,12 +53,12 @@ func newSearch(settings searchSettings, override string) (tool.Tool, error) {
 	s := &search{paths: paths}
 	var err error
 	s.Tool, err = tool.Func(SearchDocuments,
-		"Searches the documents and returns the passages that fit best, each with its file and line.", s.find)
+		"Searches the documents and returns the passages that fit best, each with its file and line.", s.findPassages)
 	return s, err
 }
 
-// Scope implements tool.Scoper. The author of the agent chose the documents and trusts them. If others write
-// into the folder, the declaration must say so.
+// Scope implements tool.Scoper. The documents count as trusted, because the author of the agent chose them. If
+// other people can write to the folder, the declaration must say so.
 func (s *search) Scope() tool.Scope { return tool.Scope{} }
 
 // Start reads and indexes the documents. It stops when ctx ends.
@@ -81,12 +81,12 @@ func (s *search) Close() error {
 	return nil
 }
 
-// Effect implements tool.Effector: searching changes nothing.
+// Effect implements tool.Effector. Searching changes nothing.
 func (s *search) Effect() execution.Effect { return execution.Read }
 
-// find returns passages as blocks with a blank line between them: a line "path:line", then the text. It returns
-// an empty text if nothing matches.
-func (s *search) find(ctx context.Context, in searchArguments) (string, error) {
+// findPassages returns the matching passages, separated by blank lines. Each begins with a line "path:line". The
+// result is empty if nothing matches.
+func (s *search) findPassages(ctx context.Context, in searchArguments) (string, error) {
 	built := s.index.Load()
 	if built == nil {
 		return "", failure.New(failure.AgentState, "search_documents", "the documents are not indexed: the agent is not started")

@@ -7,15 +7,15 @@ import (
 	"github.com/blevesearch/segment"
 )
 
-// words returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
+// tokenize returns the words of an English text as they are indexed: in lower case, stemmed, and without stop
 // words. Words of other languages are only converted to lower case.
-func words(text string) []string {
+func tokenize(text string) []string {
 	var all []string
 	for words := segment.NewWordSegmenterDirect([]byte(text)); words.Segment(); {
 		if words.Type() == segment.None {
 			continue // blanks and punctuation
 		}
-		word := strings.ToLower(withoutPossessive(words.Text()))
+		word := strings.ToLower(trimPossessive(words.Text()))
 		if !stopWords[word] {
 			all = append(all, string(porterstemmer.StemWithoutLowerCasing([]rune(word))))
 		}
@@ -23,8 +23,8 @@ func words(text string) []string {
 	return all
 }
 
-// withoutPossessive removes the end of a word such as agent's.
-func withoutPossessive(word string) string {
+// trimPossessive removes a possessive ending: agent's becomes agent.
+func trimPossessive(word string) string {
 	for _, end := range []string{"'s", "’s", "＇s", "'S", "’S", "＇S"} {
 		if stem, ok := strings.CutSuffix(word, end); ok {
 			return stem
@@ -33,8 +33,8 @@ func withoutPossessive(word string) string {
 	return word
 }
 
-// stopWords are the English words that are too common to be searched for. The list is taken from the Snowball
-// project (BSD licence).
+// stopWords are English words that are too common to be useful in a search. The list is from the Snowball project
+// (BSD licence).
 var stopWords = func() map[string]bool {
 	all := map[string]bool{}
 	for word := range strings.FieldsSeq(`

@@ -17,7 +17,7 @@ import (
 
 const root = "../../../.."
 
-// Each plugin is a package of pkg/plugin, or a file of it.
+// Names lists every plugin: each package of pkg/plugin, and each plugin file in it.
 func TestNames_ListsEveryPluginPackage(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "pkg/plugin"))
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestNames_ListsEveryPluginPackage(t *testing.T) {
 	require.Equal(t, plugins.Names(), found)
 }
 
-// The page of plugins has a part for each plugin, which names every setting.
+// The documentation page about plugins has a section for each plugin, which names every setting.
 func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/plugins.md"))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	}
 	for _, name := range plugins.Names() {
 		require.Contains(t, parts, name)
-		for _, setting := range settings(t, name) {
+		for _, setting := range settingNames(t, name) {
 			require.Regexp(t, `\b`+regexp.QuoteMeta(setting)+`\b`, parts[name], "plugin %s", name)
 		}
 		delete(parts, name)
@@ -51,7 +51,7 @@ func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 	require.Empty(t, parts, "plugins that do not exist")
 }
 
-// Pages that list the plugins name all of them.
+// All documentation pages that list the plugins list all of them.
 func TestPages_ListEveryPlugin(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	require.NoError(t, err)
@@ -62,12 +62,12 @@ func TestPages_ListEveryPlugin(t *testing.T) {
 	require.Equal(t, plugins.Names(), listed)
 }
 
-// settings returns the names of the settings of a plugin in YAML.
-func settings(t *testing.T, name string) (names []string) {
+// settingNames returns the YAML names of a plugin's settings.
+func settingNames(t *testing.T, name string) (names []string) {
 	t.Helper()
 	stop := errors.New("only the type is wanted")
 	_, err := plugins.Catalog{}.Plugin(name, func(v any) error {
-		names = fields(reflect.TypeOf(v))
+		names = fieldNames(reflect.TypeOf(v))
 		return stop
 	})
 	require.ErrorIs(t, err, stop)
@@ -75,7 +75,7 @@ func settings(t *testing.T, name string) (names []string) {
 	return names
 }
 
-func fields(typ reflect.Type) (names []string) {
+func fieldNames(typ reflect.Type) (names []string) {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		typ = typ.Elem()
 	}
@@ -87,7 +87,7 @@ func fields(typ reflect.Type) (names []string) {
 		if name != "" {
 			names = append(names, name)
 		}
-		names = append(names, fields(field.Type)...)
+		names = append(names, fieldNames(field.Type)...)
 	}
 	return names
 }

@@ -28,7 +28,7 @@ type Catalog struct {
 	Log    *zap.Logger
 }
 
-// names are the names of all plugins, sorted.
+// names lists all plugins, sorted.
 var names = []string{
 	approval.Name, compaction.Name, plugin.ContextWatchName, guardrails.Name,
 	plugin.RateLimitName, plugin.ReflectionName, plugin.ToolLogName, trust.Name,
@@ -37,9 +37,9 @@ var names = []string{
 // Names returns the names of all plugins, sorted.
 func Names() []string { return slices.Clone(names) }
 
-// Plugin creates the plugin of the given name. decode fills a struct with the settings of the declaration, and
-// its errors are returned unchanged. Other errors are not_found for an unknown name, and user_invalid_input or
-// agent_validation for invalid settings. Messages of the latter begin with the field, as InYAML expects.
+// Plugin creates the plugin with the given name. decode fills a struct with the declared settings, and its errors
+// are returned unchanged. An unknown name fails with not_found. Invalid settings fail with user_invalid_input or
+// agent_validation. Such a message begins with the name of the field, as InYAML expects.
 func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error) {
 	switch name {
 	case plugin.ReflectionName:
@@ -64,16 +64,16 @@ func (c Catalog) Plugin(name string, decode func(any) error) (hook.Plugin, error
 		})
 	case guardrails.Name:
 		return decodeAndBuild(decode, func(s guardrailsSettings) (hook.Plugin, error) {
-			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer, Log: c.Log})
+			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.newChecks(), Output: s.Output.newChecks(), Answer: s.Answer, Log: c.Log})
 		})
 	case trust.Name:
-		return decodeAndBuild(decode, c.trust)
+		return decodeAndBuild(decode, c.newTrustPlugin)
 	default:
 		return hook.Plugin{}, failure.Newf(failure.NotFound, "plugins.Plugin", "there is no plugin %q", name)
 	}
 }
 
-// The settings of plugins. Each has the fields of the plugin's Config that can be set in a file.
+// Settings of the plugins. Each struct has the fields of the plugin's Config that can be set in YAML.
 type (
 	reflectionSettings struct {
 		Every int `yaml:"every"`
@@ -121,13 +121,13 @@ type (
 		Allow       []string    `yaml:"allow"`
 		Clients     string      `yaml:"clients"`     // file of a trust.FileStore (empty keeps clients in RAM)
 		InvitesFile string      `yaml:"invitesFile"` // file with a code on each line; codes are secrets
-		Judge       string      `yaml:"judge"`       // a model (empty means that strangers are not judged)
+		Judge       string      `yaml:"judge"`       // model that judges strangers (empty means that they are not judged)
 		Policy      string      `yaml:"policy"`
 		TrustActor  bool        `yaml:"trustActor"`
 	}
 )
 
-// decodeAndBuild creates a plugin from its settings.
+// decodeAndBuild decodes the settings of a plugin and creates the plugin with them.
 func decodeAndBuild[T any](decode func(any) error, build func(T) (hook.Plugin, error)) (hook.Plugin, error) {
 	var settings T
 	if err := decode(&settings); err != nil {
@@ -136,7 +136,7 @@ func decodeAndBuild[T any](decode func(any) error, build func(T) (hook.Plugin, e
 	return build(settings)
 }
 
-func (s checkSettings) checks() (all []guardrails.Check) {
+func (s checkSettings) newChecks() (all []guardrails.Check) {
 	if s.MaxLength != 0 {
 		all = append(all, guardrails.MaxLength(s.MaxLength))
 	}
@@ -149,7 +149,7 @@ func (s checkSettings) checks() (all []guardrails.Check) {
 	return all
 }
 
-func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
+func (c Catalog) newTrustPlugin(s trustSettings) (hook.Plugin, error) {
 	cfg := trust.Config{Log: c.Log, TrustActor: s.TrustActor, Gate: trust.GateConfig{
 		Agent: c.Agent, Level: s.Level, Admins: s.Admins, Allow: s.Allow, Policy: s.Policy,
 	}}
@@ -163,7 +163,8 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 	if s.InvitesFile != "" {
 		text, err := os.ReadFile(s.InvitesFile)
 		if err != nil {
-			return hook.Plugin{}, failure.New(failure.AgentValidation, "plugins.Plugin", "InvitesFile: it cannot be read; want a file with a code a line").Because(err)
+			return hook.Plugin{}, failure.New(failure.AgentValidation, "plugins.Plugin",
+				"InvitesFile: it cannot be read; want a file with a code a line").Because(err)
 		}
 		cfg.Gate.Invites = strings.Fields(string(text))
 	}
@@ -177,12 +178,12 @@ func (c Catalog) trust(s trustSettings) (hook.Plugin, error) {
 	return trust.New(cfg)
 }
 
-// configField matches the name of a Config field at the beginning of a message, or after the name of a check of
-// guardrails.
+// configField matches the name of a Config field at the beginning of a message. In messages of guardrails, the
+// name of a check may follow.
 var configField = regexp.MustCompile(`^((?:[A-Z]\w*\.?)+)((?:\[\d+\]: (maxLength|forbid|topics)\b)?)`)
 
-// InYAML returns the message of an error of Plugin with the YAML names of fields instead of the Go names. It is
-// meant to follow the name of the plugin.
+// InYAML rewrites the message of an error of Plugin: it replaces the Go names of fields by their YAML names. The
+// caller puts the result after the name of the plugin.
 func InYAML(message string) string {
 	at := configField.FindStringSubmatchIndex(message)
 	if at == nil {

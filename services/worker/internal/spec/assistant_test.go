@@ -24,8 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// docs is a small corpus for the assistant.
-func docs(t *testing.T) string {
+// writeDocs writes a small corpus for the assistant and returns its folder.
+func writeDocs(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "state.md"), []byte(
@@ -33,7 +33,7 @@ func docs(t *testing.T) string {
 	return folder
 }
 
-// scriptedFolder returns the folder of the assistant, with every model replaced by the scripted one.
+// scriptedFolder returns the folder of the assistant, with every model replaced by a scripted one.
 func scriptedFolder(t *testing.T) fs.FS {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -49,7 +49,7 @@ func scriptedFolder(t *testing.T) fs.FS {
 	return fsys
 }
 
-// assistant runs agents of the assistant, one step after the other, like a mesh.
+// assistant runs agents of the research assistant one step after the other, as a mesh does.
 type assistant struct {
 	t      *testing.T
 	folder fs.FS
@@ -59,7 +59,7 @@ type assistant struct {
 }
 
 func newAssistant(t *testing.T, folder fs.FS, said ...string) *assistant {
-	a := &assistant{t: t, folder: folder, docs: docs(t)}
+	a := &assistant{t: t, folder: folder, docs: writeDocs(t)}
 	for i, text := range said {
 		if i%2 == 0 {
 			a.step.History = append(a.step.History, conversation.User(text))
@@ -75,7 +75,8 @@ func (a *assistant) run(name string, routes ...string) (execution.Result, []conv
 	if a.model == nil {
 		a.model = scripted.New()
 	}
-	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: catalog(a.t, a.model.Provider()), Tools: builtin.Catalog{Docs: a.docs}})
+	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: modelProviders(a.t, a.model.Provider()),
+		Tools: builtin.Catalog{Docs: a.docs}})
 	require.NoError(a.t, err)
 	require.NoError(a.t, built.Start(a.t.Context()))
 	defer func() { require.NoError(a.t, built.Close()) }()
@@ -98,7 +99,7 @@ func TestAssistant_DeclaresFourAgentsAndAWorkflow(t *testing.T) {
 	require.Len(t, manifest.Select(all, manifest.KindWorkflow), 1)
 
 	for _, name := range names {
-		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+		built, err := spec.Build(t.Context(), researchassistant.FS, name, spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.Equal(t, agent.DefaultCapacity, built.Capacity())
 		require.NotEmpty(t, built.Description())
@@ -129,7 +130,7 @@ func TestAssistant_AnswersFromDocuments(t *testing.T) {
 	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
 }
 
-// README.md quotes the answer of make demo. The assistant gives exactly that answer.
+// The assistant gives exactly the answer of make demo that README.md quotes.
 func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
 	root := filepath.Join("..", "..", "..", "..")
 	a := newAssistant(t, researchassistant.FS, "What may an agent write?")
@@ -198,7 +199,7 @@ func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
 	require.Len(t, messages, 1)
 }
 
-// A model that always calls tools is asked 10 times.
+// The research agent stops after 10 iterations, even if its model keeps calling tools.
 // Req: RA-25
 func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
 	a := newAssistant(t, scriptedFolder(t), "What may an agent write?")

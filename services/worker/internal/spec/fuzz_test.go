@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// Building any declaration returns an agent or an error, and does not panic. Declarations that would run, reach
-// or open something are skipped.
+// Building an agent from an arbitrary declaration returns an agent or an error. It never panics. The test skips
+// declarations that would start a program, connect to an address or open a file.
 func FuzzBuild(f *testing.F) {
 	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec: "
 	for _, body := range []string{
@@ -36,7 +36,7 @@ func FuzzBuild(f *testing.F) {
 	models, err := llm.NewCatalog(extractive.Provider())
 	require.NoError(f, err)
 	ended, end := context.WithCancel(context.Background())
-	end() // an MCP server gets no time
+	end() // no time to start an MCP server
 	f.Fuzz(func(t *testing.T, text string) {
 		folder := fstest.MapFS{"a.yaml": {Data: []byte(text)}}
 		docs, _ := manifest.Load(folder) // another target tests invalid manifests
@@ -55,8 +55,8 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// reachesOutside reports whether a declaration has a field that names a program, an address, a variable or a file that
-// is opened when an agent is created.
+// reachesOutside reports whether building the agent would use something outside of the declaration: a program, an
+// address, an environment variable or a file.
 func reachesOutside(value any) bool {
 	switch value := value.(type) {
 	case []any:
@@ -71,7 +71,7 @@ func reachesOutside(value any) bool {
 				return true
 			}
 		}
-	case map[any]any: // with keys that are no text
+	case map[any]any: // with keys that are not text
 		return true
 	}
 	return false

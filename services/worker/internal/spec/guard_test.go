@@ -19,16 +19,16 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// The guard and the scopes of tools are declared as in Go.
-func TestBuild_GuardsToolsAsDeclared(t *testing.T) {
+// The declared guard and the declared scopes of tools have the same effect as in Go.
+func TestBuild_AppliesTheDeclaredToolGuard(t *testing.T) {
 	asks := func(text string) map[string]string {
 		t.Helper()
 		call := func(name, args string) scripted.Reply {
 			return scripted.Call(conversation.ToolCall{Name: name, Arguments: args})
 		}
 		model := scripted.New(call("search_documents", `{"query": "a"}`), call("current_time", "{}"), scripted.Say("hi"))
-		a, err := spec.Build(t.Context(), folder("  model: test/up\n  "+text), "",
-			spec.Dependencies{Models: catalog(t, modelCatalog(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
+		a, err := spec.Build(t.Context(), agentFolder("  model: test/up\n  "+text), "",
+			spec.Dependencies{Models: modelProviders(t, modelCatalog(map[string]llm.Model{"up": model})), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, a.Close()) })
@@ -63,6 +63,7 @@ func TestBuild_GuardsToolsAsDeclared(t *testing.T) {
 	} {
 		require.Equal(t, map[string]string{"search_documents": "", "current_time": want}, asks(text), text)
 	}
-	_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  guard: on\n"), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err := spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  guard: on\n"), "", spec.Dependencies{Models: modelProviders(t),
+		Tools: builtin.Catalog{}})
 	require.EqualError(t, err, `agents.yaml:6: guard is "on"; use ask, strict or off`)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// MCP is a server whose tools an agent uses: a program, or a server at a URL. The fields are documented at
-// mcptool.Config.
+// MCP declares an MCP server whose tools an agent uses: a program to run, or a server at a URL. mcptool.Config
+// documents the fields.
 type MCP struct {
 	Command []string `yaml:"command"`
 	Env     []string `yaml:"env"` // NAME, or NAME=value
@@ -29,14 +29,14 @@ type MCP struct {
 	CallTimeout  time.Duration `yaml:"callTimeout"`
 }
 
-// mcpTools returns the tools of an MCP server. The server's program runs from agent.Start to agent.Close. If
-// the declaration names no tools, the program is also started here to list them, and stopped at once.
-func (b *builder) mcpTools(ctx context.Context, m MCP, i int) []tool.Tool {
+// buildMCPTools returns the tools of an MCP server. The server's program runs from agent.Start to agent.Close. If
+// the declaration names no tools, the program is also started briefly here to list them.
+func (b *builder) buildMCPTools(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
 		return nil
 	}
-	networks, err := egress.Networks(m.AllowInnerAddresses)
+	networks, err := egress.ParseNetworks(m.AllowInnerAddresses)
 	if err != nil {
 		return wrong(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// mcpServer returns the address of an MCP server over HTTP that requires a token.
+// mcpServer starts an MCP server over HTTP that requires a token, and returns its address.
 func mcpServer(t *testing.T) (address string) {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -43,9 +43,9 @@ func TestBuild_UsesToolsOfAnMCPServer(t *testing.T) {
 	address := mcpServer(t)
 	t.Setenv("SESAME", "open sesame")
 	build := func(more string) []string {
-		a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: "+
+		a, err := spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: "+
 			"{url: "+address+", tokenEnv: SESAME"+more+"}\n"),
-			"", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+			"", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
 		require.NoError(t, a.Close())
@@ -57,7 +57,7 @@ func TestBuild_UsesToolsOfAnMCPServer(t *testing.T) {
 
 func TestBuild_ReportsInvalidMCPServers(t *testing.T) {
 	missing := t.TempDir() + "/no-such-program"
-	_, err := spec.Build(t.Context(), folder(`
+	_, err := spec.Build(t.Context(), agentFolder(`
   model: builtin/extractive
   tools:
     - mcp: {}
@@ -68,7 +68,7 @@ func TestBuild_ReportsInvalidMCPServers(t *testing.T) {
     - mcp: {command: [`+missing+`]}
     - mcp: {command: [x], tools: [a], prefix: "a b"}
     - mcp: {command: [x], tools: [a], env: [NOT_SET_ANYWHERE]}
-`), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+`), "", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.Error(t, err)
 	_, reason := os.Stat(missing)
 	require.Empty(t, cmp.Diff([]string{

@@ -12,29 +12,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Model is a model of an agent with settings besides its name.
+// Model declares a model of an agent with settings beyond its name.
 type Model struct {
 	Name    string        `yaml:"name"`
-	Timeout time.Duration `yaml:"timeout"` // until its first word, retries included (0 means the timeout of its provider)
+	Timeout time.Duration `yaml:"timeout"` // time until its first word, including retries (0 means the timeout of its provider)
 	Hedge   *Hedge        `yaml:"hedge"`
 }
 
-// Hedge is a second request that is sent when the first one is slow to answer.
+// Hedge declares a second request that is sent if the first one is slow to answer.
 type Hedge struct {
 	After time.Duration `yaml:"after"` // how long the first request may be silent
 	Model string        `yaml:"model"` // (empty means the same model)
 }
 
-// model returns the declared model: a name, a Model, or a list of these that are asked in order when those
-// before have failed (see llm.Failover).
-func (b *builder) model(declared yaml.Node) llm.Model {
+// buildModel returns the declared model: a name, a Model, or a list of these. The models of a list are tried in
+// order until one succeeds (see llm.Failover).
+func (b *builder) buildModel(declared yaml.Node) llm.Model {
 	node := resolveAlias(&declared)
 	if node.Kind != yaml.SequenceNode {
-		return b.declaredModel(node, "model")
+		return b.buildDeclaredModel(node, "model")
 	}
 	var chain []llm.Model
 	for i := range node.Content {
-		if m := b.declaredModel(resolveAlias(node.Content[i]), "model", i); m != nil {
+		if m := b.buildDeclaredModel(resolveAlias(node.Content[i]), "model", i); m != nil {
 			chain = append(chain, m)
 		}
 	}
@@ -54,7 +54,7 @@ func (b *builder) model(declared yaml.Node) llm.Model {
 	return m
 }
 
-// withTemperature returns the model with its temperature, if one is set.
+// withTemperature returns the model with the declared temperature, if there is one.
 func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 	if temperature == nil || m == nil {
 		return m
@@ -66,9 +66,10 @@ func (b *builder) withTemperature(m llm.Model, temperature *float64) llm.Model {
 	return llm.WithTemperature(m, *temperature)
 }
 
-// declaredModel returns the model at a node, or nil after recording what is wrong.
-func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
-	at := joinKeys(keys)
+// buildDeclaredModel returns the model declared at a node. If the node is invalid, it records the problem and
+// returns nil.
+func (b *builder) buildDeclaredModel(node *yaml.Node, keys ...any) llm.Model {
+	at := nodePath(keys)
 	declared := Model{Name: node.Value}
 	switch node.Kind {
 	case yaml.SequenceNode:
@@ -82,9 +83,9 @@ func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 		at += ".name"
 	default:
 	}
-	m := b.modelNamed(declared.Name, at, keys)
+	m := b.openModel(declared.Name, at, keys)
 	if declared.Timeout < 0 {
-		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", joinKeys(keys), declared.Timeout)
+		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", nodePath(keys), declared.Timeout)
 		return nil
 	}
 	if declared.Hedge != nil {
@@ -96,8 +97,8 @@ func (b *builder) declaredModel(node *yaml.Node, keys ...any) llm.Model {
 	return llm.Guarded(llm.Timed(m, declared.Timeout))
 }
 
-// modelNamed returns the model with a name.
-func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
+// openModel opens the model with the given name.
+func (b *builder) openModel(name, at string, keys []any) llm.Model {
 	if name == "" {
 		b.errorf(keys, "%s is missing; the prefixes there are: %s", at, strings.Join(b.Models.Prefixes(), ", "))
 		return nil
@@ -110,12 +111,12 @@ func (b *builder) modelNamed(name, at string, keys []any) llm.Model {
 	return m
 }
 
-// withHedge returns a model with its second request.
+// withHedge returns a model that sends the declared second request.
 func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Model {
-	h, at := declared.Hedge, joinKeys(keys)
+	h, at := declared.Hedge, nodePath(keys)
 	second := first
 	if h.Model != "" {
-		second = b.modelNamed(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
+		second = b.openModel(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
 	}
 	switch after := slices.Concat(keys, []any{"hedge", "after"}); {
 	case h.After <= 0:
@@ -130,8 +131,8 @@ func (b *builder) withHedge(first llm.Model, declared Model, keys []any) llm.Mod
 	return llm.Hedged(first, second, h.After)
 }
 
-// joinKeys returns the name of a node for messages.
-func joinKeys(keys []any) string {
+// nodePath returns the path of a node in its document, such as model[1].hedge, for error messages.
+func nodePath(keys []any) string {
 	var at strings.Builder
 	for _, key := range keys {
 		switch key := key.(type) {
@@ -147,7 +148,7 @@ func joinKeys(keys []any) string {
 	return at.String()
 }
 
-// resolveAlias follows an alias.
+// resolveAlias returns the node that a YAML alias refers to.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

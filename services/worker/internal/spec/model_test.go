@@ -19,21 +19,22 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
 
-// modelCatalog opens models by the name after "test/".
+// modelCatalog returns a provider that opens the given models. Their full names have the prefix "test/".
 func modelCatalog(models map[string]llm.Model) llm.Provider {
 	return llm.Provider{Prefix: "test", Open: func(name string) (llm.Model, error) {
 		m, ok := models[strings.TrimPrefix(name, "test/")]
 		if !ok {
-			return nil, failure.Newf(failure.UserInvalidInput, "shelf", "model %q: it is not on the shelf", name)
+			return nil, failure.Newf(failure.UserInvalidInput, "test", "model %q is not in the catalog", name)
 		}
 		return m, nil
 	}}
 }
 
-// answerOf returns the answer of an agent with the declared model, and the name of the model.
-func answerOf(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
+// askModel builds an agent with the declared model, and returns its answer and the name of the model.
+func askModel(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{Models: catalog(t, modelCatalog(models)), Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{Models: modelProviders(t, modelCatalog(models)),
+		Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()
@@ -81,7 +82,7 @@ func TestBuild_ModelMayBeAFailoverChain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer, name := answerOf(t, c.declared, c.models)
+			answer, name := askModel(t, c.declared, c.models)
 			require.Equal(t, "here", answer)
 			require.Equal(t, c.name, name)
 		})
@@ -96,7 +97,7 @@ func TestBuild_ReportsInvalidModels(t *testing.T) {
 		"[[up]]": {`agents.yaml:5: model[0]: want the name of a model, or {name: …}, got a list`},
 		"\n    - test/up\n    -\n    - test/own\n    - opnai/gpt-5": {
 			`agents.yaml:7: model[1] is missing; the prefixes there are: builtin/, test/`,
-			`agents.yaml:8: model "test/own": it is not on the shelf`,
+			`agents.yaml:8: model "test/own" is not in the catalog`,
 			`agents.yaml:9: model "opnai/gpt-5": no provider has the prefix "opnai"; there are builtin/, test/`,
 		},
 		"\n    - {nme: test/up}\n    - {timeout: 5s}\n    - {name: test/up, timeout: 5}\n    - {name: test/up, timeout: -5s}": {
@@ -108,20 +109,20 @@ func TestBuild_ReportsInvalidModels(t *testing.T) {
 		"\n    - {name: test/up, hedge: {model: test/up}}\n    - {name: test/up, hedge: {after: 3s, model: test/no}}\n    - {name: " +
 			"test/up, timeout: 3s, hedge: {after: 5s}}\n    - {name: test/up, hedge: {afer: 3s}}": {
 			`agents.yaml:6: model[0].hedge.after is 0s; say how long the model may say nothing before it is asked a second time, such as 3s`,
-			`agents.yaml:7: model "test/no": it is not on the shelf`,
+			`agents.yaml:7: model "test/no" is not in the catalog`,
 			`agents.yaml:8: model[2].hedge.after is 5s, and the timeout 3s; use a shorter time, otherwise no second request is sent`,
 			`agents.yaml:9: unknown field "hedge.afer"; did you mean "after"?`,
 		},
 	} {
-		_, err := spec.Build(t.Context(), folder("  model: "+declared+"\n"), "", spec.Dependencies{
-			Models: catalog(t, modelCatalog(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
+		_, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{
+			Models: modelProviders(t, modelCatalog(map[string]llm.Model{"up": scripted.New()})), Tools: builtin.Catalog{},
 		})
 		require.Error(t, err)
 		require.Empty(t, cmp.Diff(want, strings.Split(err.Error(), "\n")))
 	}
 }
 
-// The examples of the page about models work.
+// The examples on the documentation page about models work.
 func TestBuild_ModelExamplesOfTheDocsWork(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/models.md")
 	require.NoError(t, err)
@@ -133,8 +134,8 @@ func TestBuild_ModelExamplesOfTheDocsWork(t *testing.T) {
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "```")
 		declared := "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
-		_, err := spec.Build(t.Context(), folder(declared), "",
-			spec.Dependencies{Models: catalog(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), agentFolder(declared), "",
+			spec.Dependencies{Models: modelProviders(t, anyModel("openai"), anyModel("anthropic")), Tools: builtin.Catalog{}})
 		require.NoError(t, err, text)
 	}
 }

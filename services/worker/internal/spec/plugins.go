@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/plugins"
 )
 
-// plugins creates the declared plugins. Each item is a name, or one name with its settings.
-func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
+// buildPlugins creates the declared plugins. Each item is a name, or one name with its settings.
+func (b *builder) buildPlugins(declared []yaml.Node) []hook.Plugin {
 	var all []hook.Plugin
 	known := plugins.Names()
 	catalog := plugins.Catalog{Agent: b.doc.Name, Models: b.Models, Log: b.Log}
@@ -51,7 +51,7 @@ func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
 	return all
 }
 
-// pluginName returns the name in an item of the list, and whether there is one.
+// pluginName returns the name in a list item, and whether there is one.
 func pluginName(item *yaml.Node) (string, bool) {
 	item = resolveAlias(item)
 	if item.Kind == yaml.MappingNode && len(item.Content) == 2 {

@@ -29,7 +29,7 @@ import (
 // Agent is the spec of a document of kind Agent. Omitted fields have the defaults of agent.Config.
 type Agent struct {
 	Model        yaml.Node           `yaml:"model"`       // a name with its prefix, such as builtin/extractive; a Model; or a list of these
-	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
+	Temperature  *float64            `yaml:"temperature"` // temperature of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
 	Capabilities []string            `yaml:"capabilities"` // capabilities of its instances, which steps may need
@@ -37,29 +37,29 @@ type Agent struct {
 	Tools        []Tool              `yaml:"tools"`
 	Plugins      []yaml.Node         `yaml:"plugins"` // each is a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
-	Guard        tool.Guard          `yaml:"guard"` // of tools, once a turn has read untrusted text: ask, strict or off
+	Guard        tool.Guard          `yaml:"guard"` // guard of its tools after a turn has read untrusted text: ask, strict or off
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
 	Config       Config              `yaml:"config"`
 	Limits       Limits              `yaml:"limits"`
 	Lifecycle    Lifecycle           `yaml:"lifecycle"`
 }
 
-// Instructions are the system prompt. Exactly one field is set.
+// Instructions is the system prompt. Exactly one field is set.
 type Instructions struct {
 	Text string `yaml:"text"`
 	File string `yaml:"file"` // relative to the folder of the manifest
 }
 
-// Config gives the agent a configuration that its instances share (SO-11).
+// Config declares how instances of the agent share a configuration (SO-11).
 type Config struct {
-	Protocol ownership.Protocol `yaml:"protocol"` // reject or merge: what happens to conflicting changes
+	Protocol ownership.Protocol `yaml:"protocol"` // how to handle conflicting changes: reject or merge
 }
 
-// Limits bound one instance.
+// Limits declares the limits of one instance.
 type Limits struct {
-	MaxIterations int           `yaml:"maxIterations"` // of one step
-	Capacity      int           `yaml:"capacity"`      // steps at once
-	Timeout       time.Duration `yaml:"timeout"`       // of one step
+	MaxIterations int           `yaml:"maxIterations"` // limit of one step
+	Capacity      int           `yaml:"capacity"`      // how many steps run at once
+	Timeout       time.Duration `yaml:"timeout"`       // limit of one step
 }
 
 // Lifecycle configures the startup of an instance.
@@ -69,8 +69,8 @@ type Lifecycle struct {
 	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
 }
 
-// retries returns how often a failed startup is retried.
-func (l Lifecycle) retries() int {
+// maxRetries returns how often a failed startup is retried.
+func (l Lifecycle) maxRetries() int {
 	if !l.RetryOnFailure {
 		return 0
 	}
@@ -83,10 +83,10 @@ func Names(folder fs.FS) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return names(docs), nil
+	return agentNames(docs), nil
 }
 
-func names(docs []manifest.Document) []string {
+func agentNames(docs []manifest.Document) []string {
 	var all []string
 	for _, d := range manifest.Select(docs, manifest.KindAgent) {
 		all = append(all, d.Name)
@@ -94,7 +94,7 @@ func names(docs []manifest.Document) []string {
 	return all
 }
 
-// Dependencies are the values that agents are created with.
+// Dependencies has what Build needs to create agents.
 type Dependencies struct {
 	Models     *llm.Catalog
 	Tools      builtin.Catalog
@@ -102,10 +102,10 @@ type Dependencies struct {
 	SessionLog *agent.SessionLog // where agents log their turns (nil disables that)
 }
 
-// Build creates the agent of the given name; an empty name means the only one. The error lists everything that
-// is wrong with the folder or the agent, each with file and line. The tools are created but not started:
-// agent.Start acquires their resources. Build contacts only MCP servers whose tools are not named, as long as
-// ctx lasts.
+// Build creates the agent with the given name (empty means the only agent of the folder). The error lists all
+// problems of the folder and the agent, each with file and line. The tools are created but not started.
+// agent.Start acquires their resources. Build contacts MCP servers only if the declaration does not name their
+// tools. ctx bounds these requests.
 func Build(ctx context.Context, folder fs.FS, name string, m Dependencies) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
@@ -132,11 +132,11 @@ func findAgent(docs []manifest.Document, name string) (manifest.Document, error)
 			return d, nil
 		}
 	}
-	there := "there are " + strings.Join(names(docs), ", ")
+	there := "there are " + strings.Join(agentNames(docs), ", ")
 	if len(agents) == 0 {
 		there = "the folder declares no agent"
 	}
-	if near := manifest.Nearest(name, names(docs)); near != "" {
+	if near := manifest.Nearest(name, agentNames(docs)); near != "" {
 		there = fmt.Sprintf("did you mean %q?", near)
 	}
 	if name == "" {
@@ -145,7 +145,7 @@ func findAgent(docs []manifest.Document, name string) (manifest.Document, error)
 	return manifest.Document{}, failure.Newf(failure.NotFound, "spec.Build", "agent %q is not declared: %s", name, there)
 }
 
-// builder creates one agent and collects the problems on the way.
+// builder creates one agent and collects the problems of its declaration.
 type builder struct {
 	Dependencies
 	folder fs.FS
@@ -156,7 +156,7 @@ type builder struct {
 }
 
 func (b *builder) errorf(keys []any, format string, args ...any) {
-	b.errs = append(b.errs, b.doc.At(keys...).Errorf(format, args...))
+	b.errs = append(b.errs, b.doc.PlaceOf(keys...).Errorf(format, args...))
 }
 
 func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
@@ -171,15 +171,15 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Description:   s.Description,
 		Version:       s.Version,
 		Capabilities:  s.Capabilities,
-		Instructions:  b.instructions(s.Instructions),
-		Model:         b.withTemperature(b.model(s.Model), s.Temperature),
-		Tools:         b.tools(ctx, s.Tools),
-		Plugins:       b.plugins(s.Plugins),
+		Instructions:  b.readInstructions(s.Instructions),
+		Model:         b.withTemperature(b.buildModel(s.Model), s.Temperature),
+		Tools:         b.buildTools(ctx, s.Tools),
+		Plugins:       b.buildPlugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
 		Timeout:       s.Limits.Timeout,
 		StartTimeout:  s.Lifecycle.Timeout,
-		StartRetries:  s.Lifecycle.retries(),
+		StartRetries:  s.Lifecycle.maxRetries(),
 		AsksUser:      s.AsksUser,
 		OnFailure:     s.OnFailure,
 		Guard:         s.Guard,
@@ -187,19 +187,19 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 
 		ToolCapabilities: b.toolCapabilities,
 	}
-	b.limits(s)
+	b.checkLimits(s)
 	if len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
 	}
 	a, err := agent.New(config)
 	if err != nil {
-		return nil, b.doc.At().Errorf("%s", failure.Plain(err))
+		return nil, b.doc.PlaceOf().Errorf("%s", failure.Plain(err))
 	}
 	return a, nil
 }
 
-// limits checks what agent.New would reject, so that errors have the YAML names of fields.
-func (b *builder) limits(s Agent) {
+// checkLimits checks limits that agent.New would also reject, so that error messages use the YAML names of fields.
+func (b *builder) checkLimits(s Agent) {
 	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
 		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations,
 			loop.DefaultMaxIterations)
@@ -210,7 +210,7 @@ func (b *builder) limits(s Agent) {
 	if d := s.Limits.Timeout; d < 0 {
 		b.errorf([]any{"limits", "timeout"}, "limits.timeout is %s; use a positive duration, or leave it out for %s", d, agent.DefaultTimeout)
 	}
-	if _, err := registry.Capabilities(s.Capabilities); err != nil {
+	if _, err := registry.MergeCapabilities(s.Capabilities); err != nil {
 		b.errorf([]any{"capabilities"}, "capabilities: %v", err)
 	}
 	if p := s.Config.Protocol; p != "" && !p.IsValid() {
@@ -230,7 +230,7 @@ func (b *builder) limits(s Agent) {
 	}
 }
 
-func (b *builder) instructions(in Instructions) string {
+func (b *builder) readInstructions(in Instructions) string {
 	if in.File == "" {
 		return in.Text
 	}

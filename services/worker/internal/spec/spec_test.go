@@ -20,14 +20,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func catalog(t *testing.T, providers ...llm.Provider) *llm.Catalog {
+func modelProviders(t *testing.T, providers ...llm.Provider) *llm.Catalog {
 	t.Helper()
 	c, err := llm.NewCatalog(append(providers, extractive.Provider())...)
 	require.NoError(t, err)
 	return c
 }
 
-func folder(spec string) fstest.MapFS {
+func agentFolder(spec string) fstest.MapFS {
 	return fstest.MapFS{
 		"agents.yaml":   {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n" + spec)},
 		"prompts/a.md":  {Data: []byte("Be brief.\n")},
@@ -35,8 +35,8 @@ func folder(spec string) fstest.MapFS {
 	}
 }
 
-func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
-	a, err := spec.Build(t.Context(), folder(`
+func TestBuild_CreatesTheDeclaredAgent(t *testing.T) {
+	a, err := spec.Build(t.Context(), agentFolder(`
   model: builtin/extractive
   description: Does one thing.
   version: 1.2
@@ -48,7 +48,7 @@ func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
   onFailure: degrade
   limits: {maxIterations: 3, capacity: 2, timeout: 1m}
   lifecycle: {timeout: 5s}
-`), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+`), "", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.Equal(t, "one", a.Name())
 	require.Equal(t, "Does one thing.", a.Description())
@@ -122,7 +122,7 @@ func TestBuild_ReportsAllProblemsWithTheirLines(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(t.Context(), folder(tc.spec), "one", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+			_, err := spec.Build(t.Context(), agentFolder(tc.spec), "one", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
 			require.Empty(t, cmp.Diff(tc.want, strings.Split(err.Error(), "\n")))
 		})
@@ -130,14 +130,14 @@ func TestBuild_ReportsAllProblemsWithTheirLines(t *testing.T) {
 }
 
 func TestBuild_UnknownAgentErrorListsTheAgents(t *testing.T) {
-	fsys := folder("  model: builtin/extractive\n")
-	_, err := spec.Build(t.Context(), fsys, "won", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+	fsys := agentFolder("  model: builtin/extractive\n")
+	_, err := spec.Build(t.Context(), fsys, "won", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, `agent "won" is not declared: did you mean "one"?`)
-	_, err = spec.Build(t.Context(), fsys, "something", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "something", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "there are one")
 
 	fsys["more.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec: {}\n")}
-	_, err = spec.Build(t.Context(), fsys, "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "say which agent to run: there are one, two")
 	names, err := spec.Names(fsys)
 	require.NoError(t, err)

@@ -16,28 +16,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Tool is a builtin tool, the tools of an MCP server, or a client tool. Exactly one is set.
+// Tool declares a builtin tool, the tools of an MCP server, or a client tool. Exactly one of these is set.
 type Tool struct {
 	Builtin string    `yaml:"builtin"`
 	With    yaml.Node `yaml:"with"` // settings of the builtin tool
 	MCP     *MCP      `yaml:"mcp"`
 	Client  *Client   `yaml:"client"`
 
-	// Omitted fields have the defaults of the tool: see tool.Scope.
+	// If these fields are omitted, the defaults of the tool apply (see tool.Scope).
 	Untrusted *bool `yaml:"untrusted"` // its results contain text that others wrote
-	Egress    *bool `yaml:"egress"`    // it sends what it is asked to others
+	Egress    *bool `yaml:"egress"`    // it sends its arguments to other parties
 
 	Capabilities []string `yaml:"capabilities"` // what it can do, or what each tool of the server can do, for steps that need it
 }
 
-// Client is a tool that the client of the agent runs: see tool.Client.
+// Client declares a tool that the client of the agent runs (see tool.Client).
 type Client struct {
 	Name        string    `yaml:"name"`
 	Description string    `yaml:"description"`
 	Parameters  yaml.Node `yaml:"parameters"` // a JSON Schema of type object (omitted means no parameters)
 }
 
-// kindCount returns how many of the three kinds are set.
+// kindCount returns how many of Builtin, MCP and Client are set.
 func (t Tool) kindCount() (n int) {
 	for _, is := range []bool{t.Builtin != "" || !t.With.IsZero(), t.MCP != nil, t.Client != nil} {
 		if is {
@@ -47,7 +47,7 @@ func (t Tool) kindCount() (n int) {
 	return n
 }
 
-func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
+func (b *builder) buildTools(ctx context.Context, declared []Tool) []tool.Tool {
 	var all []tool.Tool
 	for i, t := range declared {
 		before := len(all)
@@ -55,11 +55,11 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 		case t.kindCount() > 1:
 			b.errorf([]any{"tools", i}, "tools[%d]: use builtin, mcp or client, and only one of them", i)
 		case t.MCP != nil:
-			all = append(all, b.mcpTools(ctx, *t.MCP, i)...)
+			all = append(all, b.buildMCPTools(ctx, *t.MCP, i)...)
 		case t.Client != nil:
-			all = append(all, b.clientTool(*t.Client, i)...)
+			all = append(all, b.buildClientTool(*t.Client, i)...)
 		default:
-			all = append(all, b.builtinTool(t.Builtin, i)...)
+			all = append(all, b.buildBuiltinTool(t.Builtin, i)...)
 		}
 		b.setCapabilities(all[before:], t.Capabilities, i)
 		for n := before; n < len(all); n++ {
@@ -69,9 +69,9 @@ func (b *builder) tools(ctx context.Context, declared []Tool) []tool.Tool {
 	return all
 }
 
-// setCapabilities records what the tools of one declaration can do.
+// setCapabilities records the declared capabilities of the tools of one declaration.
 func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i int) {
-	sorted, err := registry.Capabilities(capabilities)
+	sorted, err := registry.MergeCapabilities(capabilities)
 	if err != nil {
 		b.errorf([]any{"tools", i, "capabilities"}, "tools[%d].capabilities: %v", i, err)
 	}
@@ -82,8 +82,8 @@ func (b *builder) setCapabilities(tools []tool.Tool, capabilities []string, i in
 	}
 }
 
-// withScope returns a tool with the declared scope. If the results of a server are declared trusted, so are its
-// descriptions.
+// withScope returns a tool with the declared scope. If the results of a server are declared as trusted, its tool
+// descriptions are trusted as well.
 func (t Tool) withScope(made tool.Tool) tool.Tool {
 	if t.Untrusted == nil && t.Egress == nil {
 		return made
@@ -101,8 +101,8 @@ func (t Tool) withScope(made tool.Tool) tool.Tool {
 	return tool.Within(scope, made)
 }
 
-// builtinTool creates a builtin tool, or records why it cannot.
-func (b *builder) builtinTool(name string, i int) []tool.Tool {
+// buildBuiltinTool creates a builtin tool. If that fails, it records the problem.
+func (b *builder) buildBuiltinTool(name string, i int) []tool.Tool {
 	known := b.Tools.Names()
 	switch {
 	case name == "":
@@ -129,15 +129,15 @@ func (b *builder) builtinTool(name string, i int) []tool.Tool {
 	return []tool.Tool{made}
 }
 
-// clientTool creates a tool that the client runs, or records why it cannot.
-func (b *builder) clientTool(c Client, i int) []tool.Tool {
+// buildClientTool creates a tool that the client runs. If that fails, it records the problem.
+func (b *builder) buildClientTool(c Client, i int) []tool.Tool {
 	place := []any{"tools", i, "client", "parameters"}
 	var parameters any
 	if err := b.doc.Decode(&parameters, place...); err != nil {
 		b.errs = append(b.errs, err)
 		return nil
 	}
-	schema, err := schemaOf(parameters)
+	schema, err := schemaFromYAML(parameters)
 	if err != nil {
 		b.errorf(place, "tools[%d].client.parameters: %s", i, err)
 		return nil
@@ -150,8 +150,8 @@ func (b *builder) clientTool(c Client, i int) []tool.Tool {
 	return []tool.Tool{made}
 }
 
-// schemaOf returns a JSON Schema that was written in YAML.
-func schemaOf(parameters any) (json.RawMessage, error) {
+// schemaFromYAML converts a JSON Schema written in YAML.
+func schemaFromYAML(parameters any) (json.RawMessage, error) {
 	if parameters == nil {
 		return json.RawMessage(`{"type":"object"}`), nil
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestBuild_CreatesClientTools(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
-	answer, _ := answerOf(t, `test/up
+	answer, _ := askModel(t, `test/up
   tools:
     - client:
         name: show_map
@@ -31,14 +31,15 @@ func TestBuild_CreatesClientTools(t *testing.T) {
 	require.Len(t, tools, 2)
 	require.Equal(t, "show_map", tools[0].Name)
 	require.Equal(t, "Shows a place on the map of the user.", tools[0].Description)
-	require.JSONEq(t, `{"type":"object","properties":{"place":{"type":"string"},"zoom":{"type":"integer","minimum":1}},"required":["place"]}`, string(tools[0].Schema))
+	require.JSONEq(t, `{"type":"object","properties":{"place":{"type":"string"},"zoom":{"type":"integer","minimum":1}},"required":["place"]}`,
+		string(tools[0].Schema))
 	require.JSONEq(t, `{"type":"object"}`, string(tools[1].Schema))
 }
 
 func TestBuild_ReportsInvalidClientTools(t *testing.T) {
 	build := func(tools string) []string {
-		_, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "",
-			spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+		_, err := spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  tools:\n"+tools), "",
+			spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 		require.Error(t, err)
 		return strings.Split(err.Error(), "\n")
 	}
@@ -67,10 +68,11 @@ func TestBuild_ReportsInvalidClientTools(t *testing.T) {
 `)))
 }
 
-// The capabilities of a tool are declared with it.
+// A tool has the capabilities that are declared with it.
 func TestBuild_DeclaresCapabilitiesOfTools(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
-		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: catalog(t), Tools: builtin.Catalog{}})
+		return spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: modelProviders(t),
+			Tools: builtin.Catalog{}})
 	}
 	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, " +
 		"capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")

@@ -72,11 +72,11 @@ func explainEvent(e *troupev1.Event) []string {
 			rejected = append(rejected, &troupev1.RejectedInstance{InstanceId: out.GetId(), Why: out.GetWhy()})
 		}
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			return decisionLines("tools", tracelog.DecisionOf(e), rejected, stepSuffix(e))
+			return decisionLines("tools", tracelog.DecisionFromEvent(e), rejected, stepSuffix(e))
 		}
-		return decisionLines("agent", tracelog.DecisionOf(e), rejected)
+		return decisionLines("agent", tracelog.DecisionFromEvent(e), rejected)
 	case *troupev1.Event_StepStarted:
-		d := tracelog.DecisionOf(e)
+		d := tracelog.DecisionFromEvent(e)
 		if d == nil {
 			return []string{fmt.Sprintf("instance\t%s%s", e.GetInstanceId(), stepSuffix(e))}
 		}

@@ -109,13 +109,13 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 func formatBudgetUse(events []*troupev1.Event) string {
 	var spent spending.Tally
 	for _, e := range events {
-		spent.Note(e)
+		spent.AddEvent(e)
 	}
 	limits := spent.Budget().GetLimits()
 	if limits == nil {
 		return ""
 	}
-	return spending.Describe(wire.UsedToProto(spent.Used()), limits)
+	return spending.DescribeUsed(wire.UsedToProto(spent.Used()), limits)
 }
 
 // treeColumns is the number of columns before the tree. They come first so that no text in the tree can shift

@@ -83,7 +83,7 @@ func (s *Session) Claim(id, trace string) memory.Begin {
 // Request returns the request that begins a turn.
 func (s *Session) Request(t *Turn) memory.Begin {
 	b := s.Claim(t.ID, t.Trace)
-	b.Message, b.From.Continues, b.From.Answers = t.UserMessage, t.Continues, t.Answers
+	b.Message, b.Predecessor.Continues, b.Predecessor.Answers = t.UserMessage, t.Continues, t.Answers
 	return b
 }
 

@@ -1,4 +1,4 @@
-// Package artifacts stores the files that turns make and the files attached to messages.
+// Package artifacts stores the files that turns create and the files attached to messages.
 package artifacts
 
 import (
@@ -15,7 +15,7 @@ import (
 // Artifacts implements memory.Artifacts. It is safe for concurrent use.
 type Artifacts struct{ db *db.DB }
 
-// New returns the Artifacts that use the given database.
+// New returns an artifact store backed by d.
 func New(d *db.DB) *Artifacts { return &Artifacts{d} }
 
 // PutArtifact implements memory.Artifacts.
@@ -24,16 +24,16 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 	if err := memory.CheckArtifactName(op, a.Name); err != nil {
 		return memory.Artifact{}, err
 	}
-	if err := checkEmpty(op, a.Content); err != nil {
+	if err := checkEmptyContent(op, a.Content); err != nil {
 		return memory.Artifact{}, err
 	}
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, t, err := s.db.FindByLease(op, lease)
+	c, t, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	set := s.db.ArtifactsOf(lease.Ref, c, a.Name)
+	set := s.db.FindArtifactSet(lease.Ref, c, a.Name)
 	if set == nil {
 		return memory.Artifact{}, storeerror.NoUser(op, lease.Ref, a.Name)
 	}
@@ -45,8 +45,8 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 		deleteStaged(c, set, a.Content)
 		return latest, nil
 	}
-	if len(set.Versions) == memory.MaxArtifacts || set.Bytes()+a.Size > memory.MaxSessionArtifacts {
-		return memory.Artifact{}, LimitError(op, c)
+	if len(set.Versions) == memory.MaxArtifacts || set.TotalSize()+a.Size > memory.MaxSessionArtifactBytes {
+		return memory.Artifact{}, NewLimitError(op, c)
 	}
 	if set.Contents[a.Content] == nil {
 		set.Contents[a.Content] = &db.Content{Bytes: c.Artifacts.Contents[a.Content].Bytes}
@@ -57,7 +57,7 @@ func (s *Artifacts) PutArtifact(_ context.Context, lease memory.Lease, a memory.
 	return a, nil
 }
 
-// deleteStaged deletes a staged content from the session after it was put into the set of its user.
+// deleteStaged deletes staged content from the session after it was moved to the session's user.
 func deleteStaged(c *db.Session, set *db.ArtifactSet, put memory.Content) {
 	if set != c.Artifacts && !c.Artifacts.HasContent(put) {
 		delete(c.Artifacts.Contents, put)
@@ -73,7 +73,7 @@ func (s *Artifacts) GetArtifact(_ context.Context, ref session.Ref, name string,
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	if set := s.db.ArtifactsOf(ref, c, name); set != nil {
+	if set := s.db.FindArtifactSet(ref, c, name); set != nil {
 		if a, ok := set.Find(name, version); ok {
 			return a, nil
 		}
@@ -97,9 +97,9 @@ func (s *Artifacts) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.
 	return db.SortArtifacts(all), nil
 }
 
-// userArtifacts returns the artifacts of the user of a session, or nil if it has no user.
+// userArtifacts returns the artifacts of a session's user, or nil if the session has no user.
 func (s *Artifacts) userArtifacts(ref session.Ref, c *db.Session) *db.ArtifactSet {
-	return s.db.ArtifactsOf(ref, c, string(memory.ScopeUser)+":")
+	return s.db.FindArtifactSet(ref, c, string(memory.ScopeUser)+":")
 }
 
 // DeleteArtifact implements memory.Artifacts.
@@ -107,11 +107,11 @@ func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name s
 	const op = "memory.DeleteArtifact"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, _, err := s.db.FindByLease(op, lease)
+	c, _, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return err
 	}
-	set := s.db.ArtifactsOf(lease.Ref, c, name)
+	set := s.db.FindArtifactSet(lease.Ref, c, name)
 	if set == nil {
 		return storeerror.NoUser(op, lease.Ref, name)
 	}
@@ -131,9 +131,9 @@ func (s *Artifacts) DeleteArtifact(_ context.Context, lease memory.Lease, name s
 	return nil
 }
 
-// LimitError returns the error for artifacts that would exceed the limits.
-func LimitError(op string, c *db.Session) error {
+// NewLimitError returns the error for artifacts that would exceed the limits.
+func NewLimitError(op string, c *db.Session) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"the artifacts of session %s, or of its user, would be too many; it may hold %d versions and %d bytes: delete some",
-		c.ID, memory.MaxArtifacts, memory.MaxSessionArtifacts).With("session_id", c.ID)
+		c.ID, memory.MaxArtifacts, memory.MaxSessionArtifactBytes).With("session_id", c.ID)
 }

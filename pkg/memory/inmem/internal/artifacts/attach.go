@@ -11,7 +11,7 @@ import (
 // CanAttach reports whether the artifacts of the session have room for the files of a message. The caller holds
 // the lock.
 func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
-	set, added, size := c.Artifacts, 0, c.Artifacts.Bytes()
+	set, added, size := c.Artifacts, 0, c.Artifacts.TotalSize()
 	attached := map[memory.Content]bool{}
 	for _, f := range b.NewFiles() {
 		content := memory.ContentOf(f.Data)
@@ -20,12 +20,12 @@ func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 			added, size = added+1, size+content.Size
 		}
 	}
-	staged, stagedBytes := s.countStaged(set, func(content memory.Content) bool { return attached[content] })
+	staged, stagedBytes := s.countStagedContent(set, func(content memory.Content) bool { return attached[content] })
 	return added == 0 ||
-		len(set.Versions)+staged+added <= memory.MaxArtifacts && size+stagedBytes <= memory.MaxSessionArtifacts
+		len(set.Versions)+staged+added <= memory.MaxArtifacts && size+stagedBytes <= memory.MaxSessionArtifactBytes
 }
 
-// Attach stores the files of a message as artifacts, and returns references to all attachments of the message. The
+// Attach stores the files of a message as artifacts. It returns references to all attachments of the message. The
 // caller holds the lock.
 func (s *Artifacts) Attach(c *db.Session, turnID string, b memory.Begin) []conversation.Attachment {
 	set, refs := c.Artifacts, conversation.References(b.Message.Attachments)

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// StagingTime is how long a staged content is kept without an artifact.
+// StagingTime is how long staged content is kept while no artifact uses it.
 const StagingTime = 24 * time.Hour
 
 // StageArtifact implements memory.Artifacts.
@@ -43,13 +43,13 @@ func (s *Artifacts) AppendArtifact(_ context.Context, lease memory.Lease, conten
 	return nil
 }
 
-// prepareStaging reserves room for a content among the artifacts of the session. It returns the artifacts, and how
-// many bytes of the content are stored.
+// prepareStaging reserves room for content among the artifacts of the session. It returns the artifacts and the
+// number of stored bytes of the content.
 func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory.Content) (*db.ArtifactSet, int64, error) {
-	if err := checkEmpty(op, content); err != nil {
+	if err := checkEmptyContent(op, content); err != nil {
 		return nil, 0, err
 	}
-	c, _, err := s.db.FindByLease(op, lease)
+	c, _, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -58,9 +58,9 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	if set.Contents[content] != nil && stored == content.Size {
 		return set, stored, nil
 	}
-	count, bytes := s.countStaged(set, func(other memory.Content) bool { return other == content })
-	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.Bytes()+bytes+content.Size > memory.MaxSessionArtifacts {
-		return nil, 0, LimitError(op, c)
+	count, bytes := s.countStagedContent(set, func(other memory.Content) bool { return other == content })
+	if len(set.Versions)+count+1 > memory.MaxArtifacts || set.TotalSize()+bytes+content.Size > memory.MaxSessionArtifactBytes {
+		return nil, 0, NewLimitError(op, c)
 	}
 	if set.Contents[content] == nil {
 		set.Contents[content] = &db.Content{StagedAt: s.db.Now()}
@@ -68,24 +68,25 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	return set, stored, nil
 }
 
-// countStaged counts the staged contents without an artifact and their bytes. It skips those that except selects.
-func (s *Artifacts) countStaged(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
+// countStagedContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
+// for which except returns true.
+func (s *Artifacts) countStagedContent(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
 	for content, known := range set.Contents {
-		if !except(content) && !set.HasContent(content) && !s.db.Elapsed(known.StagedAt, StagingTime) {
+		if !except(content) && !set.HasContent(content) && !s.db.HasElapsed(known.StagedAt, StagingTime) {
 			count, bytes = count+1, bytes+content.Size
 		}
 	}
 	return count, bytes
 }
 
-// storedBytes returns how many bytes of a content are stored. It first deletes a content that was staged too long
-// ago.
+// storedBytes returns how many bytes of the content are stored. It first deletes the content if it was staged too
+// long ago.
 func (s *Artifacts) storedBytes(set *db.ArtifactSet, content memory.Content) int64 {
 	known := set.Contents[content]
 	if known == nil {
 		return 0
 	}
-	if !set.HasContent(content) && s.db.Elapsed(known.StagedAt, StagingTime) {
+	if !set.HasContent(content) && s.db.HasElapsed(known.StagedAt, StagingTime) {
 		delete(set.Contents, content)
 		return 0
 	}
@@ -113,8 +114,8 @@ func (s *Artifacts) ReadArtifact(_ context.Context, ref session.Ref, content mem
 	return slices.Clone(set.Contents[content].Bytes[min(offset, end):end]), nil
 }
 
-// checkEmpty rejects an empty content whose digest is wrong.
-func checkEmpty(op string, content memory.Content) error {
+// checkEmptyContent rejects empty content whose digest is wrong.
+func checkEmptyContent(op string, content memory.Content) error {
 	if content.Size == 0 && content != memory.ContentOf(nil) {
 		return wrongDigestError(op, content)
 	}

@@ -20,13 +20,13 @@ type Configs struct {
 	byAgent map[string]*config // only agents whose configuration was written
 }
 
-// New returns the Configs that use the lock of the given database.
+// New returns a configuration store that uses the lock of d.
 func New(d *db.DB) *Configs { return &Configs{d, map[string]*config{}} }
 
 // config is the configuration of one agent.
 type config struct {
 	memory.Configuration
-	changedIn   map[string]int64 // by key, the version that last set it
+	changedIn   map[string]int64 // version that last set each key
 	lastRemoval int64            // the last version that removed a key
 }
 
@@ -77,7 +77,7 @@ func (s *Configs) PutConfig(_ context.Context, change memory.ConfigChange) (memo
 	return c.snapshot(), nil
 }
 
-// applyChange stores the values in after as a new version. They are the result of applying delta.
+// applyChange stores the values in after, the result of applying delta, as a new version.
 func (c *config) applyChange(protocol ownership.Protocol, after, delta map[string]json.RawMessage) {
 	c.Version, c.Protocol, c.Values = c.Version+1, protocol, after
 	for key, value := range delta {
@@ -90,8 +90,8 @@ func (c *config) applyChange(protocol ownership.Protocol, after, delta map[strin
 	}
 }
 
-// checkConflict rejects changes to an older version, unless all writers merge and no changed key was
-// changed since. Modes: revision_mismatch.
+// checkConflict rejects changes to an older version, unless all writers use the protocol merge and no key of the
+// change was changed since. Modes: revision_mismatch.
 func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[string]json.RawMessage) error {
 	if change.Base == c.Version {
 		return nil
@@ -111,8 +111,8 @@ func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[
 	return nil
 }
 
-// conflictError returns the error for a change that conflicts with an earlier one. The key is empty if the version
-// alone decides.
+// conflictError returns the error for a change that conflicts with an earlier one. The key is empty if the
+// conflict concerns the whole version.
 func conflictError(op string, change memory.ConfigChange, version int64, key string) error {
 	err := failure.Newf(failure.RevisionMismatch, op, "the configuration of %s is at version %d and not %d; read it again and repeat the change",
 		change.Agent, version, change.Base).

@@ -13,10 +13,10 @@ import (
 type ArtifactSet struct {
 	Versions []memory.Artifact // sorted by SortArtifacts
 	Contents map[memory.Content]*Content
-	latest   map[string]int // by name, the highest version number given so far, even if that version was deleted
+	latest   map[string]int // highest version number assigned so far, by name, including deleted versions
 }
 
-// Content holds the stored bytes of a content, which may be incomplete.
+// Content holds the stored bytes of an artifact's content. They may be incomplete.
 type Content struct {
 	Bytes    []byte
 	StagedAt time.Time
@@ -26,9 +26,9 @@ func newArtifactSet() *ArtifactSet {
 	return &ArtifactSet{Contents: map[memory.Content]*Content{}, latest: map[string]int{}}
 }
 
-// ArtifactsOf returns the set to which an artifact with this name belongs: the set of the session or the set of
-// its user. It returns nil for a name under user: in a session without a user.
-func (d *DB) ArtifactsOf(ref session.Ref, c *Session, name string) *ArtifactSet {
+// FindArtifactSet returns the set to which an artifact with this name belongs: the set of the session or the set
+// of its user. It returns nil for a name under user: in a session without a user.
+func (d *DB) FindArtifactSet(ref session.Ref, c *Session, name string) *ArtifactSet {
 	if memory.ScopeOf(name) != memory.ScopeUser {
 		return c.Artifacts
 	}
@@ -42,7 +42,7 @@ func (d *DB) ArtifactsOf(ref session.Ref, c *Session, name string) *ArtifactSet 
 	return d.Artifacts[owner]
 }
 
-// Find returns a version of an artifact (0 means the latest).
+// Find returns a version of an artifact (0 means the latest version).
 func (s *ArtifactSet) Find(name string, version int) (memory.Artifact, bool) {
 	for _, a := range slices.Backward(s.Versions) {
 		if a.Name == name && (version == 0 || a.Version == version) {
@@ -65,15 +65,16 @@ func (s *ArtifactSet) HasContent(to memory.Content) bool {
 	return slices.ContainsFunc(s.Versions, func(a memory.Artifact) bool { return a.Content == to })
 }
 
-// Bytes returns the total size of all versions.
-func (s *ArtifactSet) Bytes() (sum int64) {
+// TotalSize returns the total size of all versions in bytes.
+func (s *ArtifactSet) TotalSize() (sum int64) {
 	for _, a := range s.Versions {
 		sum += a.Size
 	}
 	return sum
 }
 
-// Clear removes all artifacts with their contents. Staged contents stay. Version numbers begin at 1 again.
+// Clear removes all artifacts and their contents, except staged contents. The next version number of every
+// artifact is 1 again.
 func (s *ArtifactSet) Clear() {
 	for _, a := range s.Versions {
 		delete(s.Contents, a.Content)

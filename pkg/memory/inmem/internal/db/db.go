@@ -1,5 +1,5 @@
-// Package db holds what all parts of the store share: the data of sessions and users, the lock that guards it, and
-// the errors of rejected calls.
+// Package db holds what all parts of the store share: the data of sessions and users, the lock that guards the
+// data, and the errors of rejected calls.
 //
 // Each operation locks the DB once, from its first read to its last write, and is therefore atomic. The functions
 // of this package expect that their caller holds the lock.
@@ -22,15 +22,15 @@ type Config struct {
 	MaxMessages, MaxBytes int64
 	// LeastEpoch is the lowest epoch that a turn may get.
 	LeastEpoch int64
-	// KeepJournals is how long journals are kept after the commits of their steps (0 means not at all).
+	// KeepJournals is how long journals are kept after the commits of their steps (0 means that they are deleted).
 	KeepJournals time.Duration
 }
 
-// DB is the data of a store.
+// DB holds the data of a store.
 type DB struct {
-	sync.Mutex // guards everything below
+	sync.Mutex // guards all fields below
 	Config
-	Sessions        map[session.Ref]*Session // including deleted sessions until they are forgotten
+	Sessions        map[session.Ref]*Session // includes deleted sessions until their retention ends
 	Shared          map[Owner]*Scope         // the scopes app: and user:
 	Artifacts       map[Owner]*ArtifactSet   // of users
 	ErasingUsers    map[Owner]bool           // users whose erasure has begun; they get no new sessions
@@ -48,54 +48,54 @@ func New(cfg Config) *DB {
 	}
 }
 
-// Now returns the time, cut to the precision of the other stores.
+// Now returns the current time, truncated to the precision of the other stores.
 func (d *DB) Now() time.Time { return d.Clock().UTC().Truncate(time.Millisecond) }
 
-// Elapsed reports whether at least d has passed since the given time.
-func (d *DB) Elapsed(since time.Time, duration time.Duration) bool {
+// HasElapsed reports whether at least d has passed since the given time.
+func (d *DB) HasElapsed(since time.Time, duration time.Duration) bool {
 	return !d.Now().Before(since.Add(duration))
 }
 
-// FindSession returns a session (nil if it does not exist). It forgets a session that was deleted more than
+// FindSession returns a session (nil if it does not exist). It removes a session that was deleted more than
 // memory.Retention ago. Modes: session_deleted.
 func (d *DB) FindSession(op string, ref session.Ref) (*Session, error) {
 	c := d.Sessions[ref]
 	if c == nil || c.DeletedAt.IsZero() {
 		return c, nil
 	}
-	if d.Elapsed(c.DeletedAt, memory.Retention) {
+	if d.HasElapsed(c.DeletedAt, memory.Retention) {
 		delete(d.Sessions, ref)
 		return nil, nil
 	}
-	return nil, SessionDeletedError(op, ref)
+	return nil, NewSessionDeletedError(op, ref)
 }
 
 // GetSession returns a session that must exist. Modes: session_deleted, not_found.
 func (d *DB) GetSession(op string, ref session.Ref) (*Session, error) {
 	c, err := d.FindSession(op, ref)
 	if c == nil && err == nil {
-		err = NoSessionError(op, ref)
+		err = NewSessionNotFoundError(op, ref)
 	}
 	return c, err
 }
 
-// FindTurn returns a turn of a session (nil if the session is nil or has no such turn). It forgets a turn that was
+// FindTurn returns a turn of a session (nil if the session is nil or has no such turn). It removes a turn that was
 // closed more than memory.Retention ago.
 func (d *DB) FindTurn(c *Session, id string) *Turn {
 	if c == nil {
 		return nil
 	}
 	t := c.TurnsByID[id]
-	if t != nil && !t.ClosedAt.IsZero() && d.Elapsed(t.ClosedAt, memory.Retention) {
+	if t != nil && !t.ClosedAt.IsZero() && d.HasElapsed(t.ClosedAt, memory.Retention) {
 		delete(c.TurnsByID, id)
 		return nil
 	}
 	return t
 }
 
-// FindByLease returns the session and the turn of a valid lease. Modes: session_deleted, not_found, fenced,
+// FindTurnByLease returns the session and the turn of a valid lease. Modes: session_deleted, not_found, fenced,
 // turn_not_open.
-func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
+func (d *DB) FindTurnByLease(op string, lease memory.Lease) (*Session, *Turn, error) {
 	c, err := d.FindSession(op, lease.Ref)
 	if err != nil {
 		return nil, nil, err
@@ -103,11 +103,11 @@ func (d *DB) FindByLease(op string, lease memory.Lease) (*Session, *Turn, error)
 	t := d.FindTurn(c, lease.TurnID)
 	switch {
 	case t == nil:
-		return nil, nil, UnknownTurnError(op, lease.Ref, lease.TurnID)
+		return nil, nil, NewTurnNotFoundError(op, lease.Ref, lease.TurnID)
 	case lease.Epoch != c.Epoch:
-		return nil, nil, FencedError(op, lease, c.Epoch)
+		return nil, nil, NewFencedError(op, lease, c.Epoch)
 	case t.Outcome != session.OutcomeOpen:
-		return nil, nil, TurnClosedError(op, t)
+		return nil, nil, NewTurnClosedError(op, t)
 	}
 	return c, t, nil
 }
@@ -127,5 +127,5 @@ func (d *DB) NewSession(ref session.Ref) *Session {
 	}
 }
 
-// NextPosition returns a position above the positions of all sessions.
+// NextPosition returns a position after the positions of all sessions.
 func (d *DB) NextPosition() int64 { return d.sessionsCreated + 1 }

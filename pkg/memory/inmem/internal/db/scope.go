@@ -14,24 +14,24 @@ import (
 // empty).
 type Owner struct{ Tenant, User string }
 
-// Scope holds the state of one scope.
+// Scope holds the values and the revision of one state scope.
 type Scope struct {
 	Values    map[string]json.RawMessage
 	Revision  int64
-	revisions map[Request]int64 // revision after each request
-	requests  []Request         // in order, the latest last
+	revisions map[RequestKey]int64 // revision after each request
+	requests  []RequestKey         // oldest first
 }
 
-// Request identifies a request to change state, so that a repeated request changes nothing.
-type Request struct{ Session, ID string }
+// RequestKey identifies a request to change state, so that a repeated request changes nothing.
+type RequestKey struct{ Session, ID string }
 
 func newScope() *Scope {
-	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[Request]int64{}}
+	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[RequestKey]int64{}}
 }
 
-// ScopeOf returns the state that a session sees under the name of a scope. The session must have a user if the
+// FindScope returns the state that a session sees under the name of a scope. The session must have a user if the
 // scope is memory.ScopeUser.
-func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
+func (d *DB) FindScope(ref session.Ref, c *Session, name memory.Scope) *Scope {
 	owner := Owner{Tenant: ref.Tenant}
 	switch name {
 	case memory.ScopeUser:
@@ -49,19 +49,19 @@ func (d *DB) ScopeOf(ref session.Ref, c *Session, name memory.Scope) *Scope {
 // HasRoom reports whether the scope stays within its limits after the changes. Changes that make the scope smaller
 // always fit.
 func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
-	values := s.valuesAfter(delta)
+	values := s.mergeChanges(delta)
 	return len(values) <= max(memory.MaxStateKeys, len(s.Values)) &&
 		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
 }
 
-// Change applies changes. An empty value removes its key.
-func (s *Scope) Change(delta map[string]json.RawMessage) {
-	s.Values = s.valuesAfter(delta)
+// ApplyChanges applies changes to the scope. An empty value removes its key.
+func (s *Scope) ApplyChanges(delta map[string]json.RawMessage) {
+	s.Values = s.mergeChanges(delta)
 	s.Revision++
 }
 
-// valuesAfter returns the values that the changes lead to.
-func (s *Scope) valuesAfter(delta map[string]json.RawMessage) map[string]json.RawMessage {
+// mergeChanges returns the values of the scope with the changes applied.
+func (s *Scope) mergeChanges(delta map[string]json.RawMessage) map[string]json.RawMessage {
 	values := maps.Clone(s.Values)
 	for key, value := range delta {
 		values[key] = bytes.Clone(value)
@@ -88,9 +88,9 @@ func (s *Scope) Clear() {
 	}
 }
 
-// RememberRequest records the current revision as the answer to a request. The scope remembers the latest
+// RememberRequest records the current revision as the answer to a request. The scope remembers only the latest
 // memory.MaxRequests requests.
-func (s *Scope) RememberRequest(r Request) {
+func (s *Scope) RememberRequest(r RequestKey) {
 	s.revisions[r] = s.Revision
 	s.requests = append(s.requests, r)
 	if len(s.requests) > memory.MaxRequests {
@@ -99,8 +99,9 @@ func (s *Scope) RememberRequest(r Request) {
 	}
 }
 
-// RevisionAfter returns the revision that answered a request (false if the scope does not remember the request).
-func (s *Scope) RevisionAfter(r Request) (int64, bool) {
+// RevisionOfRequest returns the revision that answered a request (false if the scope does not remember the
+// request).
+func (s *Scope) RevisionOfRequest(r RequestKey) (int64, bool) {
 	revision, known := s.revisions[r]
 	return revision, known
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Session is a session with all of its data.
+// Session holds all data of a session.
 type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
@@ -29,7 +29,7 @@ type Session struct {
 	Artifacts       *ArtifactSet
 }
 
-// NewestSessions returns the sessions of a user in a tenant, newest first (empty means all users).
+// NewestSessions returns the sessions of a user in a tenant, newest first (an empty user means all users).
 func (d *DB) NewestSessions(tenant, user string) []*Session {
 	var all []*Session
 	for ref, c := range d.Sessions {
@@ -41,15 +41,15 @@ func (d *DB) NewestSessions(tenant, user string) []*Session {
 	return all
 }
 
-// Snapshot returns a copy for callers, without the pending calls.
+// Snapshot returns a copy of the session for callers, without the pending calls.
 func (c *Session) Snapshot() session.Session {
 	seen := c.Session
 	seen.Metadata = maps.Clone(c.Metadata)
-	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.Bytes()}
+	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.TotalSize()}
 	return seen
 }
 
-// Messages returns the summary, if there is one, and the messages after it.
+// Messages returns the summary, if the session has one, and the messages after it.
 func (c *Session) Messages() []conversation.Message {
 	var all []conversation.Message
 	if c.Summarized > 0 {
@@ -71,12 +71,12 @@ func (c *Session) DropRounds(last int64) {
 	}
 }
 
-// MarkUntrusted remembers a source of untrusted text for the session (empty changes nothing).
+// MarkUntrusted records a source of untrusted text for the session. An empty source changes nothing.
 func (c *Session) MarkUntrusted(source string) {
 	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
 }
 
-// DropPendingCalls drops the pending calls, and the journal that was kept for their answers.
+// DropPendingCalls removes the pending calls, and the journal that was kept for their answers.
 func (c *Session) DropPendingCalls() {
 	if t := c.TurnsByID[c.WaitingTurn]; t != nil {
 		t.WaitingJournal = nil

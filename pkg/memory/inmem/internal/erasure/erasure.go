@@ -13,7 +13,7 @@ import (
 // Eraser implements the methods of memory.Sessions that remove data. It is safe for concurrent use.
 type Eraser struct{ db *db.DB }
 
-// New returns an Eraser for the data of a database.
+// New returns an Eraser that removes data from d.
 func New(d *db.DB) *Eraser { return &Eraser{d} }
 
 // ClearSession implements memory.Sessions.
@@ -26,7 +26,7 @@ func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 		return err
 	}
 	if c.OpenTurn != "" {
-		return db.BusyError(op, c)
+		return db.NewSessionBusyError(op, c)
 	}
 	c.Log, c.Summary, c.Summarized, c.UntrustedSource = nil, "", 0, ""
 	clear(c.Rounds)
@@ -53,22 +53,22 @@ func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 		return memory.Erasure{}, err
 	}
 	now := s.db.Now()
-	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remains: []memory.Remainder{memory.SessionRemainder(now)}}
+	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remainders: []memory.Remainder{memory.SessionRemainder(now)}}
 	waiting := int64(0)
 	if s.db.FindTurn(c, c.WaitingTurn) != nil {
 		waiting = 1
 	}
 	erased.Add(map[string]int64{
 		memory.KindMessages: int64(len(c.Log)), memory.KindTurns: int64(c.Turns), memory.KindStateKeys: int64(len(c.Scope.Values)),
-		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.Bytes(), memory.KindWaiting: waiting,
+		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.TotalSize(), memory.KindWaiting: waiting,
 	})
 	s.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, Erasure: erased}
 	return erased, nil
 }
 
-// EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data,
-// because here a session changes shared data at once.
-func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.ErasedUser, error) {
+// EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data:
+// here a change of shared data is applied in the call that makes it.
+func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserErasure, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
 	owner := db.Owner{Tenant: tenant, User: user}
@@ -80,18 +80,18 @@ func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.Erase
 		}
 	}
 	if len(left) > 0 {
-		return memory.ErasedUser{Sessions: left}, nil
+		return memory.UserErasure{Sessions: left}, nil
 	}
 	now := s.db.Now()
-	erased := memory.Erasure{User: user, Began: now, Ended: now, Remains: []memory.Remainder{memory.UserRemainder(now)}}
+	erased := memory.Erasure{User: user, Began: now, Ended: now, Remainders: []memory.Remainder{memory.UserRemainder(now)}}
 	if scope := s.db.Shared[owner]; scope != nil {
 		erased.Add(map[string]int64{memory.KindUserState: int64(len(scope.Values))})
 	}
 	if set := s.db.Artifacts[owner]; set != nil {
-		erased.Add(map[string]int64{memory.KindUserArtifacts: int64(len(set.Versions)), memory.KindUserBytes: set.Bytes()})
+		erased.Add(map[string]int64{memory.KindUserArtifacts: int64(len(set.Versions)), memory.KindUserBytes: set.TotalSize()})
 	}
 	delete(s.db.Shared, owner)
 	delete(s.db.Artifacts, owner)
 	delete(s.db.ErasingUsers, owner)
-	return memory.ErasedUser{Erasure: erased}, nil
+	return memory.UserErasure{Erasure: erased}, nil
 }

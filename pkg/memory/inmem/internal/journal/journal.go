@@ -1,5 +1,5 @@
-// Package journal stores the journals of running steps. If the store is configured to, it keeps them for a time
-// after the commit.
+// Package journal stores the journals of running steps. If the store is configured for it, it keeps them for a
+// time after the commit.
 package journal
 
 import (
@@ -20,7 +20,7 @@ import (
 // Journal implements memory.Journal. It is safe for concurrent use.
 type Journal struct{ db *db.DB }
 
-// New returns the Journal that uses the given database.
+// New returns a journal store backed by d.
 func New(d *db.DB) *Journal { return &Journal{d} }
 
 // Record implements memory.Journal.
@@ -28,17 +28,17 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 	const op = "memory.Journal"
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.FindByLease(op, lease)
+	_, t, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return err
 	}
 	if t.HasCommitted(step) {
-		return db.StepCommittedError(op, t, step)
+		return db.NewStepCommittedError(op, t, step)
 	}
 	journal, conflict := mergeEntries(t.Journals[step], entries)
 	if conflict > 0 {
 		return failure.Newf(failure.Nondeterminism, op,
-			"entry %d of step %d differs from the entry of an earlier attempt; make the step depend on its input alone", conflict, step).
+			"entry %d of step %d differs from the entry of an earlier attempt; make the step depend only on its input", conflict, step).
 			With("step", strconv.Itoa(step)).With("number", strconv.Itoa(conflict))
 	}
 	bytes := 0
@@ -57,7 +57,7 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
 	s.db.Lock()
 	defer s.db.Unlock()
-	_, t, err := s.db.FindByLease("memory.LoadJournal", lease)
+	_, t, err := s.db.FindTurnByLease("memory.LoadJournal", lease)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +75,10 @@ func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, s
 	}
 	t := s.db.FindTurn(c, turnID)
 	if t == nil {
-		return nil, db.UnknownTurnError(op, ref, turnID)
+		return nil, db.NewTurnNotFoundError(op, ref, turnID)
 	}
 	recording := t.Recordings[step]
-	if s.db.Elapsed(recording.RecordedAt, s.db.KeepJournals) {
+	if s.db.HasElapsed(recording.RecordedAt, s.db.KeepJournals) {
 		return nil, nil
 	}
 	return nextPage(recording.Entries, from-1), nil
@@ -106,7 +106,7 @@ func (s *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, f
 	return all, nil
 }
 
-// KeepRecording keeps the journal of a finished step, with the last entries that were not recorded before. It does
+// KeepRecording keeps the journal of a finished step, including the entries that arrived with its commit. It does
 // nothing if the store keeps no journals. The caller holds the lock.
 func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
 	if s.db.KeepJournals == 0 {
@@ -120,7 +120,7 @@ func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
 }
 
 // mergeEntries adds entries to a journal. It returns the number of the first entry that differs from a stored one
-// (0 means none). Number 0, the step's input, is replaced, because each attempt has its own.
+// (0 means none). Entry 0 is the step's input. It is replaced, because each attempt has its own input.
 func mergeEntries(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
 	journal = slices.Clone(stored)
 	for _, e := range entries {
@@ -142,8 +142,8 @@ func compareEntries(a, b execution.Entry) int {
 	return cmp.Or(cmp.Compare(a.Number, b.Number), -cmp.Compare(a.Phase, b.Phase))
 }
 
-// nextPage returns the entries with numbers above after, as many as fit into one answer. It never splits the
-// entries of one number.
+// nextPage returns the entries whose numbers are greater than after, as many as fit into one answer. It never
+// splits the entries of one number.
 func nextPage(journal []execution.Entry, after int) []execution.Entry {
 	var page []execution.Entry
 	bytes := 0

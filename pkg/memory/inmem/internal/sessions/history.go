@@ -29,7 +29,7 @@ func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, 
 }
 
 // CompactSession implements memory.Sessions. It keeps the messages of a turn with pending calls. It deletes the
-// recorded journals of turns whose first message it removes.
+// kept journals of turns whose first message it removes.
 func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (conversation.Compaction, error) {
 	const op = "memory.CompactSession"
 	s.db.Lock()
@@ -39,11 +39,11 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 		return conversation.Compaction{}, err
 	}
 	if c.OpenTurn != "" {
-		return conversation.Compaction{}, db.BusyError(op, c)
+		return conversation.Compaction{}, db.NewSessionBusyError(op, c)
 	}
 	messages, keep := c.Messages(), cmp.Or(compact.Keep, memory.DefaultKeep)
 	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
-		keep = max(keep, countFrom(messages, t.StartSequence))
+		keep = max(keep, countMessagesFrom(messages, t.StartSequence))
 	}
 	done := conversation.Compact(messages, compact.Strategy, keep, compact.Summary, memory.MaxSummaryBytes)
 	if done.Messages == 0 {
@@ -60,8 +60,8 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	return done, nil
 }
 
-// countFrom counts the messages from the given sequence on.
-func countFrom(messages []conversation.Message, first int64) int {
+// countMessagesFrom counts the messages from the given sequence on.
+func countMessagesFrom(messages []conversation.Message, first int64) int {
 	n := 0
 	for _, m := range messages {
 		if m.Sequence >= first {

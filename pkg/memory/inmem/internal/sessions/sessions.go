@@ -1,4 +1,4 @@
-// Package sessions reads, lists, searches and updates sessions outside of their turns.
+// Package sessions reads, lists, searches and updates sessions independently of their turns.
 package sessions
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Sessions implements the methods of memory.Sessions that remove nothing. It is safe for concurrent use.
+// Sessions implements the methods of memory.Sessions that do not remove data. It is safe for concurrent use.
 type Sessions struct{ db *db.DB }
 
-// New returns the Sessions that use the given database.
+// New returns a session store backed by d.
 func New(d *db.DB) *Sessions { return &Sessions{d} }
 
 // GetSession implements memory.Sessions.
@@ -35,7 +35,8 @@ func (s *Sessions) GetSession(_ context.Context, ref session.Ref) (session.Sessi
 	return seen, nil
 }
 
-// ListSessions implements memory.Sessions. The page token is the position of the last session of the page before.
+// ListSessions implements memory.Sessions. The page token is the position of the last session on the previous
+// page.
 func (s *Sessions) ListSessions(_ context.Context, filter memory.SessionFilter) ([]session.Session, string, error) {
 	const op = "memory.ListSessions"
 	s.db.Lock()
@@ -66,16 +67,16 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 	const op = "memory.UpdateSession"
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, err := s.findOrCreate(op, u)
+	c, err := s.findOrCreateSession(op, u)
 	if err != nil {
 		return session.Session{}, err
 	}
 	if u.IfRevision != 0 && u.IfRevision != c.Revision {
-		return session.Session{}, db.RevisionMismatchError(op, u.IfRevision, c.Revision)
+		return session.Session{}, db.NewRevisionMismatchError(op, u.IfRevision, c.Revision)
 	}
 	state, ok := c.State.Apply(u.Verb)
 	if !ok {
-		return session.Session{}, db.BusyError(op, c)
+		return session.Session{}, db.NewSessionBusyError(op, c)
 	}
 	labels, err := mergeLabels(op, c, u.Metadata)
 	if err != nil {
@@ -90,19 +91,19 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 	return c.Snapshot(), nil
 }
 
-// findOrCreate returns the session of an update. It does not add a new session to the database yet. Modes:
+// findOrCreateSession returns the session of an update. It does not add a new session to the database. Modes:
 // session_deleted, not_found.
-func (s *Sessions) findOrCreate(op string, u memory.SessionUpdate) (*db.Session, error) {
+func (s *Sessions) findOrCreateSession(op string, u memory.SessionUpdate) (*db.Session, error) {
 	c, err := s.db.FindSession(op, u.Ref)
 	switch {
 	case err != nil:
 		return nil, err
 	case c == nil && !u.Create || c != nil && u.User != "" && u.User != c.User:
-		return nil, db.NoSessionError(op, u.Ref)
+		return nil, db.NewSessionNotFoundError(op, u.Ref)
 	case c != nil:
 		return c, nil
 	case s.db.ErasingUsers[db.Owner{Tenant: u.Ref.Tenant, User: u.User}]:
-		return nil, db.SessionDeletedError(op, u.Ref)
+		return nil, db.NewSessionDeletedError(op, u.Ref)
 	}
 	c = s.db.NewSession(u.Ref)
 	c.User = u.User

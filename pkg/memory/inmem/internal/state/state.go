@@ -14,7 +14,7 @@ import (
 // State implements memory.State. It is safe for concurrent use.
 type State struct{ db *db.DB }
 
-// New returns the State that uses the given database.
+// New returns a state store backed by d.
 func New(d *db.DB) *State { return &State{d} }
 
 // GetState implements memory.State.
@@ -30,7 +30,7 @@ func (s *State) GetState(_ context.Context, ref session.Ref) (memory.Snapshot, e
 		if name == memory.ScopeUser && c.User == "" {
 			continue
 		}
-		scope := s.db.ScopeOf(ref, c, name)
+		scope := s.db.FindScope(ref, c, name)
 		maps.Copy(seen.Values, scope.Values)
 		seen.Revisions[name] = scope.Revision
 	}
@@ -54,25 +54,25 @@ func (s *State) UpdateState(_ context.Context, u memory.StateUpdate) (int64, err
 		return 0, err
 	}
 	if u.TurnID != "" {
-		if _, _, err := s.db.FindByLease(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
+		if _, _, err := s.db.FindTurnByLease(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}); err != nil {
 			return 0, err
 		}
 	}
 	if name == memory.ScopeUser && c.User == "" {
-		return 0, db.NoUserError(op, c)
+		return 0, db.NewNoUserError(op, c)
 	}
-	scope := s.db.ScopeOf(u.Ref, c, name)
-	request := db.Request{Session: u.Ref.Session, ID: u.RequestID}
-	if revision, known := scope.RevisionAfter(request); known {
+	scope := s.db.FindScope(u.Ref, c, name)
+	request := db.RequestKey{Session: u.Ref.Session, ID: u.RequestID}
+	if revision, known := scope.RevisionOfRequest(request); known {
 		return revision, nil
 	}
 	if u.IfRevision != nil && *u.IfRevision != scope.Revision {
-		return 0, db.RevisionMismatchError(op, *u.IfRevision, scope.Revision)
+		return 0, db.NewRevisionMismatchError(op, *u.IfRevision, scope.Revision)
 	}
 	if !scope.HasRoom(u.Delta) {
-		return 0, db.ScopeFullError(op, name)
+		return 0, db.NewScopeFullError(op, name)
 	}
-	scope.Change(u.Delta)
+	scope.ApplyChanges(u.Delta)
 	scope.RememberRequest(request)
 	c.LastActivity = s.db.Now()
 	return scope.Revision, nil

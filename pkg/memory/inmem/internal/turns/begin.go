@@ -26,18 +26,18 @@ func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult
 		return memory.BeginResult{}, err
 	}
 	if c != nil && c.User != b.User && (c.User != "" || c.Turns > 0) {
-		return memory.BeginResult{}, db.NoSessionError(op, b.Ref)
+		return memory.BeginResult{}, db.NewSessionNotFoundError(op, b.Ref)
 	}
 	if t := s.db.FindTurn(c, b.TurnID); t != nil {
 		return s.beginKnownTurn(op, c, t, b)
 	}
 	if b.LookupOnly {
-		return memory.BeginResult{}, db.UnknownTurnError(op, b.Ref, b.TurnID)
+		return memory.BeginResult{}, db.NewTurnNotFoundError(op, b.Ref, b.TurnID)
 	}
 	return s.beginNewTurn(op, c, b)
 }
 
-// beginKnownTurn returns an existing turn. It first takes the turn over if the caller may do so.
+// beginKnownTurn returns an existing turn. It takes the turn over first if the caller may do so.
 func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.BeginResult, error) {
 	left := c.LeaseEnd.Sub(s.db.Now())
 	holds := left > 0 && t.Holder == b.TraceID
@@ -49,17 +49,17 @@ func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Be
 	case t.Outcome != session.OutcomeOpen:
 		return memory.BeginResult{Status: memory.StatusClosed, Turn: t.Snapshot()}, nil
 	case holds && (b.LostEpoch != t.Epoch || b.LookupOnly):
-		return s.holderResult(c, t, b), nil
+		return s.newHolderResult(c, t, b), nil
 	case !holds && (left > 0 || b.LookupOnly):
 		return memory.BeginResult{Status: memory.StatusOpen, Turn: t.Snapshot(), LeaseLeft: max(0, left)}, nil
 	}
 	s.grantLease(c, t, b)
-	return s.holderResult(c, t, b), nil
+	return s.newHolderResult(c, t, b), nil
 }
 
 // beginNewTurn begins a new turn of a session. The session is nil if this is its first turn.
 func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.BeginResult, error) {
-	if err := s.checkNoOpenTurn(op, c, b); err != nil {
+	if err := s.checkSessionAvailable(op, c, b); err != nil {
 		return memory.BeginResult{}, err
 	}
 	from, err := s.findPredecessor(op, c, b)
@@ -69,15 +69,15 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	isFirst := c == nil
 	if isFirst {
 		if s.db.ErasingUsers[db.Owner{Tenant: b.Ref.Tenant, User: b.User}] {
-			return memory.BeginResult{}, db.SessionDeletedError(op, b.Ref)
+			return memory.BeginResult{}, db.NewSessionDeletedError(op, b.Ref)
 		}
 		c = s.db.NewSession(b.Ref)
 	}
 	if !s.db.HasRoom(c, newMessages(b)...) {
-		return memory.BeginResult{}, s.db.SessionFullError(op, c)
+		return memory.BeginResult{}, s.db.NewSessionFullError(op, c)
 	}
 	if !s.artifacts.CanAttach(c, b) {
-		return memory.BeginResult{}, artifacts.LimitError(op, c)
+		return memory.BeginResult{}, artifacts.NewLimitError(op, c)
 	}
 	s.failExpiredTurn(op, c, b)
 	s.db.Sessions[b.Ref] = c
@@ -85,40 +85,41 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 	if isFirst {
 		c.Created = c.LastActivity // the same time, as in a store that reads its clock once
 	}
-	return s.holderResult(c, t, b), nil
+	return s.newHolderResult(c, t, b), nil
 }
 
-// checkNoOpenTurn rejects a new turn if the session is closed or has an open turn. Modes: session_closed,
-// session_busy.
-func (s *Turns) checkNoOpenTurn(op string, c *db.Session, b memory.Begin) error {
+// checkSessionAvailable rejects a new turn if the session is closed, or has an open turn whose lease and takeover
+// grace have not expired. Modes: session_closed, session_busy.
+func (s *Turns) checkSessionAvailable(op string, c *db.Session, b memory.Begin) error {
 	switch {
 	case c == nil:
 		return nil
 	case c.State == session.Closed:
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it first", c.ID).With("session_id", c.ID)
 	case c.OpenTurn != "" && s.db.Now().Before(c.LeaseEnd.Add(b.TakeoverGrace)):
-		return db.BusyError(op, c)
+		return db.NewSessionBusyError(op, c)
 	}
 	return nil
 }
 
-// failExpiredTurn fails the open turn of the session, whose lease has expired, so that another turn can begin.
+// failExpiredTurn fails the open turn of the session, so that another turn can begin. The lease of the open turn
+// has expired.
 func (s *Turns) failExpiredTurn(op string, c *db.Session, b memory.Begin) {
 	expired := c.TurnsByID[c.OpenTurn]
 	if expired == nil {
 		return
 	}
 	expired.Failure = failure.New(failure.SystemTimeout, op,
-		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", expired.ID)
+		"the turn was abandoned: its lease expired before it had an answer, and another turn of the session began").With("turn_id", expired.ID)
 	journal := expired.Journals[expired.RunningStep()]
 	if partial, ok := memory.PartialMessage(journal); ok && s.db.HasRoom(c, append(b.UserMessages(), partial)...) {
 		s.db.AppendMessages(c, expired, partial)
 	}
-	c.MarkUntrusted(memory.JournalSource(journal))
+	c.MarkUntrusted(memory.JournalUntrustedSource(journal))
 	s.closeTurn(c, expired, session.OutcomeFailed)
 }
 
-// openTurn creates a turn with its messages and inherited steps, and leases it to the caller.
+// openTurn creates a turn with its messages and inherited steps, and grants the caller its lease.
 func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Turn {
 	c.User = b.User
 	c.Turns++
@@ -154,7 +155,7 @@ func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Tu
 	return t
 }
 
-// grantLease leases the turn to the caller, with a new epoch.
+// grantLease grants the caller the lease of the turn, with a new epoch.
 func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	c.Epoch = max(c.Epoch+1, s.db.LeastEpoch)
 	c.LeaseEnd, c.LastActivity = s.db.Now().Add(b.LeaseTTL), s.db.Now()
@@ -162,17 +163,17 @@ func (s *Turns) grantLease(c *db.Session, t *db.Turn, b memory.Begin) {
 	t.Attempt++
 }
 
-// holderResult returns the result for the caller that holds the turn.
-func (s *Turns) holderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
-	history := window(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
+// newHolderResult returns the result for the caller that holds the turn.
+func (s *Turns) newHolderResult(c *db.Session, t *db.Turn, b memory.Begin) memory.BeginResult {
+	history := windowAtBegin(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
 		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.MarkUntrusted(t.UntrustedSource, history), KeepsJournals: s.db.KeepJournals > 0,
 		Agents: c.AgentsWithRounds(),
 	}
 }
 
-// window returns the latest messages within the limits, up to the one with which the turn began.
-func window(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
+// windowAtBegin returns the latest messages within the limits, up to the last message when the turn began.
+func windowAtBegin(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
 	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {

@@ -29,10 +29,10 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	if s.isRepeat(c, commit) {
+	if s.isRepeatedCommit(c, commit) {
 		return last, nil
 	}
-	c, t, err := s.db.FindByLease(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
+	c, t, err := s.db.FindTurnByLease(op, memory.Lease{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch})
 	if err != nil {
 		return 0, err
 	}
@@ -65,8 +65,8 @@ func resolveRounds(rounds []memory.RoundMessage, journal []execution.Entry) (mes
 	return messages, 0
 }
 
-// isRepeat reports whether the holder of this epoch has already made the same commit.
-func (s *Turns) isRepeat(c *db.Session, commit memory.Commit) bool {
+// isRepeatedCommit reports whether the holder of this epoch has already made the same commit.
+func (s *Turns) isRepeatedCommit(c *db.Session, commit memory.Commit) bool {
 	t := s.db.FindTurn(c, commit.TurnID)
 	if t == nil || t.Epoch != commit.Epoch {
 		return false
@@ -81,25 +81,25 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit commitP
 	step := commit.Result.Step
 	switch {
 	case t.HasCommitted(step):
-		return db.StepCommittedError(op, t, step)
-	case t.MustCommitContinued() && step != t.ContinuedStep:
+		return db.NewStepCommittedError(op, t, step)
+	case t.HasUncommittedContinuedStep() && step != t.ContinuedStep:
 		return storeerror.WaitingStepFirst(op, t.ID, step, t.ContinuedStep)
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
 		return storeerror.NotLastStep(op, t.ID, step)
 	case commit.Base != c.Sequence:
-		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step",
+		return failure.Newf(failure.BaseMismatch, op, "session %s ends with message %d and not %d; load the history again and repeat the step",
 			c.ID, c.Sequence, commit.Base).
 			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
 	case missing > 0:
 		return storeerror.MissingEntry(op, step, missing)
 	case !s.db.HasRoomWithRounds(c, commit.rounds, commit.Messages...):
-		return s.db.SessionFullError(op, c)
+		return s.db.NewSessionFullError(op, c)
 	case commit.deltas[memory.ScopeUser] != nil && c.User == "":
-		return db.NoUserError(op, c)
+		return db.NewNoUserError(op, c)
 	}
 	for name, changes := range commit.deltas {
-		if !s.db.ScopeOf(commit.Ref, c, name).HasRoom(changes) {
-			return db.ScopeFullError(op, name)
+		if !s.db.FindScope(commit.Ref, c, name).HasRoom(changes) {
+			return db.NewScopeFullError(op, name)
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 	s.db.AppendMessages(c, t, commit.Messages...)
 	c.MarkUntrusted(commit.UntrustedSource())
 	for name, changes := range commit.deltas {
-		s.db.ScopeOf(commit.Ref, c, name).Change(changes)
+		s.db.FindScope(commit.Ref, c, name).ApplyChanges(changes)
 	}
 	result := commit.Result
 	step := result.Step
@@ -136,7 +136,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 // delta is a change of state by key. An empty value removes its key.
 type delta = map[string]json.RawMessage
 
-// splitByScope splits changes of state by the scope of their keys.
+// splitByScope groups changes of state by the scope of their keys.
 func splitByScope(changes delta) map[memory.Scope]delta {
 	deltas := map[memory.Scope]delta{}
 	for key, value := range changes {
@@ -150,7 +150,7 @@ func splitByScope(changes delta) map[memory.Scope]delta {
 }
 
 // withoutStoreFields returns a commit without its epoch, its journal, and the fields that the store sets. Two
-// commits of a step are the same if these are equal.
+// commits of a step are the same if the returned values are equal.
 func withoutStoreFields(c memory.Commit) memory.Commit {
 	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
 	c.Messages = slices.Clone(c.Messages)

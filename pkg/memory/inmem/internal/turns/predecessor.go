@@ -26,7 +26,7 @@ func (s *Turns) findPredecessor(op string, c *db.Session, b memory.Begin) (prede
 	if err != nil {
 		return predecessor{}, err
 	}
-	if c != nil && b.From.Copy != nil {
+	if c != nil && b.Predecessor.Copy != nil {
 		return predecessor{}, storeerror.SessionExists(op, b.Ref)
 	}
 	return predecessor{waiting, failed}, nil
@@ -34,36 +34,36 @@ func (s *Turns) findPredecessor(op string, c *db.Session, b memory.Begin) (prede
 
 // findWaiting returns the turn with pending calls that the new turn continues (nil if none). Modes: turn_not_open.
 func (s *Turns) findWaiting(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
-	if b.From.Continues == "" {
+	if b.Predecessor.Continues == "" {
 		return nil, nil //nolint:nilnil // the turn continues none
 	}
-	if c == nil || c.WaitingTurn != b.From.Continues {
-		return nil, storeerror.NotWaiting(op, b.From.Continues)
+	if c == nil || c.WaitingTurn != b.Predecessor.Continues {
+		return nil, storeerror.NotWaiting(op, b.Predecessor.Continues)
 	}
-	waiting := s.db.FindTurn(c, b.From.Continues)
+	waiting := s.db.FindTurn(c, b.Predecessor.Continues)
 	if waiting == nil {
-		return nil, storeerror.WaitExpired(op, b.From.Continues)
+		return nil, storeerror.WaitExpired(op, b.Predecessor.Continues)
 	}
 	return waiting, nil
 }
 
 // findFailed returns the failed turn that the new turn resumes (nil if none). Modes: turn_not_open.
 func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, error) {
-	if b.From.Resumes == "" {
+	if b.Predecessor.Resumes == "" {
 		return nil, nil //nolint:nilnil // the turn resumes none
 	}
-	failed := s.db.FindTurn(c, b.From.Resumes)
+	failed := s.db.FindTurn(c, b.Predecessor.Resumes)
 	switch {
 	case failed == nil:
-		return nil, storeerror.ResumeExpired(op, b.From.Resumes)
+		return nil, storeerror.ResumeExpired(op, b.Predecessor.Resumes)
 	case failed.Outcome != session.OutcomeFailed || failed.Number != c.Turns || !hasMessage(c, failed.StartSequence):
-		return nil, storeerror.NotResumable(op, b.From.Resumes)
+		return nil, storeerror.NotResumable(op, b.Predecessor.Resumes)
 	}
 	return failed, nil
 }
 
-// hasMessage reports whether the session still has the message with this sequence (true for 0, which means that
-// the turn began without a message).
+// hasMessage reports whether the session still has the message with this sequence. It returns true for sequence 0,
+// which means that the turn began without a message.
 func hasMessage(c *db.Session, first int64) bool {
 	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
 }
@@ -72,7 +72,7 @@ func hasMessage(c *db.Session, first int64) bool {
 func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 	finished := waiting.Steps[:len(waiting.Steps)-1]
 	t.ContinuedStep = waiting.Steps[len(finished)].Step
-	t.Continues, t.Answers = b.From.Continues, slices.Clone(b.From.Answers)
+	t.Continues, t.Answers = b.Predecessor.Continues, slices.Clone(b.Predecessor.Answers)
 	t.Attempt, t.Steps, t.StartSequence, t.UntrustedSource = waiting.Attempt, slices.Clone(finished), waiting.StartSequence, waiting.UntrustedSource
 	t.Commits = maps.Clone(waiting.Commits)
 	delete(t.Commits, t.ContinuedStep)
@@ -95,7 +95,7 @@ func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
 	if t.Journals == nil {
 		t.Journals = map[int][]execution.Entry{}
 	}
-	for _, r := range b.From.Inherited {
+	for _, r := range b.Predecessor.Inherited {
 		delete(t.Journals, r.Step)
 	}
 	failed.Journals = nil
@@ -111,19 +111,19 @@ func inheritSteps(t *db.Turn, b memory.Begin) {
 
 // newMessages returns all messages that the turn adds to the session when it begins.
 func newMessages(b memory.Begin) []conversation.Message {
-	if b.From.Copy == nil {
+	if b.Predecessor.Copy == nil {
 		return b.UserMessages()
 	}
-	_, history := b.From.Copy.Summary()
-	return slices.Concat(history, b.UserMessages(), b.From.Copy.StepMessages)
+	_, history := b.Predecessor.Copy.SplitSummary()
+	return slices.Concat(history, b.UserMessages(), b.Predecessor.Copy.StepMessages)
 }
 
 // copyHistory stores the history and the state of a copy in the new session, if the request has a copy.
 func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
-	if b.From.Copy == nil {
+	if b.Predecessor.Copy == nil {
 		return
 	}
-	summary, history := b.From.Copy.Summary()
+	summary, history := b.Predecessor.Copy.SplitSummary()
 	if summary != nil {
 		c.Sequence++
 		c.Summary, c.Summarized = summary.Text, c.Sequence
@@ -136,19 +136,19 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 		c.Log = append(c.Log, m)
 	}
 	t.Sequence = c.Sequence
-	if len(b.From.Copy.State) > 0 {
-		c.Scope.Change(b.From.Copy.State)
+	if len(b.Predecessor.Copy.State) > 0 {
+		c.Scope.ApplyChanges(b.Predecessor.Copy.State)
 	}
 }
 
-// appendStepMessages appends the messages of the inherited steps of a copy, after the turn's own message.
+// appendStepMessages appends the messages of a copy's inherited steps, after the turn's own message.
 func (s *Turns) appendStepMessages(c *db.Session, t *db.Turn, b memory.Begin) {
-	if b.From.Copy == nil {
+	if b.Predecessor.Copy == nil {
 		return
 	}
 	first := len(c.Log)
-	s.db.AppendMessages(c, t, b.From.Copy.StepMessages...)
-	for i, m := range b.From.Copy.StepMessages {
+	s.db.AppendMessages(c, t, b.Predecessor.Copy.StepMessages...)
+	for i, m := range b.Predecessor.Copy.StepMessages {
 		c.Log[first+i].Time = m.Time
 	}
 }

@@ -19,24 +19,24 @@ type Turns struct {
 	artifacts *artifacts.Artifacts
 }
 
-// New returns the Turns that use the given database.
+// New returns a turn store that uses the given database, journals and artifacts.
 func New(d *db.DB, j *journal.Journal, a *artifacts.Artifacts) *Turns { return &Turns{d, j, a} }
 
 // RenewTurn implements memory.Turns.
 func (s *Turns) RenewTurn(_ context.Context, lease memory.Lease, ttl time.Duration) error {
-	return s.endLease("memory.RenewTurn", lease, ttl)
+	return s.setLeaseEnd("memory.RenewTurn", lease, ttl)
 }
 
 // ReleaseTurn implements memory.Turns.
 func (s *Turns) ReleaseTurn(_ context.Context, lease memory.Lease) error {
-	return s.endLease("memory.ReleaseTurn", lease, 0)
+	return s.setLeaseEnd("memory.ReleaseTurn", lease, 0)
 }
 
-// endLease sets the end of a valid lease to ttl from now.
-func (s *Turns) endLease(op string, lease memory.Lease, after time.Duration) error {
+// setLeaseEnd sets a valid lease to end the given time from now.
+func (s *Turns) setLeaseEnd(op string, lease memory.Lease, after time.Duration) error {
 	s.db.Lock()
 	defer s.db.Unlock()
-	c, _, err := s.db.FindByLease(op, lease)
+	c, _, err := s.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return err
 	}
@@ -56,14 +56,14 @@ func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	if t := s.db.FindTurn(c, f.TurnID); t != nil && t.Outcome != session.OutcomeOpen {
 		return t.Snapshot(), nil
 	}
-	c, t, err := s.db.FindByLease(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
+	c, t, err := s.db.FindTurnByLease(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
 	if err != nil {
 		return session.Turn{}, err
 	}
 	if partial, ok := memory.PartialMessage(t.Journals[t.RunningStep()]); ok && s.db.HasRoom(c, partial) {
 		s.db.AppendMessages(c, t, partial)
 	}
-	c.MarkUntrusted(memory.JournalSource(t.Journals[t.RunningStep()]))
+	c.MarkUntrusted(memory.JournalUntrustedSource(t.Journals[t.RunningStep()]))
 	t.Failure = f.Failure
 	s.journal.KeepRecording(t, t.RunningStep(), nil)
 	c.LastActivity = s.db.Now()

@@ -1,4 +1,4 @@
-// Package artifacts tests the artifacts of sessions and users, and the files of messages.
+// Package artifacts tests the artifacts of sessions and users, and the files attached to messages.
 package artifacts
 
 import (
@@ -21,7 +21,7 @@ func Tests() fixture.Tests {
 func artifactTests() fixture.Tests {
 	return fixture.Tests{
 		"Artifact_ReturnsStoredContent":           artifactReturnsStoredContent,
-		"Artifact_PutsMakeVersions":               artifactPutsMakeVersions,
+		"Artifact_PutCreatesAVersion":             artifactPutCreatesAVersion,
 		"Artifact_SameContentMakesNoNewVersion":   artifactSameContentMakesNoNewVersion,
 		"Artifact_UploadResumes":                  artifactUploadResumes,
 		"Artifact_SuccessorResumesTheUpload":      artifactSuccessorResumesTheUpload,
@@ -55,7 +55,7 @@ func artifactReturnsStoredContent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 6*memory.ArtifactChunk+1, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 }
 
-func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
+func artifactPutCreatesAVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	var want []memory.Artifact
 	for i := range 11 {
@@ -77,8 +77,8 @@ func artifactPutsMakeVersions(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// artifactSameContentMakesNoNewVersion puts the same content twice, like a caller who repeats a call after a lost
-// answer.
+// artifactSameContentMakesNoNewVersion puts the same content twice, like a caller that repeats a call because the
+// answer was lost.
 func artifactSameContentMakesNoNewVersion(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	first := fixture.PutArtifact(t, store, h, "a", "one")

@@ -33,20 +33,20 @@ func newFile(name, content string) conversation.Attachment {
 	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
 }
 
-// storedFile returns the file as a stored message has it: with a version and without bytes.
-func storedFile(f conversation.Attachment, version int) conversation.Attachment {
+// withoutFileData returns a file as it is in a stored message: with a version and without its bytes.
+func withoutFileData(f conversation.Attachment, version int) conversation.Attachment {
 	f.Version, f.Data = version, nil
 	return f
 }
 
-// newBeginWithFiles returns a request for a turn whose message has the files.
+// newBeginWithFiles returns a request for a turn whose message has the given files attached.
 func newBeginWithFiles(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
 	b := fixture.NewBegin(ref, turnID, "look at this")
 	b.Message.Attachments = files
 	return b
 }
 
-func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.BeginResult {
+func requireBegin(t *testing.T, store memory.Store, b memory.Begin) memory.BeginResult {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -62,8 +62,8 @@ func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	small, large := newFile("notes.txt", "remember the milk"), newFile("chart.png", fixture.LongText(memory.ArtifactChunk+1))
 	large.MediaType = "image/png"
-	begun := beginWith(t, store, newBeginWithFiles(ref, "t1", small, large))
-	want := []conversation.Attachment{storedFile(small, 1), storedFile(large, 1)}
+	begun := requireBegin(t, store, newBeginWithFiles(ref, "t1", small, large))
+	want := []conversation.Attachment{withoutFileData(small, 1), withoutFileData(large, 1)}
 	require.Equal(t, want, lastMessage(begun.History).Attachments, "the window names them, without their bytes")
 	require.Equal(t, want, lastMessage(fixture.LoadHistory(t, store, ref)).Attachments)
 	require.Equal(t, "look at this", lastMessage(begun.History).Text)
@@ -93,8 +93,8 @@ func attachKnownNameGetsANewVersion(t *testing.T, store memory.Store) {
 	}{{"one", 1}, {"two", 2}, {"two", 2}, {"one", 3}} {
 		turn := fmt.Sprintf("t%d", i+1)
 		f, other := newFile("a", step.content), newFile("b", "the same")
-		begun := beginWith(t, store, newBeginWithFiles(ref, turn, other, f))
-		require.Equal(t, []conversation.Attachment{storedFile(other, 1), storedFile(f, step.version)}, lastMessage(begun.History).Attachments)
+		begun := requireBegin(t, store, newBeginWithFiles(ref, turn, other, f))
+		require.Equal(t, []conversation.Attachment{withoutFileData(other, 1), withoutFileData(f, step.version)}, lastMessage(begun.History).Attachments)
 		fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
 	}
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 4)
@@ -103,9 +103,9 @@ func attachKnownNameGetsANewVersion(t *testing.T, store memory.Store) {
 func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := newBeginWithFiles(ref, "t1", newFile("a", "one"))
-	first := beginWith(t, store, ask)
+	first := requireBegin(t, store, ask)
 	before := fixture.ReadSession(t, store, ref)
-	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // repeated by the holder, whose first answer was lost
+	fixture.RequireEqual(t, first, requireBegin(t, store, ask)) // the holder repeats the call as if the answer had been lost
 	ask.TraceID = fixture.NewTraceID()
 	found, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -120,20 +120,20 @@ func attachRepeatStoresNothing(t *testing.T, store memory.Store) {
 	require.Equal(t, before, fixture.ReadSession(t, store, ref))
 }
 
-// A takeover request needs no bytes, because the session stored them when the turn began.
+// A caller that takes the turn over need not send the bytes, because the session stored them when the turn began.
 func attachTakeoverReturnsStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	f := newFile("a", "one")
-	first := beginWith(t, store, newBeginWithFiles(ref, "t1", f))
+	first := requireBegin(t, store, newBeginWithFiles(ref, "t1", f))
 	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	ask := fixture.NewBegin(ref, "t1", "")
 	ask.Message = conversation.Message{}
-	second := beginWith(t, store, ask)
+	second := requireBegin(t, store, ask)
 	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
-	require.Equal(t, []conversation.Attachment{storedFile(f, 1)}, lastMessage(second.History).Attachments)
+	require.Equal(t, []conversation.Attachment{withoutFileData(f, 1)}, lastMessage(second.History).Attachments)
 	fixture.ReleaseTurn(t, store, ref, second.Turn)
-	third := beginWith(t, store, newBeginWithFiles(ref, "t1", f)) // found by the request itself
-	require.Equal(t, []conversation.Attachment{storedFile(f, 1)}, lastMessage(third.History).Attachments)
+	third := requireBegin(t, store, newBeginWithFiles(ref, "t1", f)) // found by the request itself
+	require.Equal(t, []conversation.Attachment{withoutFileData(f, 1)}, lastMessage(third.History).Attachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
 	require.Equal(t, "one", fixture.ReadContent(t, store, ref, fixture.ContentOf("one"), 0))
 }
@@ -187,7 +187,7 @@ func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
 	require.NoError(t, store.AppendArtifact(t.Context(), h, stageContent(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0,
 		[]byte(fixture.LongText(memory.ArtifactChunk + 9))[:memory.ArtifactChunk]))
 	fixture.ReleaseTurn(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
-	begun := beginWith(t, store, newBeginWithFiles(h.Ref, "t2", newFile("sent", "the same"), newFile("half", fixture.LongText(memory.ArtifactChunk+9))))
+	begun := requireBegin(t, store, newBeginWithFiles(h.Ref, "t2", newFile("sent", "the same"), newFile("half", fixture.LongText(memory.ArtifactChunk+9))))
 	h = fixture.LeaseOf(h.Ref, begun.Turn)
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "made", 0))
 	require.Equal(t, "the same", fixture.ReadContent(t, store, h.Ref, fixture.ContentOf("the same"), 0))
@@ -208,7 +208,7 @@ func stageContent(t *testing.T, store memory.Store, h memory.Lease, text string)
 
 func attachCountsTowardArtifactLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
+	for i := range memory.MaxSessionArtifactBytes / memory.MaxArtifactBytes {
 		size := int64(memory.MaxArtifactBytes)
 		if i == 0 {
 			size -= 4
@@ -220,26 +220,26 @@ func attachCountsTowardArtifactLimits(t *testing.T, store memory.Store) {
 	_, err := store.BeginTurn(t.Context(), newBeginWithFiles(h.Ref, "t2", newFile("a", "12345")))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Equal(t, "t1", fixture.GetSession(t, store, h.Ref).OpenTurn, "the turn did not begin")
-	beginWith(t, store, newBeginWithFiles(h.Ref, "t2", newFile("a", "1234")))
+	requireBegin(t, store, newBeginWithFiles(h.Ref, "t2", newFile("a", "1234")))
 }
 
 func attachWorksAfterAnEvictedTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
-	first := beginWith(t, store, newBeginWithFiles(ref, "t1", newFile("a", "one")))
+	first := requireBegin(t, store, newBeginWithFiles(ref, "t1", newFile("a", "one")))
 	fixture.ReleaseTurn(t, store, ref, first.Turn)
 	f := newFile("a", "two")
-	begun := beginWith(t, store, newBeginWithFiles(ref, "t2", f)) // two corrections on the way
-	require.Equal(t, []conversation.Attachment{storedFile(f, 2)}, lastMessage(begun.History).Attachments)
+	begun := requireBegin(t, store, newBeginWithFiles(ref, "t2", f)) // evicts t1, and the file becomes version 2
+	require.Equal(t, []conversation.Attachment{withoutFileData(f, 2)}, lastMessage(begun.History).Attachments)
 }
 
-// A message may attach stored versions as well as new files.
+// A message may attach versions that are already stored, as well as new files.
 func attachMessageMayReferenceStoredFiles(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	old, added := newFile("a", "one"), newFile("b", "two")
-	first := beginWith(t, store, newBeginWithFiles(ref, "t1", old))
+	first := requireBegin(t, store, newBeginWithFiles(ref, "t1", old))
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
-	again := beginWith(t, store, newBeginWithFiles(ref, "t2", storedFile(old, 1), added))
-	require.Equal(t, []conversation.Attachment{storedFile(old, 1), storedFile(added, 1)}, lastMessage(again.History).Attachments)
+	again := requireBegin(t, store, newBeginWithFiles(ref, "t2", withoutFileData(old, 1), added))
+	require.Equal(t, []conversation.Attachment{withoutFileData(old, 1), withoutFileData(added, 1)}, lastMessage(again.History).Attachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 2)
 }
 
@@ -249,7 +249,7 @@ func attachStoresAllFilesOrNone(t *testing.T, store memory.Store) {
 	for i := range conversation.MaxAttachments {
 		files = append(files, newFile(fmt.Sprintf("f%d", i), fixture.LongText(conversation.MaxAttachedBytes/conversation.MaxAttachments)))
 	}
-	begun := beginWith(t, store, newBeginWithFiles(ref, "t1", files...))
+	begun := requireBegin(t, store, newBeginWithFiles(ref, "t1", files...))
 	require.Len(t, lastMessage(begun.History).Attachments, conversation.MaxAttachments)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), conversation.MaxAttachments)
 	require.EqualValues(t, conversation.MaxAttachedBytes, fixture.GetSession(t, store, ref).Size.ArtifactBytes)

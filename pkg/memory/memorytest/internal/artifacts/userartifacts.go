@@ -28,7 +28,7 @@ func userArtifactTests() fixture.Tests {
 	}
 }
 
-// User artifacts keep their names and versions and can be read, listed and deleted, next to the artifacts of the
+// User artifacts keep their names and versions. They can be read, listed and deleted like the artifacts of the
 // session.
 // Req: AD-23
 func userArtifactIsVisibleInAllSessionsOfTheUser(t *testing.T, store memory.Store) {
@@ -139,7 +139,8 @@ func userArtifactWritesAreFenced(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.DeleteArtifact(t.Context(), next, "user:a", 0), failure.TurnNotOpen)
 }
 
-// userArtifactConcurrentSessionsShareVersionNumbers writes from many sessions of one user at once.
+// userArtifactConcurrentSessionsShareVersionNumbers writes versions of one artifact from many sessions of a user
+// at once.
 func userArtifactConcurrentSessionsShareVersionNumbers(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
@@ -196,8 +197,8 @@ func userArtifactLeavesNoContentInTheSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 
-// userArtifactPutIsRepeatable repeats calls after a lost answer. By then the content has moved from the session to
-// the user.
+// userArtifactPutIsRepeatable repeats the put as if its answer had been lost. By then the content has moved from
+// the session to the user.
 func userArtifactPutIsRepeatable(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	h := fixture.OpenTurnOfUser(t, store, user)
@@ -235,7 +236,7 @@ func userArtifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurnOfUser(t, store, fixture.UniqueName("alice"))
 	text := fixture.LongText(16 << 20)
 	c := fixture.PutArtifact(t, store, h, "own", text).Content
-	for i := range memory.MaxSessionArtifacts / len(text) {
+	for i := range memory.MaxSessionArtifactBytes / len(text) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint("user:", i)})
 		require.NoError(t, err)
 	}

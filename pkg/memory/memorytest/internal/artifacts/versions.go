@@ -101,11 +101,11 @@ func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	text := fixture.LongText(16 << 20)
 	c := fixture.UploadContent(t, store, h, text)
-	for i := range memory.MaxSessionArtifacts / len(text) {
+	for i := range memory.MaxSessionArtifactBytes / len(text) {
 		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, memory.MaxSessionArtifacts, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
+	require.EqualValues(t, memory.MaxSessionArtifactBytes, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("x"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Error(t, store.AppendArtifact(t.Context(), h, fixture.ContentOf("x"), 0, []byte("x")))
@@ -118,7 +118,8 @@ func artifactRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	fixture.PutArtifact(t, store, h, "more", "x")
 }
 
-// artifactStagedBytesCountTowardLimits stages content that is never completed, which still counts.
+// artifactStagedBytesCountTowardLimits checks that content counts as soon as it is staged, even if it is never
+// completed.
 func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	stage := func(text string, size int64) (int64, error) {
@@ -126,12 +127,12 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 		c.Size = size
 		return store.StageArtifact(t.Context(), h, c)
 	}
-	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
+	for i := range memory.MaxSessionArtifactBytes / memory.MaxArtifactBytes {
 		size := int64(memory.MaxArtifactBytes)
 		if i == 0 {
 			size -= 3
 		}
-		for range 2 { // it counts once
+		for range 2 { // repeated staging counts once
 			_, err := stage(fmt.Sprint(i), size)
 			require.NoError(t, err)
 		}
@@ -140,7 +141,7 @@ func artifactStagedBytesCountTowardLimits(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.ResourceQuota)
 	require.Zero(t, fixture.GetSession(t, store, h.Ref).Size.ArtifactBytes)
 
-	// Deleting staged content makes room. Content that is already stored does not count twice.
+	// Deleting staged content makes room for other content. Content that is already stored does not count twice.
 	wrong := memory.Content{SHA256: fixture.ContentOf("abc").SHA256, Size: 3}
 	for range 2 {
 		fixture.RequireMode(t, store.AppendArtifact(t.Context(), h, wrong, 0, []byte("???")), failure.UserInvalidInput)
@@ -162,7 +163,7 @@ func artifactStagedContentsCountTowardLimits(t *testing.T, store memory.Store) {
 	}
 	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf("one more"))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
-	fixture.PutArtifact(t, store, h, "b", "0") // it was staged
+	fixture.PutArtifact(t, store, h, "b", "0") // the content was staged before
 }
 
 func artifactRejectsUnknownSessionsAndArtifacts(t *testing.T, store memory.Store) {
@@ -183,7 +184,7 @@ func artifactRejectsUnknownSessionsAndArtifacts(t *testing.T, store memory.Store
 
 func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
-	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
+	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactNameBytes)}
 	for i, name := range names {
 		require.Equal(t, 1, fixture.PutArtifact(t, store, h, name, fmt.Sprint(i)).Version)
 	}
@@ -201,7 +202,7 @@ func artifactNamesMayHoldAnyText(t *testing.T, store memory.Store) {
 func artifactRejectsInvalidNames(t *testing.T, store memory.Store) {
 	h := fixture.OpenTurn(t, store)
 	c := fixture.UploadContent(t, store, h, "text")
-	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
+	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactNameBytes+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
 		for _, h := range []memory.Lease{h, {Ref: fixture.NewRef(), TurnID: "t1", Epoch: 1}} {
 			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
 			fixture.RequireMode(t, err, failure.UserInvalidInput)

@@ -1,5 +1,5 @@
-// Package continuation tests turns that replace an earlier one: with answers to its waiting calls, after a
-// failure, or in a copy of its session.
+// Package continuation tests turns that replace an earlier one: turns that answer its waiting calls, resume it
+// after a failure, or begin in a copy of its session.
 package continuation
 
 import (
@@ -19,10 +19,10 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests())
+	return fixture.Merge(waitingCallTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
 }
 
-func waitTests() fixture.Tests {
+func waitingCallTests() fixture.Tests {
 	return fixture.Tests{
 		"WaitingCalls_EndTheTurn":                               waitingCallsEndTheTurn,
 		"WaitingCalls_CommitIsIdempotent":                       waitingCallsCommitIsIdempotent,
@@ -40,11 +40,11 @@ func waitTests() fixture.Tests {
 	}
 }
 
-// newStoppedJournal returns the journal of a step that stopped in its second round. The tool of the first round
-// has run. The tool of the second round may have run.
-func newStoppedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
+// newInterruptedJournal returns the journal of a step that ended within its second round. The tool of the first
+// round has run. The tool of the second round may have run.
+func newInterruptedJournal() []execution.Entry { return fixture.ModelRounds(2)[:5] }
 
-// newWaitingTurn returns a session with a turn t1 whose first step is done and whose second step has waiting
+// newWaitingTurn returns a session and its turn t1, whose first step is done and whose second step has waiting
 // calls. The window of the turn ends with its message, at sequence 3.
 func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
@@ -52,7 +52,7 @@ func newWaitingTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
-	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, newStoppedJournal()...)
+	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 2, newInterruptedJournal()...)
 	turn.Sequence = fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 2))
 	return ref, turn
 }
@@ -65,7 +65,7 @@ func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
 		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 
-	// A list of sessions has the id of the waiting turn, but not its calls.
+	// A listed session has the id of the waiting turn, but not its calls.
 	u := memory.SessionUpdate{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
 	fixture.UpdateSession(t, store, u)
 	ask := fixture.NewBegin(u.Ref, "t1", "read")
@@ -89,13 +89,13 @@ func waitingCallsCommitIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
 
-	// After another turn has continued the calls, none wait any more.
+	// Once another turn has continued the calls, they no longer wait.
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
 	s := fixture.GetSession(t, store, ref)
 	require.Empty(t, s.WaitingTurn)
 	require.Equal(t, "t2", s.OpenTurn)
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 
 	// A commit with other calls is a different commit.
 	c.Result.Pending = c.Result.Pending[:1]
@@ -145,15 +145,15 @@ func waitingCallsForACredentialSetAuthRequired(t *testing.T, store memory.Store)
 	fixture.RequireEqual(t, c.Result.Pending, s.Pending)
 
 	b := fixture.NewContinuation(ref, turn, "t2")
-	b.From.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	b.Predecessor.Answers = []execution.Answer{{ID: pendingcall.ID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.Predecessor.Answers, begun.Turn.Answers)
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
 	b.LookupOnly = true
 	begun, err = store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
-	fixture.RequireEqual(t, b.From.Answers, begun.Turn.Answers)
+	fixture.RequireEqual(t, b.Predecessor.Answers, begun.Turn.Answers)
 }
 
 func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
@@ -162,7 +162,8 @@ func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Pending = nil
 	for i := range execution.MaxPending + 1 {
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}",
+			Needs: execution.NeedApproval})
 	}
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
@@ -183,7 +184,7 @@ func waitingCallsBelongToTheLastStep(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 3))
 }
 
-// Changes of a session outside of its turns leave the waiting calls unchanged.
+// Changes of a session between its turns leave the waiting calls unchanged.
 func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	for _, u := range []memory.SessionUpdate{
@@ -202,10 +203,10 @@ func waitingCallsSurviveChangesOfTheSession(t *testing.T, store memory.Store) {
 	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", `"calm"`))
 	next := continueTurn(t, store, ref, turn, "t2")
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State, "a turn resumes a paused session")
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
 }
 
-// A new turn that does not continue the calls drops them for good, with a message or without one.
+// A new turn that does not continue the waiting calls drops them for good, whether or not it has a message.
 func waitingCallsAreDroppedByANewMessage(t *testing.T, store memory.Store) {
 	for name, ask := range map[string]func(session.Ref) memory.Begin{
 		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
@@ -294,7 +295,7 @@ func waitingCallsJournalIsUnreadableUntilTheTurnContinues(t *testing.T, store me
 	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
 }
 
-// continueTurn begins a turn that continues another and answers all of its calls.
+// continueTurn begins a turn that continues another turn and answers all of its calls.
 func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
@@ -303,7 +304,7 @@ func continueTurn(t *testing.T, store memory.Store, ref session.Ref, from sessio
 	return begun.Turn
 }
 
-// messageTexts returns the texts of messages with their sequences.
+// messageTexts returns the texts of messages, each with its sequence.
 func messageTexts(messages []conversation.Message) []string {
 	texts := make([]string, len(messages))
 	for i, m := range messages {

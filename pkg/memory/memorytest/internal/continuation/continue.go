@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-func continueTests() fixture.Tests {
+func continuationTests() fixture.Tests {
 	return fixture.Tests{
 		"Continue_ReplacesTheWaitingTurn":           continueReplacesTheWaitingTurn,
 		"Continue_RepeatReturnsTheSameTurn":         continueRepeatReturnsTheSameTurn,
@@ -61,7 +61,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 
 	// The commit completes the step and appends only its own messages.
 	h := fixture.LeaseOf(ref, begun.Turn)
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, h, 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, h, 2))
 	fixture.RecordEntries(t, store, h, 2, fixture.ModelRounds(3)...)
 	fixture.RequireEqual(t, fixture.ModelRounds(3), fixture.LoadJournal(t, store, h, 2))
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
@@ -83,10 +83,10 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 		require.NoError(t, err)
 		fixture.RequireEqual(t, first, again)
 	}
-	// The turn keeps the answers with which it began, even if a repeated request has others. A client that repeats
-	// a request may have forgotten which calls waited.
+	// A repeated request does not change the answers with which the turn began, even if it has other answers. A
+	// client that repeats a request may not remember which calls waited.
 	other := fixture.NewContinuation(ref, turn, "t2")
-	other.From.Continues, other.From.Answers = "t2", nil
+	other.Predecessor.Continues, other.Predecessor.Answers = "t2", nil
 	found, err := store.BeginTurn(t.Context(), other)
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusOpen, found.Status)
@@ -112,8 +112,8 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
 
-// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that answered, and after the
-// loss of a worker.
+// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that sent the answers, and
+// after the loss of a worker.
 func continueTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	first, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
@@ -156,7 +156,7 @@ func continueOneConcurrentCallerWins(t *testing.T, store memory.Store) {
 		require.True(t, failure.Is(err, failure.SessionBusy, failure.TurnNotOpen), "%v", err)
 	}
 	require.NotEmpty(t, winner.ID)
-	fixture.RequireEqual(t, newStoppedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, winner), 2))
+	fixture.RequireEqual(t, newInterruptedJournal(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, winner), 2))
 	require.Equal(t, 3, fixture.GetSession(t, store, ref).Turns)
 
 	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
@@ -184,7 +184,7 @@ func continueRejectsATurnWithoutWaitingCalls(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
-	// Answered calls no longer wait, however the turn that continued them ended.
+	// Answered calls no longer wait, whatever the outcome of the turn that continued them.
 	next := continueTurn(t, store, ref, turn, "t2")
 	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, next, session.OutcomeCancelled))
 	require.NoError(t, err)
@@ -203,15 +203,15 @@ func continueRejectsConflictingFields(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
 	require.ErrorContains(t, err, "message")
 	nobodys := fixture.NewContinuation(ref, turn, "t2")
-	nobodys.From.Continues = ""
+	nobodys.Predecessor.Continues = ""
 	_, err = store.BeginTurn(t.Context(), nobodys)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)
 	require.ErrorContains(t, err, "answers")
 	fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 
-	// A call may stay without an answer.
+	// A turn may continue while one of its calls has no answer.
 	ask := fixture.NewContinuation(ref, turn, "t2")
-	ask.From.Answers = nil
+	ask.Predecessor.Answers = nil
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Empty(t, begun.Turn.Answers)
@@ -235,7 +235,8 @@ func continueRespectsUserAndStateOfTheSession(t *testing.T, store memory.Store) 
 	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
 }
 
-// continueTurnMayWaitAgain answers one of the calls, so that the step waits again, and then none.
+// continueTurnMayWaitAgain continues the turn several times, with answers to all of its calls or to some. Each
+// time the step waits again.
 func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	ref, from := newWaitingTurn(t, store)
 	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
@@ -255,14 +256,14 @@ func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 
 		from = begun.Turn
 		ask := fixture.NewContinuation(ref, from, id)
-		ask.From.Answers = ask.From.Answers[i%2:]
+		ask.Predecessor.Answers = ask.Predecessor.Answers[i%2:]
 		begun, err = store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
 		require.Equal(t, i+3, begun.Turn.Attempt)
 		require.Equal(t, i+4, begun.Turn.Number)
 		require.Equal(t, from.ID, begun.Turn.Continues)
 		require.Len(t, begun.Turn.Steps, 1)
-		fixture.RequireEqual(t, ask.From.Answers, begun.Turn.Answers)
+		fixture.RequireEqual(t, ask.Predecessor.Answers, begun.Turn.Answers)
 		fixture.RequireEqual(t, window, begun.History)
 		fixture.RequireEqual(t, fixture.ModelRounds(i+3), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
 		require.Empty(t, fixture.GetSession(t, store, ref).WaitingTurn)
@@ -280,7 +281,8 @@ func continueTurnMayWaitAgain(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
 }
 
-// continueRequiresTheStoppedStepFirst checks that no other step can be committed before the step that stopped.
+// continueRequiresTheStoppedStepFirst checks that the step with the waiting calls must be committed before any
+// other step.
 func continueRequiresTheStoppedStepFirst(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
@@ -307,7 +309,7 @@ func continueInheritsEarlierSteps(t *testing.T, store memory.Store) {
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 1, fixture.ModelRounds(1)), failure.TurnNotOpen)
-	other := newStoppedJournal()
+	other := newInterruptedJournal()
 	other[0].Reply.Text = "something else"
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 2, other[:1]), failure.Nondeterminism)
 	require.Len(t, fixture.LoadHistory(t, store, ref), 5)

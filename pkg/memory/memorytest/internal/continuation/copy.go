@@ -38,7 +38,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
-			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: markInherited(ask.From.Inherited[0]),
+			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: markInherited(ask.Predecessor.Inherited[0]),
 		},
 		History: window,
 	}, begun)
@@ -51,7 +51,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))
 	require.EqualValues(t, 1, seen.Revisions[memory.ScopeSession])
 
-	// The copied session then works like any other.
+	// The copied session can then be used like any other session.
 	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
 	c.Result.Step = 2
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"books"`)}
@@ -92,7 +92,7 @@ func copyRejectsAnExistingSession(t *testing.T, store memory.Store) {
 func copyMayBeginWithASummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewCopy(ref, "read on")
-	ask.From.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "they talked"}
+	ask.Predecessor.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "they talked"}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Len(t, begun.History, 3)
@@ -120,10 +120,10 @@ func copyIncludesFiles(t *testing.T, store memory.Store) {
 
 func copyRespectsTheLimits(t *testing.T, store memory.Store) {
 	for field, change := range map[string]func(b *memory.Begin){
-		"copy.state": func(b *memory.Begin) { b.From.Copy.State["user:name"] = json.RawMessage(`"bob"`) },
+		"copy.state": func(b *memory.Begin) { b.Predecessor.Copy.State["user:name"] = json.RawMessage(`"bob"`) },
 		"copy":       func(b *memory.Begin) { b.Message = conversation.Message{} },
 		"too many": func(b *memory.Begin) {
-			b.From.Copy.History = slices.Repeat([]conversation.Message{conversation.User("more")}, memory.MaxWindow)
+			b.Predecessor.Copy.History = slices.Repeat([]conversation.Message{conversation.User("more")}, memory.MaxWindow)
 		},
 	} {
 		ref := fixture.NewRef()
@@ -137,7 +137,7 @@ func copyRespectsTheLimits(t *testing.T, store memory.Store) {
 	}
 	full := fixture.NewCopy(fixture.NewRef(), "read on")
 	for range fixture.MaxMessages {
-		full.From.Copy.History = append(full.From.Copy.History, conversation.User("more"))
+		full.Predecessor.Copy.History = append(full.Predecessor.Copy.History, conversation.User("more"))
 	}
 	_, err := store.BeginTurn(t.Context(), full)
 	fixture.RequireMode(t, err, failure.SessionFull)

@@ -27,7 +27,7 @@ func resumeTests() fixture.Tests {
 	}
 }
 
-// newFailedTurn returns a session whose last turn, t1, failed in its second step after two rounds.
+// newFailedTurn returns a session and its last turn, t1, which failed in the second step after two rounds.
 func newFailedTurn(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -110,7 +110,7 @@ func resumeRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t2")
 }
 
-// resumeTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that resumed, and after the
+// resumeTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that resumed it, and after the
 // loss of a worker.
 func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
@@ -118,7 +118,7 @@ func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.ReleaseTurn(t, store, ref, first.Turn)
-	ask = fixture.NewBegin(ref, "t2", "") // the caller that takes over knows nothing of the original request
+	ask = fixture.NewBegin(ref, "t2", "") // the caller that takes over does not know the original request
 	ask.Message = conversation.Message{}
 	for attempt := 3; attempt < 5; attempt++ {
 		next, err := store.BeginTurn(t.Context(), ask)
@@ -132,7 +132,8 @@ func resumeTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, first.Turn)
 }
 
-// resumeFailedTurnCanBeResumedAgain checks that the first results and the origin of the first turn stay.
+// resumeFailedTurnCanBeResumedAgain checks that a second resume keeps the first results and the origin of the
+// first turn.
 func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
 	for i, id := range []string{"t2", "t3", "t4"} {
@@ -153,7 +154,7 @@ func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 	}
 }
 
-// resumeKeepsJournalsOfSeveralSteps resumes a round of concurrent steps: one is done, one has failed without
+// resumeKeepsJournalsOfSeveralSteps resumes a round of four concurrent steps: one is done, one has failed without
 // failing the turn, and two must run again.
 func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -170,7 +171,7 @@ func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	ask := fixture.NewResumption(ref, from, "t2")
 	survived := execution.Result{Step: 2, Agent: "echo", Failure: failure.New(failure.ResourceAPI, "test", "away")}
-	ask.From.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
+	ask.Predecessor.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, markInherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
@@ -228,7 +229,7 @@ func resumeRejectsAChangedSession(t *testing.T, store memory.Store) {
 		fixture.RequireEqual(t, before, fixture.ReadSession(t, store, ref))
 	}
 
-	// Changes that add no message to the session do not prevent a resume.
+	// A failed turn can still be resumed after changes that add no message to the session.
 	ref, from := newFailedTurn(t, store)
 	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
 		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb})
@@ -246,7 +247,7 @@ func resumeRejectsAChangedSession(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 }
 
-// compactSession replaces all messages except the last by a summary.
+// compactSession replaces all messages but the last with a summary.
 func compactSession(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
 	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 1, Summary: "they talked"})
@@ -263,9 +264,11 @@ func resumeRejectsConflictingFields(t *testing.T, store memory.Store) {
 	ref, from := newFailedTurn(t, store)
 	for field, change := range map[string]func(b *memory.Begin){
 		"resumes_turn_id": func(b *memory.Begin) { b.Message = conversation.User("and this") },
-		"inherited":       func(b *memory.Begin) { b.From.Resumes = "" },
-		"order":           func(b *memory.Begin) { b.From.Inherited = append(b.From.Inherited, b.From.Inherited...) },
-		"copy":            func(b *memory.Begin) { b.From.Resumes, b.From.Copy = "", &memory.Copy{} },
+		"inherited":       func(b *memory.Begin) { b.Predecessor.Resumes = "" },
+		"order": func(b *memory.Begin) {
+			b.Predecessor.Inherited = append(b.Predecessor.Inherited, b.Predecessor.Inherited...)
+		},
+		"copy": func(b *memory.Begin) { b.Predecessor.Resumes, b.Predecessor.Copy = "", &memory.Copy{} },
 	} {
 		b := fixture.NewResumption(ref, from, "t2")
 		change(&b)

@@ -9,12 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
 )
 
-// texts holds the contents of artifacts. The last one has two pieces.
-var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
+// artifactTexts has the contents of artifacts. The last one has two pieces.
+var artifactTexts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
 
-// randomContent returns a short content, rarely with a wrong digest.
+// randomContent returns a short content and its text. Rarely, its digest is wrong.
 func randomContent(d *comparison) (memory.Content, string) {
-	text := texts[d.rand.IntN(len(texts)-1)]
+	text := artifactTexts[d.rand.IntN(len(artifactTexts)-1)]
 	c := fixture.ContentOf(text)
 	if d.oneIn(12) {
 		c.SHA256 = fixture.ContentOf("another").SHA256
@@ -22,12 +22,12 @@ func randomContent(d *comparison) (memory.Content, string) {
 	return c, text
 }
 
-func randomArtifactName(d *comparison) string { return oneOf(d, "a", "b", "a/b", "user:a", "user:b") }
+func randomArtifactName(d *comparison) string { return pickOne(d, "a", "b", "a/b", "user:a", "user:b") }
 
 func stageArtifact(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	c, _ := randomContent(d)
-	return leaseCall("StageArtifact", h, c, func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("StageArtifact", h, c, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.StageArtifact(ctx, h, c)
 	})
 }
@@ -37,21 +37,21 @@ func appendArtifact(d *comparison, s *testSession) call {
 	c, text := randomContent(d)
 	offset := int64(0)
 	if d.oneIn(12) {
-		offset = 1 // does not fit the length
+		offset = 1 // does not match the length of the piece
 	}
-	return appendCall(h, c, offset, text)
+	return newAppendCall(h, c, offset, text)
 }
 
-// appendLong stores a piece of the long content. The second piece may come before the first.
-func appendLong(d *comparison, s *testSession) call {
-	text := texts[len(texts)-1]
-	offset := oneOf(d, 0, memory.ArtifactChunk)
+// appendLongContent appends a piece of the long content. The second piece may come before the first.
+func appendLongContent(d *comparison, s *testSession) call {
+	text := artifactTexts[len(artifactTexts)-1]
+	offset := pickOne(d, 0, memory.ArtifactChunk)
 	end := min(offset+memory.ArtifactChunk, len(text))
-	return appendCall(d.randomLease(s), fixture.ContentOf(text), int64(offset), text[offset:end])
+	return newAppendCall(d.randomLease(s), fixture.ContentOf(text), int64(offset), text[offset:end])
 }
 
-func appendCall(h memory.Lease, c memory.Content, offset int64, piece string) call {
-	return leaseCall("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
+func newAppendCall(h memory.Lease, c memory.Content, offset int64, piece string) call {
+	return newLeaseCall("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.AppendArtifact(ctx, h, c, offset, []byte(piece))
 	})
 }
@@ -60,10 +60,10 @@ func putArtifact(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	c, _ := randomContent(d)
 	if d.oneIn(6) {
-		c = fixture.ContentOf(texts[len(texts)-1])
+		c = fixture.ContentOf(artifactTexts[len(artifactTexts)-1])
 	}
-	a := memory.Artifact{Content: c, Name: randomArtifactName(d), MediaType: oneOf(d, "", "text/plain")}
-	return leaseCall("PutArtifact", h, a, func(ctx context.Context, store memory.Store) (any, error) {
+	a := memory.Artifact{Content: c, Name: randomArtifactName(d), MediaType: pickOne(d, "", "text/plain")}
+	return newLeaseCall("PutArtifact", h, a, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.PutArtifact(ctx, h, a)
 	})
 }
@@ -76,11 +76,11 @@ func getArtifact(d *comparison, s *testSession) call {
 }
 
 func readArtifact(d *comparison, s *testSession) call {
-	return readCall(s, fixture.ContentOf(oneOf(d, texts...)))
+	return newReadCall(s, fixture.ContentOf(pickOne(d, artifactTexts...)))
 }
 
-// readCall reads a content to its end.
-func readCall(s *testSession, c memory.Content) call {
+// newReadCall returns a call that reads all bytes of the content.
+func newReadCall(s *testSession, c memory.Content) call {
 	return call{"ReadArtifact", []any{s.ref, c}, func(ctx context.Context, store memory.Store) (any, error) {
 		all := []byte{}
 		for {
@@ -101,16 +101,16 @@ func listArtifacts(_ *comparison, s *testSession) call {
 
 func deleteArtifact(d *comparison, s *testSession) call {
 	h, name, version := d.randomLease(s), randomArtifactName(d), d.rand.IntN(5)
-	return leaseCall("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.DeleteArtifact(ctx, h, name, version)
 	})
 }
 
-// randomFiles returns one or two files. Sometimes both have the same name, or one is empty.
+// randomFiles returns one or two files. Sometimes both have the same name, or one of them is empty.
 func (d *comparison) randomFiles() []conversation.Attachment {
 	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
 	for i := range files {
-		files[i] = conversation.Attachment{Name: randomArtifactName(d), MediaType: oneOf(d, "", "text/plain"), Data: []byte(oneOf(d, texts...))}
+		files[i] = conversation.Attachment{Name: randomArtifactName(d), MediaType: pickOne(d, "", "text/plain"), Data: []byte(pickOne(d, artifactTexts...))}
 	}
 	return files
 }

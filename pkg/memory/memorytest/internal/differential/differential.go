@@ -1,4 +1,4 @@
-// Package differential compares two stores: it makes the same random calls to both.
+// Package differential makes the same random calls to two stores and compares the replies.
 package differential
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Run makes the same random calls to both stores. The seed determines the calls. It returns the first difference
-// as an error (nil if there is none).
-func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (Replies, error) {
+// Run makes the same random calls to both stores. The seed determines the calls. Run returns the first difference
+// between replies as an error (nil if there is none).
+func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (ReplyCounts, error) {
 	d := &comparison{
-		oracle: oracle, other: other, seed: seed, replies: Replies{},
+		oracle: oracle, other: other, seed: seed, replyCounts: ReplyCounts{},
 		rand: rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // a seed must give the same calls again
 	}
-	for range subjects {
+	for range sessionPoolSize {
 		d.pool = append(d.pool, d.newTestSession())
 	}
-	few := max(1, ops/slowEvery)
+	few := max(1, ops/slowCallInterval)
 	for range ops {
-		s, makers := d.drawSession(few)
+		s, makers := d.pickSession(few)
 		if err := d.compareCall(ctx, s, pickCallMaker(d, makers)(d, s)); err != nil {
 			return nil, err
 		}
@@ -42,11 +42,11 @@ func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) 
 			return nil, err
 		}
 	}
-	return d.replies, nil
+	return d.replyCounts, nil
 }
 
-// drawSession returns a random session and the makers for its next call.
-func (d *comparison) drawSession(few int) (*testSession, []callMaker) {
+// pickSession returns a random session and the makers of its next call. few is the number of calls per slow call.
+func (d *comparison) pickSession(few int) (*testSession, []callMaker) {
 	if d.oneIn(30) {
 		return &testSession{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, unknownSessionCalls
 	}
@@ -55,33 +55,34 @@ func (d *comparison) drawSession(few int) (*testSession, []callMaker) {
 		d.pool[i] = d.newTestSession()
 	}
 	s := d.pool[i]
-	if s.deleted {
+	if s.isDeleted {
 		s.callsLeft--
 	}
 	switch {
 	case d.callCount%few == few-1:
 		return s, slowCalls
-	case s.idle && d.oneIn(3):
+	case s.isIdle && d.oneIn(3):
 		return s, beginCalls
 	}
 	return s, commonCalls
 }
 
 const (
-	subjects         = 6  // sessions in use at a time
+	sessionPoolSize  = 6  // sessions in use at a time
 	callsAfterDelete = 20 // calls after a session was deleted
-	slowEvery        = 60 // every 60th call is slow
+	slowCallInterval = 60 // every 60th call is slow
 )
 
-// Replies counts replies by "Method kind". The kind is the status of BeginTurn, continued or resumed for a turn
-// that replaces another, the mode of an error, waiting for a session with pending calls, or ok.
-type Replies map[string]int
+// ReplyCounts counts replies by "Method kind". For a reply of BeginTurn the kind is its status, or continued or
+// resumed for a turn that replaces another. The kind of an error is its mode. For a session with pending calls it
+// is waiting, and otherwise ok.
+type ReplyCounts map[string]int
 
-// Missing returns the possible replies that did not occur. It ignores limits that take hundreds of megabytes to
-// reach.
-func (r Replies) Missing() []string {
+// Missing returns the possible replies that did not occur. It ignores errors of limits that only hundreds of
+// megabytes exceed.
+func (r ReplyCounts) Missing() []string {
 	var missing []string
-	for method, replies := range repertoire {
+	for method, replies := range possibleReplies {
 		for reply := range strings.FieldsSeq(replies) {
 			if r[method+" "+reply] == 0 {
 				missing = append(missing, method+" "+reply)
@@ -92,8 +93,8 @@ func (r Replies) Missing() []string {
 	return missing
 }
 
-// repertoire maps each method to its possible replies.
-var repertoire = map[string]string{
+// possibleReplies maps each method to the kinds of its possible replies.
+var possibleReplies = map[string]string{
 	"BeginTurn": "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open " +
 		"user_invalid_input session_deleted",
 	"RenewTurn":      "ok fenced turn_not_open not_found session_deleted",
@@ -128,41 +129,41 @@ type comparison struct {
 	sessionCount  int // sessions created so far
 	callCount     int // calls made so far
 	pool          []*testSession
-	replies       Replies
+	replyCounts   ReplyCounts
 }
 
-// testSession is a session of the run, with what is needed to make calls that are not all rejected.
+// testSession is a session that the comparison uses. It remembers enough to make calls that the stores accept.
 type testSession struct {
 	ref           session.Ref
 	user          string
-	lastBegin     memory.Begin // the request of the latest turn
-	turn          session.Turn // the turn as it began
+	lastBegin     memory.Begin // request that began the latest turn
+	currentTurn   session.Turn // latest turn, as it was when it began
 	lastSequence  int64        // sequence of the last message
 	nextStep      int          // number of the next step
-	waitingTurnID string       // the turn whose calls wait, as far as this run knows
-	failedTurn    session.Turn // the last turn, if it failed, as far as this run knows
+	waitingTurnID string       // turn with waiting calls, as far as the replies show
+	failedTurn    session.Turn // last turn if it failed, as far as the replies show
 	commits       []memory.Commit
 	updates       []memory.StateUpdate
-	idle          bool // no turn is open, as far as this run knows
-	deleted       bool // it was deleted
-	callsLeft     int  // calls still to make after the deletion
+	isIdle        bool // whether no turn is open, as far as the replies show
+	isDeleted     bool // whether the session was deleted
+	callsLeft     int  // number of calls still to make after the deletion
 	calls         []call
 }
 
-// call is one call of a method. Both stores get the same call.
+// call is a call of one method, which both stores receive.
 type call struct {
-	method string
-	input  any // for the error message
-	make   func(context.Context, memory.Store) (any, error)
-	after  func(reply any) // updates the test session from the reply of the oracle (may be nil)
+	method  string
+	input   any // for the error message
+	make    func(context.Context, memory.Store) (any, error)
+	onReply func(reply any) // updates the test session from the reply of the oracle (may be nil)
 }
 
 func (d *comparison) newTestSession() *testSession {
 	d.sessionCount++
 	return &testSession{
 		ref:       session.Ref{Tenant: fmt.Sprintf("differ-%d", d.seed), Session: fmt.Sprintf("s-%d", d.sessionCount)},
-		user:      oneOf(d, "", "alice", "bob"),
-		idle:      true,
+		user:      pickOne(d, "", "alice", "bob"),
+		isIdle:    true,
 		callsLeft: callsAfterDelete,
 	}
 }
@@ -175,32 +176,32 @@ func (d *comparison) compareCall(ctx context.Context, s *testSession, c call) er
 	s.calls = append(s.calls, c)
 	want, wantErr := c.make(ctx, d.oracle)
 	got, gotErr := c.make(ctx, d.other)
-	d.replies[c.method+" "+replyKind(want, wantErr)]++
-	diff := gocmp.Diff(comparedError(wantErr), comparedError(gotErr))
+	d.replyCounts[c.method+" "+replyKind(want, wantErr)]++
+	diff := gocmp.Diff(comparableError(wantErr), comparableError(gotErr))
 	if diff == "" && wantErr == nil {
-		diff = gocmp.Diff(want, got, equalReplies...)
+		diff = gocmp.Diff(want, got, ignoredDifferences...)
 	}
 	if diff != "" {
 		return fmt.Errorf("call %d of seed %d: %s (want -, got +)\n%s\nerrors: %w | %w\nthe calls of the session, the last one first:\n%s",
 			d.callCount, d.seed, c, diff, cmp.Or(wantErr, errNone), cmp.Or(gotErr, errNone), s.recentCalls())
 	}
-	if c.after != nil && wantErr == nil {
-		c.after(want)
+	if c.onReply != nil && wantErr == nil {
+		c.onReply(want)
 	}
 	return nil
 }
 
-// compareSession compares all data of a session that can be read.
+// compareSession compares everything that can be read from a session.
 func (d *comparison) compareSession(ctx context.Context, s *testSession) error {
 	calls := []call{getSession(d, s), listSessions(d, s), loadHistory(d, s), getState(d, s), listArtifacts(d, s)}
-	for i := range turnIDs {
-		calls = append(calls, beginCall(s, memory.Begin{
-			Ref: s.ref, User: s.user, TurnID: turnID(i), TraceID: traces[0], Fingerprint: fingerprint(turnID(i)),
+	for i := range turnIDCount {
+		calls = append(calls, newBeginCall(s, memory.Begin{
+			Ref: s.ref, User: s.user, TurnID: turnIDAt(i), TraceID: traceIDs[0], Fingerprint: fingerprintOfTurn(turnIDAt(i)),
 			Message: conversation.User("?"), LeaseTTL: memory.MaxLeaseTTL, Window: memory.MaxWindow, LookupOnly: true,
 		}))
 	}
-	for _, text := range texts {
-		calls = append(calls, readCall(s, fixture.ContentOf(text)))
+	for _, text := range artifactTexts {
+		calls = append(calls, newReadCall(s, fixture.ContentOf(text)))
 	}
 	for _, c := range calls {
 		if err := d.compareCall(ctx, s, c); err != nil {
@@ -212,7 +213,7 @@ func (d *comparison) compareSession(ctx context.Context, s *testSession) error {
 
 func (c call) String() string { return fmt.Sprintf("%s %+v", c.method, c.input) }
 
-// recentCalls returns the latest calls of a session, newest first, for the report.
+// recentCalls returns the latest calls of a session, newest first, for an error message.
 func (s *testSession) recentCalls() string {
 	var b strings.Builder
 	for i, c := range slices.Backward(s.calls) {
@@ -225,8 +226,8 @@ func (s *testSession) recentCalls() string {
 	return b.String()
 }
 
-// equalReplies says which differences between replies are ignored.
-var equalReplies = []gocmp.Option{
+// ignoredDifferences lists the differences between replies that do not matter.
+var ignoredDifferences = []gocmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
 	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Size.Bytes"),
@@ -236,11 +237,11 @@ var equalReplies = []gocmp.Option{
 	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
 }
 
-// comparedFacts names the facts of errors that are compared.
+// comparedFacts are the names of the error facts that are compared.
 var comparedFacts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
 
-// comparedError returns the part of an error that is compared.
-func comparedError(err error) map[string]string {
+// comparableError returns the parts of an error that are compared.
+func comparableError(err error) map[string]string {
 	if err == nil {
 		return nil
 	}
@@ -274,7 +275,7 @@ func replyKind(reply any, err error) string {
 	return "ok"
 }
 
-// callMaker makes a random call for a session. The weight says how often it is picked.
+// callMaker makes a random call for a session. Makers are picked in proportion to their weights.
 type callMaker struct {
 	weight int
 	make   func(*comparison, *testSession) call
@@ -295,7 +296,7 @@ func pickCallMaker(d *comparison, makers []callMaker) func(*comparison, *testSes
 	return makers[0].make
 }
 
-// oneIn returns true once in n times, at random.
+// oneIn returns true at random, on average once in n calls.
 func (d *comparison) oneIn(n int) bool { return d.rand.IntN(n) == 0 }
 
-func oneOf[T any](d *comparison, choices ...T) T { return choices[d.rand.IntN(len(choices))] }
+func pickOne[T any](d *comparison, choices ...T) T { return choices[d.rand.IntN(len(choices))] }

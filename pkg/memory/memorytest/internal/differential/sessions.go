@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// commonCalls makes the usual calls.
+// commonCalls has the makers of calls that are made all the time.
 var commonCalls = []callMaker{
 	{24, beginTurn},
 	{4, renewTurn},
@@ -42,10 +42,12 @@ var commonCalls = []callMaker{
 	{3, deleteArtifact},
 }
 
-// beginCalls makes the calls for a session without an open turn, because most other calls would be rejected.
+// beginCalls has the makers for a session without an open turn. The only maker begins a turn, because most other
+// calls would be rejected.
 var beginCalls = []callMaker{{1, beginTurn}}
 
-// unknownSessionCalls makes calls for a session that does not exist, except those that would create it.
+// unknownSessionCalls has the makers of calls for a session that does not exist. Calls that would create the
+// session are left out.
 var unknownSessionCalls = []callMaker{
 	{1, getSession},
 	{1, loadHistory},
@@ -57,8 +59,9 @@ var unknownSessionCalls = []callMaker{
 	{1, listArtifacts},
 }
 
-// slowCalls makes the calls that take long.
-var slowCalls = []callMaker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
+// slowCalls has the makers of slow calls.
+var slowCalls = []callMaker{{3, updateOversizedState}, {4, recordOversizedJournal}, {4, appendLongContent}, {2, commitOversizedState}, {2,
+	commitOversizedSharedState}, {1, commitForeignState}}
 
 func getSession(_ *comparison, s *testSession) call {
 	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
@@ -66,10 +69,10 @@ func getSession(_ *comparison, s *testSession) call {
 	}, nil}
 }
 
-// listSessions reads all pages. It ignores their order, because clocks may give several sessions the same
-// millisecond of creation.
+// listSessions reads all pages. It ignores the order of the sessions, because several of them may be created in
+// the same millisecond.
 func listSessions(d *comparison, s *testSession) call {
-	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
+	l := memory.SessionFilter{Tenant: s.ref.Tenant, User: pickOne(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
 	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
 		var all []session.Session
 		for l := l; ; {
@@ -98,11 +101,11 @@ func loadHistory(d *comparison, s *testSession) call {
 
 func updateSession(d *comparison, s *testSession) call {
 	u := memory.SessionUpdate{
-		Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close),
+		Ref: s.ref, Verb: pickOne(d, "", session.Pause, session.Resume, session.Resume, session.Close),
 		Metadata: map[string]string{}, Create: d.oneIn(3),
 	}
 	for range d.rand.IntN(3) {
-		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = oneOf(d, "", "x", "y")
+		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = pickOne(d, "", "x", "y")
 	}
 	if d.oneIn(30) {
 		for i := range memory.MaxMetadata + 1 {
@@ -116,7 +119,7 @@ func updateSession(d *comparison, s *testSession) call {
 		u.User = s.user
 	}
 	if d.oneIn(20) {
-		u.User = oneOf(d, "", "alice", "bob")
+		u.User = pickOne(d, "", "alice", "bob")
 	}
 	return call{"UpdateSession", u, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.UpdateSession(ctx, u)
@@ -125,8 +128,8 @@ func updateSession(d *comparison, s *testSession) call {
 
 func compactSession(d *comparison, s *testSession) call {
 	c := memory.Compact{
-		Ref: s.ref, Keep: d.rand.IntN(8), Summary: oneOf(d, "", "", "They talked.\nOf much."),
-		Strategy: oneOf(d, "", conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical),
+		Ref: s.ref, Keep: d.rand.IntN(8), Summary: pickOne(d, "", "", "They talked.\nOf much."),
+		Strategy: pickOne(d, "", conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical),
 	}
 	return call{"CompactSession", c, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.CompactSession(ctx, c)
@@ -143,18 +146,18 @@ func deleteSession(d *comparison, s *testSession) call {
 	return call{"DeleteSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
 		_, err := store.DeleteSession(ctx, s.ref)
 		return nil, err
-	}, func(any) { s.deleted = true }}
+	}, func(any) { s.isDeleted = true }}
 }
 
 // searchMemory searches and ignores the order of hits with the same score.
 func searchMemory(d *comparison, s *testSession) call {
-	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: randomText(d), Limit: memory.MaxHits}
+	q := memory.Search{Tenant: s.ref.Tenant, User: pickOne(d, "alice", "bob"), Query: randomText(d), Limit: memory.MaxHits}
 	return call{"SearchMemory", q, func(ctx context.Context, store memory.Store) (any, error) {
 		hits, err := store.SearchMemory(ctx, q)
 		slices.SortFunc(hits, func(a, b memory.Hit) int {
 			return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Session, b.Session), cmp.Compare(b.Message.Sequence, a.Message.Sequence))
 		})
-		if len(hits) == q.Limit { // which of the worst hits are returned depends on the order
+		if len(hits) == q.Limit { // stores may return different hits among those with the lowest score
 			hits = slices.DeleteFunc(hits, func(h memory.Hit) bool { return h.Score == hits[q.Limit-1].Score })
 		}
 		return hits, err
@@ -171,10 +174,10 @@ func getState(_ *comparison, s *testSession) call {
 func randomDelta(d *comparison, scopes ...string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for range 1 + d.rand.IntN(3) {
-		changes[fmt.Sprintf("%skey-%d", oneOf(d, scopes...), d.rand.IntN(5))] = json.RawMessage(oneOf(d, "", "1", `"two"`, `{"three":3}`))
+		changes[fmt.Sprintf("%skey-%d", pickOne(d, scopes...), d.rand.IntN(5))] = json.RawMessage(pickOne(d, "", "1", `"two"`, `{"three":3}`))
 	}
 	if d.oneIn(60) {
-		changes[oneOf(d, "trace_id", "_scratch", "temp:x")] = json.RawMessage("1")
+		changes[pickOne(d, "trace_id", "_scratch", "temp:x")] = json.RawMessage("1")
 	}
 	if d.oneIn(60) {
 		changes["key"] = json.RawMessage("{")
@@ -185,7 +188,7 @@ func randomDelta(d *comparison, scopes ...string) map[string]json.RawMessage {
 func updateState(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	u := memory.StateUpdate{
-		Ref: s.ref, RequestID: fmt.Sprintf("r-%d", d.rand.IntN(200)), Delta: randomDelta(d, oneOf(d, "", "", "app:", "user:")),
+		Ref: s.ref, RequestID: fmt.Sprintf("r-%d", d.rand.IntN(200)), Delta: randomDelta(d, pickOne(d, "", "", "app:", "user:")),
 	}
 	if d.oneIn(2) {
 		u.TurnID, u.Epoch = h.TurnID, h.Epoch
@@ -194,7 +197,7 @@ func updateState(d *comparison, s *testSession) call {
 		u.IfRevision = new(int64(d.rand.IntN(6)))
 	}
 	if len(s.updates) > 0 && d.oneIn(4) {
-		u = oneOf(d, s.updates...)
+		u = pickOne(d, s.updates...)
 	}
 	return call{"UpdateState", u, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.UpdateState(ctx, u)
@@ -207,36 +210,36 @@ func updateState(d *comparison, s *testSession) call {
 // oversizedState returns more state than a scope may hold.
 func oversizedState(scope string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
-	for i := range memory.MaxStateBytes/memory.MaxStateValue + 1 {
-		changes[fmt.Sprintf("%sbig-%d", scope, i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`)
+	for i := range memory.MaxStateBytes/memory.MaxStateValueBytes + 1 {
+		changes[fmt.Sprintf("%sbig-%d", scope, i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValueBytes-2) + `"`)
 	}
 	return changes
 }
 
-func bigState(d *comparison, s *testSession) call {
+func updateOversizedState(d *comparison, s *testSession) call {
 	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.callCount), Delta: oversizedState("")}
 	return call{"UpdateState", "too much", func(ctx context.Context, store memory.Store) (any, error) {
 		return store.UpdateState(ctx, u)
 	}, nil}
 }
 
-// commitOnly commits a step that changes only state.
-func commitOnly(s *testSession, what string, state map[string]json.RawMessage) call {
-	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.lastSequence, State: state}
+// newStateCommitCall returns a commit of a step that changes only state.
+func newStateCommitCall(s *testSession, what string, state map[string]json.RawMessage) call {
+	c := memory.Commit{Ref: s.ref, TurnID: s.currentTurn.ID, Epoch: s.currentTurn.Epoch, Base: s.lastSequence, State: state}
 	c.Result.Step, c.Result.Agent = max(s.nextStep, 1), "echo"
 	return call{"CommitStep", what, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.CommitStep(ctx, c)
 	}, nil}
 }
 
-func commitBigState(_ *comparison, s *testSession) call {
-	return commitOnly(s, "too much state", oversizedState(""))
+func commitOversizedState(_ *comparison, s *testSession) call {
+	return newStateCommitCall(s, "too much state", oversizedState(""))
 }
 
-func commitSharedState(d *comparison, s *testSession) call {
-	return commitOnly(s, "too much shared state", oversizedState(oneOf(d, "app:", "user:")))
+func commitOversizedSharedState(d *comparison, s *testSession) call {
+	return newStateCommitCall(s, "too much shared state", oversizedState(pickOne(d, "app:", "user:")))
 }
 
-func commitWrongState(_ *comparison, s *testSession) call {
-	return commitOnly(s, "state of the orchestrator", fixture.Delta("trace_id", "1"))
+func commitForeignState(_ *comparison, s *testSession) call {
+	return newStateCommitCall(s, "state of the orchestrator", fixture.Delta("trace_id", "1"))
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// turnIDs is how many different turn ids a session uses.
-const turnIDs = 64
+// turnIDCount is how many different turn ids a session uses.
+const turnIDCount = 64
 
-var traces = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
+var traceIDs = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
 
-func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
+func turnIDAt(i int) string { return fmt.Sprintf("t-%d", i) }
 
-func fingerprint(turnID string) string { return "of-" + turnID }
+func fingerprintOfTurn(turnID string) string { return "of-" + turnID }
 
-// randomText returns a few words of a small vocabulary, so that searches find some.
+// randomText returns a few words of a small vocabulary, so that some searches find messages.
 func randomText(d *comparison) string {
 	words := make([]string, 1+d.rand.IntN(4))
 	for i := range words {
@@ -34,27 +34,27 @@ func randomText(d *comparison) string {
 	return strings.Join(words, " ")
 }
 
-// randomSource returns an untrusted source, or usually none.
+// randomSource returns the name of an untrusted source. Usually it is empty.
 func randomSource(d *comparison) string {
 	if !d.oneIn(12) {
 		return ""
 	}
-	return oneOf(d, "tool page", "tool mail", conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps")
+	return pickOne(d, "tool page", "tool mail", conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps")
 }
 
 func beginTurn(d *comparison, s *testSession) call {
-	i := s.turn.Number // the next turn
+	i := s.currentTurn.Number // the next turn
 	if d.oneIn(4) {
-		i = d.rand.IntN(turnIDs)
+		i = d.rand.IntN(turnIDCount)
 	}
 	b := memory.Begin{
-		Ref: s.ref, User: s.user, TurnID: turnID(i % turnIDs), TraceID: oneOf(d, traces...),
+		Ref: s.ref, User: s.user, TurnID: turnIDAt(i % turnIDCount), TraceID: pickOne(d, traceIDs...),
 		Message: conversation.User(randomText(d)), LeaseTTL: memory.MaxLeaseTTL,
 		Window: 1 + d.rand.IntN(12), LookupOnly: d.oneIn(8),
 	}
 	if s.lastBegin.TurnID != "" && d.oneIn(3) { // a repeat by the holder
 		b.TurnID, b.TraceID = s.lastBegin.TurnID, s.lastBegin.TraceID
-		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
+		b.LostEpoch = pickOne(d, 0, s.currentTurn.Epoch, s.currentTurn.Epoch-1)
 	}
 	if d.oneIn(8) {
 		b.Message = conversation.Message{} // the turn has no message
@@ -67,37 +67,37 @@ func beginTurn(d *comparison, s *testSession) call {
 	}
 	d.setContinuation(s, &b)
 	d.setPredecessor(s, &b)
-	b.Fingerprint = fingerprint(b.TurnID)
+	b.Fingerprint = fingerprintOfTurn(b.TurnID)
 	if d.oneIn(30) {
 		b.Fingerprint = "of-something-else"
 	}
 	if d.oneIn(30) {
-		b.User = oneOf(d, "", "alice", "bob")
+		b.User = pickOne(d, "", "alice", "bob")
 	}
 	if d.oneIn(3) {
 		b.WindowTokens = 1 + d.rand.IntN(30)
 	}
-	return beginCall(s, b)
+	return newBeginCall(s, b)
 }
 
 // setContinuation usually continues a waiting turn if there is one. Sometimes it continues a turn that does not
 // wait, or sets conflicting fields.
 func (d *comparison) setContinuation(s *testSession, b *memory.Begin) {
 	if s.waitingTurnID != "" && !d.oneIn(4) {
-		b.Message, b.From.Continues = conversation.Message{}, s.waitingTurnID
+		b.Message, b.Predecessor.Continues = conversation.Message{}, s.waitingTurnID
 		for n := range d.rand.IntN(3) {
-			b.From.Answers = append(b.From.Answers, execution.Answer{
-				ID: pendingcall.ID(1, max(s.nextStep-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: randomText(d), Late: d.oneIn(4),
+			b.Predecessor.Answers = append(b.Predecessor.Answers, execution.Answer{
+				ID: pendingcall.ID(1, max(s.nextStep-1, 1), n), Verdict: pickOne(d, execution.Approve, execution.Deny), Text: randomText(d), Late: d.oneIn(4),
 			})
 		}
 	}
 	switch {
 	case d.oneIn(30):
-		b.From.Continues = turnID(d.rand.IntN(turnIDs))
+		b.Predecessor.Continues = turnIDAt(d.rand.IntN(turnIDCount))
 	case d.oneIn(30):
 		b.Message = conversation.User(randomText(d))
 	case d.oneIn(200):
-		b.From.Continues, b.From.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
+		b.Predecessor.Continues, b.Predecessor.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
 	}
 }
 
@@ -105,67 +105,67 @@ func (d *comparison) setContinuation(s *testSession, b *memory.Begin) {
 // begins with a copy.
 func (d *comparison) setPredecessor(s *testSession, b *memory.Begin) {
 	switch {
-	case b.From.Continues != "":
+	case b.Predecessor.Continues != "":
 	case s.failedTurn.ID != "" && !d.oneIn(3):
-		b.Message, b.From.Resumes, b.From.Inherited = conversation.Message{}, s.failedTurn.ID, s.failedTurn.Steps
+		b.Message, b.Predecessor.Resumes, b.Predecessor.Inherited = conversation.Message{}, s.failedTurn.ID, s.failedTurn.Steps
 	case d.oneIn(30):
-		b.Message, b.From.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
-	case b.Message.Role != "" && (s.turn.ID == "" && d.oneIn(3) || d.oneIn(60)):
-		b.From.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", randomText(d))}, State: randomDelta(d, "")}
+		b.Message, b.Predecessor.Resumes = conversation.Message{}, turnIDAt(d.rand.IntN(turnIDCount))
+	case b.Message.Role != "" && (s.currentTurn.ID == "" && d.oneIn(3) || d.oneIn(60)):
+		b.Predecessor.Copy = &memory.Copy{StepMessages: []conversation.Message{conversation.Assistant("echo", randomText(d))}, State: randomDelta(d, "")}
 		for range d.rand.IntN(5) {
-			b.From.Copy.History = append(b.From.Copy.History, conversation.Assistant("echo", randomText(d)))
+			b.Predecessor.Copy.History = append(b.Predecessor.Copy.History, conversation.Assistant("echo", randomText(d)))
 		}
 		if d.oneIn(3) {
-			b.From.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: randomText(d)}}, b.From.Copy.History...)
+			b.Predecessor.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: randomText(d)}}, b.Predecessor.Copy.History...)
 		}
-		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: randomText(d), Untrusted: randomSource(d)}}
+		b.Predecessor.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: randomText(d), Untrusted: randomSource(d)}}
 	case d.oneIn(200):
-		b.From.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
+		b.Predecessor.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
 	}
 }
 
-func beginCall(s *testSession, b memory.Begin) call {
+func newBeginCall(s *testSession, b memory.Begin) call {
 	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
 		begun, _ := reply.(memory.BeginResult)
 		if begun.Status == memory.StatusBegun {
-			s.idle, s.waitingTurnID, s.failedTurn = false, "", session.Turn{}
-			s.lastBegin, s.turn, s.lastSequence, s.nextStep = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
+			s.isIdle, s.waitingTurnID, s.failedTurn = false, "", session.Turn{}
+			s.lastBegin, s.currentTurn, s.lastSequence, s.nextStep = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
 		}
 	}}
 }
 
 // randomLease returns the current lease, or sometimes a wrong one.
 func (d *comparison) randomLease(s *testSession) memory.Lease {
-	h := memory.Lease{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
+	h := memory.Lease{Ref: s.ref, TurnID: s.currentTurn.ID, Epoch: s.currentTurn.Epoch}
 	if h.TurnID == "" {
-		h.TurnID = turnID(0)
+		h.TurnID = turnIDAt(0)
 	}
 	switch {
 	case d.oneIn(12):
 		h.Epoch += int64(d.rand.IntN(4) - 2)
 	case d.oneIn(20):
-		h.TurnID = turnID(d.rand.IntN(turnIDs))
+		h.TurnID = turnIDAt(d.rand.IntN(turnIDCount))
 	}
 	return h
 }
 
-// leaseCall returns a call that needs the lease of a turn.
-func leaseCall(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
+// newLeaseCall returns a call that needs the lease of a turn.
+func newLeaseCall(method string, h memory.Lease, input any, of func(context.Context, memory.Store) (any, error)) call {
 	return call{method, []any{h, input}, of, nil}
 }
 
 func renewTurn(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
-	return leaseCall("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 	})
 }
 
 func releaseTurn(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
-	return leaseCall("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.ReleaseTurn(ctx, h)
 	})
 }
@@ -192,15 +192,16 @@ func commitStep(d *comparison, s *testSession) call {
 		c.State = randomDelta(d, "", "app:", "user:")
 	}
 	if d.oneIn(2) {
-		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeInputRequired, session.OutcomeAuthRequired)
+		c.Outcome = pickOne(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeInputRequired, session.OutcomeAuthRequired)
 	}
 	if c.Outcome == session.OutcomeInputRequired && !d.oneIn(4) || d.oneIn(60) {
 		c.Result.InputRequired = true
 		for n := range 1 + d.rand.IntN(3) {
 			c.Result.Pending = append(c.Result.Pending, execution.Pending{
-				ID: pendingcall.ID(1, c.Result.Step, n), CallID: randomText(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d,
+				ID: pendingcall.ID(1, c.Result.Step, n), CallID: randomText(d), Tool: "read", Arguments: `{"page":1}`, Needs: pickOne(d,
 					execution.NeedApproval, execution.NeedResult),
-				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: randomText(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.callCount)).UTC()),
+				Risk: pickOne(d, execution.Read, execution.AtMostOnce), Reason: randomText(d), Until: pickOne(d, time.Time{},
+					time.UnixMilli(int64(d.callCount)).UTC()),
 			})
 		}
 	}
@@ -210,8 +211,8 @@ func commitStep(d *comparison, s *testSession) call {
 	case d.oneIn(20):
 		c.Result.Step = 1 + d.rand.IntN(5)
 	case d.oneIn(4) && len(s.commits) > 0: // a repeated commit
-		c = oneOf(d, s.commits...)
-		c.Epoch = oneOf(d, c.Epoch, h.Epoch)
+		c = pickOne(d, s.commits...)
+		c.Epoch = pickOne(d, c.Epoch, h.Epoch)
 	case d.oneIn(8):
 		c.Result.Failure = failure.New(failure.ResourceAPI, "model.Generate", "the model does not answer").With("status", "503")
 	}
@@ -219,10 +220,10 @@ func commitStep(d *comparison, s *testSession) call {
 		return store.CommitStep(ctx, c)
 	}, func(reply any) {
 		last, _ := reply.(int64)
-		if c.Epoch == s.turn.Epoch && last > s.lastSequence || c.Result.Step == s.nextStep {
+		if c.Epoch == s.currentTurn.Epoch && last > s.lastSequence || c.Result.Step == s.nextStep {
 			s.lastSequence, s.nextStep = max(last, s.lastSequence), max(s.nextStep, c.Result.Step+1)
 		}
-		s.idle = s.idle || c.Outcome != session.OutcomeOpen
+		s.isIdle = s.isIdle || c.Outcome != session.OutcomeOpen
 		if len(c.Result.Pending) > 0 {
 			s.waitingTurnID = c.TurnID
 		}
@@ -234,13 +235,13 @@ func commitStep(d *comparison, s *testSession) call {
 func failTurn(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	f := memory.Fail{
-		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: oneOf(d, session.OutcomeFailed, session.OutcomeCancelled),
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: pickOne(d, session.OutcomeFailed, session.OutcomeCancelled),
 		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
 	}
 	return call{"FailTurn", f, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.FailTurn(ctx, f)
 	}, func(reply any) {
-		s.idle = true
+		s.isIdle = true
 		if closed, _ := reply.(session.Turn); closed.Outcome == session.OutcomeFailed {
 			s.failedTurn = closed
 		}
@@ -264,26 +265,26 @@ func recordEntries(d *comparison, s *testSession) call {
 	}
 	for i := range entries {
 		if entries[i].Tool == "" {
-			entries[i].Reply.Untrusted = oneOf(d, "", "tool page", "tool page")
+			entries[i].Reply.Untrusted = pickOne(d, "", "tool page", "tool page")
 		}
 	}
-	return leaseCall("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.Record(ctx, h, step, entries)
 	})
 }
 
-// recordTooMuch fills a journal up to its limit, in a step that no other call reads.
-func recordTooMuch(d *comparison, s *testSession) call {
+// recordOversizedJournal records more bytes than a journal may hold, in a step that no other call reads.
+func recordOversizedJournal(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	const step = 50
-	return leaseCall("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.Record(ctx, h, step, fixture.LongEntries(memory.MaxJournalBytes>>20+1, 1<<20))
 	})
 }
 
 func loadJournal(d *comparison, s *testSession) call {
 	h, step, after := d.randomLease(s), d.randomStep(s), d.rand.IntN(4)
-	return leaseCall("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
+	return newLeaseCall("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.LoadJournal(ctx, h, step, after)
 	})
 }

@@ -25,7 +25,7 @@ func deleteTests() fixture.Tests {
 		"Delete_KeepsSharedData":              deleteKeepsSharedData,
 		"Delete_RepeatChangesNothing":         deleteRepeatChangesNothing,
 		"Delete_WorksForAClosedSession":       deleteWorksForAClosedSession,
-		"Delete_NothingIsFoundAfterwards":     deleteNothingIsFoundAfterwards,
+		"Delete_HidesTheSession":              deleteHidesTheSession,
 		"Delete_WorksForASessionWithoutTurns": deleteWorksForASessionWithoutTurns,
 		"Delete_KeepsOtherSessions":           deleteKeepsOtherSessions,
 		"Delete_ForgetsKnownTurns":            deleteForgetsKnownTurns,
@@ -48,7 +48,7 @@ func deleteLeavesNothing(t *testing.T, store memory.Store) {
 	}
 }
 
-// deleteRejectsLateWriters deletes a session while its turn runs.
+// deleteRejectsLateWriters deletes a session while one of its turns runs. The turn can write nothing afterwards.
 func deleteRejectsLateWriters(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -71,7 +71,7 @@ func deleteForgetsKnownTurns(t *testing.T, store memory.Store) {
 	fixture.DeleteSession(t, store, ref)
 	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
-	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)) // the commit that was made before
+	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "hi", session.OutcomeCompleted)) // a repetition of the commit before the deletion
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 	_, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	fixture.RequireMode(t, err, failure.SessionDeleted)
@@ -122,7 +122,7 @@ func deleteKeepsSharedData(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"dark"`, string(left[key]))
 }
 
-func deleteNothingIsFoundAfterwards(t *testing.T, store memory.Store) {
+func deleteHidesTheSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")

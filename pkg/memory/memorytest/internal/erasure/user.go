@@ -22,7 +22,8 @@ func eraseTests() fixture.Tests {
 	}
 }
 
-// eraseUser erases a user and deletes the sessions that the store names, until none is left.
+// eraseUser erases a user and deletes the sessions that the result names. It repeats both until the result names
+// no session.
 func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
 	t.Helper()
 	for {
@@ -49,8 +50,8 @@ func deleteReportsWhatItRemoved(t *testing.T, store memory.Store) {
 	}, first.Removed)
 	require.Equal(t, h.Ref.Session, first.Session)
 	require.False(t, first.Ended.IsZero())
-	require.Len(t, first.Remains, 1)
-	require.Equal(t, first.Ended.Add(memory.Retention), first.Remains[0].Until)
+	require.Len(t, first.Remainders, 1)
+	require.Equal(t, first.Ended.Add(memory.Retention), first.Remainders[0].Until)
 	again, err := store.DeleteSession(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.Equal(t, first, again, "the mark is the receipt")

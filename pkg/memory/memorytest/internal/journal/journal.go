@@ -1,4 +1,4 @@
-// Package journal tests the journals of steps, while a step runs and after its commit.
+// Package journal tests the journals of steps, both while a step runs and after its commit.
 package journal
 
 import (
@@ -39,7 +39,7 @@ func journalTests() fixture.Tests {
 func journalReturnsRecordedEntries(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	h := fixture.LeaseOf(ref, fixture.BeginTurn(t, store, ref, "t1", "hello"))
-	all := fixture.ModelRounds(12) // more than 9, to test that numbers are not sorted as texts
+	all := fixture.ModelRounds(12) // more than 9, so that numbers sorted as text would fail the test
 	for _, e := range all {
 		fixture.RecordEntries(t, store, h, 1, e)
 	}

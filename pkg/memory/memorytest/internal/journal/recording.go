@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// RecordingTests returns the tests of stores that keep journals after the commit.
+// RecordingTests returns the tests for stores that keep journals after the commit.
 func RecordingTests() fixture.Tests {
 	return fixture.Tests{
 		"Recording_SurvivesTheCommit":         recordingSurvivesTheCommit,
@@ -31,7 +31,7 @@ func RecordingTests() fixture.Tests {
 	}
 }
 
-// newInputEntry returns the entry with the input of a step. Its encoding is opaque to the store.
+// newInputEntry returns the journal entry with the input of a step. The store does not decode the input.
 func newInputEntry(what string) execution.Entry {
 	return execution.Entry{Phase: execution.Intent, StepInput: []byte(what)}
 }
@@ -144,7 +144,7 @@ func recordingContinuesWithWaitingCalls(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, append([]execution.Entry{newInputEntry("this")}, fixture.ModelRounds(1)...), loadRecording(t, store, ref, "t1", 1))
 
 	b := fixture.NewBegin(ref, "t2", "")
-	b.From.Continues, b.Message = "t1", b.Message.WithoutData()
+	b.Predecessor.Continues, b.Message = "t1", b.Message.WithoutData()
 	b.Message.Role, b.Message.Text = "", ""
 	begun, err := store.BeginTurn(t.Context(), b)
 	require.NoError(t, err)

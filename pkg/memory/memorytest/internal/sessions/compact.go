@@ -23,7 +23,7 @@ func compactTests() fixture.Tests {
 		"Compact_MakesRoom":                 compactMakesRoom,
 		"Compact_RejectsBusySession":        compactRejectsBusySession,
 		"Compact_RejectsUnknownSession":     compactRejectsUnknownSession,
-		"Compact_CutsTheSummary":            compactCutsTheSummary,
+		"Compact_TruncatesTheSummary":       compactTruncatesTheSummary,
 		"Clear_EmptiesTheSession":           clearEmptiesTheSession,
 		"Clear_RepeatsStillGetTheirAnswers": clearRepeatsStillGetTheirAnswers,
 		"Clear_RejectsBusySession":          clearRejectsBusySession,
@@ -44,7 +44,8 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 	require.Less(t, after.Size.Bytes, before.Size.Bytes)
 	require.EqualValues(t, 10, after.Sequence)
 
-	// The sequence continues after the remaining messages, and pages include the summary.
+	// The next message has the sequence after the last message that remains. Pages of the history include the
+	// summary.
 	fixture.RunTurn(t, store, ref, "next", "and now?", "more")
 	var sequences []int64
 	for at := int64(0); ; {
@@ -67,7 +68,7 @@ func compactSupportsAllStrategies(t *testing.T, store memory.Store) {
 		conversation.SlidingWindow: nil,
 		conversation.Summarize:     {"question 0", "answer 0", "question 10"},
 		conversation.Hierarchical:  {"1 to 10: ", "11 to 20: ", "21 to 22: ", "question 0"},
-		"":                         {"question 0", "answer 10"}, // as Summarize
+		"":                         {"question 0", "answer 10"}, // the same as Summarize
 	} {
 		ref := fixture.NewRef()
 		fixture.RunTurns(t, store, ref, 14)
@@ -119,7 +120,8 @@ func compactKeepsToolRoundsWhole(t *testing.T, store memory.Store) {
 	}
 }
 
-// compactMakesRoom compacts a full session, as the error of a full session recommends.
+// compactMakesRoom compacts a full session, as the error of a full session recommends. Afterwards the session
+// accepts messages again.
 func compactMakesRoom(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, fixture.MaxMessages/2)
@@ -132,7 +134,7 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 	require.EqualValues(t, fixture.MaxMessages+2, s.Sequence)
 }
 
-func compactCutsTheSummary(t *testing.T, store memory.Store) {
+func compactTruncatesTheSummary(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurns(t, store, ref, 2)
 	done := fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: strings.Repeat("ä", memory.MaxSummaryBytes)})
@@ -146,7 +148,7 @@ func compactRejectsBusySession(t *testing.T, store memory.Store) {
 	for range 2 {
 		_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "open", "trace_id", turn.Trace)
-		fixture.ReleaseTurn(t, store, ref, turn) // a turn without a lease is open as well
+		fixture.ReleaseTurn(t, store, ref, turn) // a turn without a valid lease is also open
 	}
 	require.Len(t, fixture.LoadHistory(t, store, ref), 5)
 }
@@ -211,7 +213,7 @@ func clearRepeatsStillGetTheirAnswers(t *testing.T, store memory.Store) {
 	require.NotContains(t, fixture.GetState(t, store, ref).Values, "mood")
 	require.Equal(t, revision+1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])
 
-	// An update with the revision from before the clear is rejected.
+	// An update is rejected if its revision is from before the clear.
 	stale := fixture.NewStateUpdate(ref, "mood", `"bad"`)
 	stale.IfRevision = &revision
 	_, err := store.UpdateState(t.Context(), stale)

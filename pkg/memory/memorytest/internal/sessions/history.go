@@ -58,7 +58,7 @@ func getSessionRejectsUnknownSession(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 }
 
-// sessionsAreIsolated uses the same turn id in two sessions. Neither sees data of the other.
+// sessionsAreIsolated uses the same turn id in two sessions. Neither session can read the data of the other.
 // Req: RA-23
 func sessionsAreIsolated(t *testing.T, store memory.Store) {
 	one, two := fixture.NewRef(), fixture.NewRef()

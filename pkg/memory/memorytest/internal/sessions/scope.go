@@ -15,11 +15,11 @@ import (
 )
 
 func scopeTests() fixture.Tests {
-	return fixture.Tests{"Scope_NothingIsReadAcross": scopeNothingIsReadAcross}
+	return fixture.Tests{"Scope_SessionReadsOnlyItsOwnData": scopeSessionReadsOnlyItsOwnData}
 }
 
-// newSessionWithWord returns a session of a user in which every kind of data contains the word.
-func newSessionWithWord(t *testing.T, store memory.Store, user, word string) session.Ref {
+// newSessionContaining returns a session of a user in which data of every kind contains the word.
+func newSessionContaining(t *testing.T, store memory.Store, user, word string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "the word is "+word)
@@ -35,15 +35,15 @@ func newSessionWithWord(t *testing.T, store memory.Store, user, word string) ses
 	return ref
 }
 
-// A session reads only its own data and the shared data of its own user. The cases are two users, no user, and two
-// sessions.
+// A session can read only its own data and the shared data of its own user. The test covers sessions of two users,
+// sessions without a user, and two sessions of one user.
 // Req: OC-11
-func scopeNothingIsReadAcross(t *testing.T, store memory.Store) {
+func scopeSessionReadsOnlyItsOwnData(t *testing.T, store memory.Store) {
 	alice, bob := fixture.UniqueName("alice"), fixture.UniqueName("bob")
 	words := map[session.Ref]string{}
 	for _, user := range []string{alice, alice, bob, ""} {
 		word := fixture.UniqueName("word")
-		words[newSessionWithWord(t, store, user, word)] = word
+		words[newSessionContaining(t, store, user, word)] = word
 	}
 	users := map[session.Ref]string{}
 	for ref := range words {

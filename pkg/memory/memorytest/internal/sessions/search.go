@@ -24,7 +24,7 @@ func searchTests() fixture.Tests {
 	}
 }
 
-// newSessionWithTexts creates a session of the user with one turn for each text.
+// newSessionWithTexts creates a session of the user and runs one turn for each text.
 func newSessionWithTexts(t *testing.T, store memory.Store, user string, texts ...string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()

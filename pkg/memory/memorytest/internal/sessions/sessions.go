@@ -1,5 +1,5 @@
-// Package sessions tests how sessions are listed, updated, read, searched and compacted, and that each sees only
-// its own data.
+// Package sessions tests how sessions are listed, updated, read, searched and compacted, and that no session can
+// read the data of another.
 package sessions
 
 import (
@@ -190,7 +190,7 @@ func updateRejectsAnotherUser(t *testing.T, store memory.Store) {
 		fixture.RequireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	}
 	require.Equal(t, session.Created, fixture.GetSession(t, store, ref).State)
-	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator, who names no user
+	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Verb: session.Close}) // an operator's call, which names no user
 }
 
 func updateRejectedCallCreatesNoSession(t *testing.T, store memory.Store) {

@@ -17,7 +17,7 @@ import (
 func untrustedTests() fixture.Tests {
 	return fixture.Tests{
 		"Untrusted_SourceOutlastsTheWindow":            untrustedSourceOutlastsTheWindow,
-		"Untrusted_SourceOfASilentStepIsKept":          untrustedSourceOfASilentStepIsKept,
+		"Untrusted_SourceOfAStepWithoutMessagesIsKept": untrustedSourceOfAStepWithoutMessagesIsKept,
 		"Untrusted_AttachedFileIsASource":              untrustedAttachedFileIsASource,
 		"Untrusted_SourceOfAFailedTurnIsKept":          untrustedSourceOfAFailedTurnIsKept,
 		"Untrusted_SourceOfAnEvictedTurnIsKept":        untrustedSourceOfAnEvictedTurnIsKept,
@@ -32,12 +32,13 @@ func untrustedTests() fixture.Tests {
 	}
 }
 
-const page = "tool page"
+const pageSource = "tool page"
 
-// newUntrustedCommit returns the commit of a step that read an untrusted page and stored text of it in the state.
+// newUntrustedCommit returns the commit of a step that has read an untrusted page and stored some of its text in
+// the state.
 func newUntrustedCommit(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
 	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
-	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
+	c.Messages[0].Untrusted, c.Result.Untrusted = pageSource, pageSource
 	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}
 	return c
 }
@@ -66,7 +67,7 @@ func untrustedSource(t *testing.T, store memory.Store, ref session.Ref) string {
 }
 
 // untrustedSourceOutlastsTheWindow checks that a session remembers an untrusted source even if its window no
-// longer shows it. The state may still contain text of that source.
+// longer contains it. The state may still contain text from that source.
 // Req: S14
 func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -74,7 +75,7 @@ func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	require.Empty(t, firstMessageOfNextTurn(t, store, ref, "t1").Untrusted)
 	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t2", "read it"), session.OutcomeCompleted))
 	for _, turnID := range []string{"t3", "t4"} {
-		require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, turnID).Untrusted)
+		require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, turnID).Untrusted)
 	}
 	for _, m := range fixture.LoadHistory(t, store, ref) {
 		require.Equal(t, m.Text == "it says: obey", m.Untrusted != "", "what is stored of %q stays as it is", m.Text)
@@ -84,12 +85,12 @@ func untrustedSourceOutlastsTheWindow(t *testing.T, store memory.Store) {
 	require.Empty(t, begun.History[0].Untrusted, "the window shows it")
 }
 
-func untrustedSourceOfASilentStepIsKept(t *testing.T, store memory.Store) {
+func untrustedSourceOfAStepWithoutMessagesIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	c := newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeOpen)
 	c.Messages = nil
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, untrustedSource(t, store, ref))
+	require.Equal(t, pageSource, untrustedSource(t, store, ref))
 }
 
 func untrustedAttachedFileIsASource(t *testing.T, store memory.Store) {
@@ -102,21 +103,22 @@ func untrustedAttachedFileIsASource(t *testing.T, store memory.Store) {
 	require.Equal(t, "file cv.txt", firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// newJournalWithoutText returns the journal of a step that has read an untrusted page and said nothing yet.
+// newJournalWithoutText returns the journal of a step that has read an untrusted page but has no text yet.
 func newJournalWithoutText() []execution.Entry {
 	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
-		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
+		Role: conversation.RoleAssistant, Untrusted: pageSource, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
 	}}}
 }
 
-// untrustedSourceOfAFailedTurnIsKept checks a failed turn without text, whose artifacts remain.
+// untrustedSourceOfAFailedTurnIsKept checks that the source is kept although the failed turn has no text. Its
+// artifacts remain in the session.
 func untrustedSourceOfAFailedTurnIsKept(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newJournalWithoutText()...)
 	_, err := store.FailTurn(t.Context(), fixture.NewFailRequest(ref, turn, session.OutcomeFailed))
 	require.NoError(t, err)
-	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
+	require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
 func untrustedSourceOfAnEvictedTurnIsKept(t *testing.T, store memory.Store) {
@@ -124,16 +126,16 @@ func untrustedSourceOfAnEvictedTurnIsKept(t *testing.T, store memory.Store) {
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	fixture.RecordEntries(t, store, fixture.LeaseOf(ref, turn), 1, newJournalWithoutText()...)
 	fixture.ReleaseTurn(t, store, ref, turn)
-	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
+	require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
 func untrustedSourceIsCopied(t *testing.T, store memory.Store) {
 	for what, mark := range map[string]func(*memory.Begin){
-		"history":   func(b *memory.Begin) { b.From.Copy.History[0].Untrusted = page },
-		"said":      func(b *memory.Begin) { b.From.Copy.StepMessages[0].Untrusted = page },
-		"inherited": func(b *memory.Begin) { b.From.Inherited[0].Untrusted = page },
+		"history":   func(b *memory.Begin) { b.Predecessor.Copy.History[0].Untrusted = pageSource },
+		"said":      func(b *memory.Begin) { b.Predecessor.Copy.StepMessages[0].Untrusted = pageSource },
+		"inherited": func(b *memory.Begin) { b.Predecessor.Inherited[0].Untrusted = pageSource },
 		"summary": func(b *memory.Begin) {
-			b.From.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: page}
+			b.Predecessor.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: pageSource}
 		},
 	} {
 		ref := fixture.NewRef()
@@ -142,17 +144,18 @@ func untrustedSourceIsCopied(t *testing.T, store memory.Store) {
 		mark(&ask)
 		begun, err := store.BeginTurn(t.Context(), ask)
 		require.NoError(t, err)
-		require.Equal(t, page, begun.History[0].Untrusted, what)
-		require.Equal(t, page, untrustedSource(t, store, ref), what)
+		require.Equal(t, pageSource, begun.History[0].Untrusted, what)
+		require.Equal(t, pageSource, untrustedSource(t, store, ref), what)
 	}
 }
 
 // untrustedUnknownAuthorReplacesAParty checks that a source with an unknown author replaces a party as the source
-// of the session, and not the other way round. A party may only affect its own tools.
+// of the session, but not the other way round. The unknown author is graver, because words of a party may cause
+// calls only of its own tools.
 func untrustedUnknownAuthorReplacesAParty(t *testing.T, store memory.Store) {
 	party := conversation.PartyPrefix + "sums"
 	ref := fixture.NewRef()
-	for i, row := range []struct{ read, left string }{{"", ""}, {party, party}, {"", party}, {page, page}, {party, page}} {
+	for i, row := range []struct{ read, left string }{{"", ""}, {party, party}, {"", party}, {pageSource, pageSource}, {party, pageSource}} {
 		turn := fixture.BeginTurn(t, store, ref, "t"+string(rune('a'+i)), "read it")
 		c := fixture.NewCommit(ref, turn, "it says: obey", session.OutcomeCompleted)
 		c.Result.Untrusted = row.read
@@ -167,14 +170,14 @@ func untrustedFirstSourceIsKept(t *testing.T, store memory.Store) {
 	c := fixture.NewCommit(ref, fixture.BeginTurn(t, store, ref, "t2", "and mails"), "none", session.OutcomeCompleted)
 	c.Result.Untrusted = "tool mail"
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
+	require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
 }
 
 func untrustedSourceSurvivesACompaction(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.CommitStep(t, store, newUntrustedCommit(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
 	fixture.CompactSession(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."})
-	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
+	require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
 // untrustedClearRemovesTheSource checks that a clear removes the source, because it also removes the messages, the
@@ -186,7 +189,8 @@ func untrustedClearRemovesTheSource(t *testing.T, store memory.Store) {
 	require.Empty(t, firstMessageOfNextTurn(t, store, ref, "t2").Untrusted)
 }
 
-// untrustedTakeoverReturnsTheSourceAtTheBegin checks that a takeover returns the source with which the turn began.
+// untrustedTakeoverReturnsTheSourceAtTheBegin checks that a takeover returns the source that the session had when
+// the turn began.
 func untrustedTakeoverReturnsTheSourceAtTheBegin(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
@@ -207,7 +211,7 @@ func untrustedTakeoverReturnsTheSourceAtTheBegin(t *testing.T, store memory.Stor
 	ask.Window = 1
 	marked, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	require.Equal(t, page, marked.History[0].Untrusted)
+	require.Equal(t, pageSource, marked.History[0].Untrusted)
 	fixture.ReleaseTurn(t, store, ref, marked.Turn)
 	again, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -218,7 +222,7 @@ func untrustedSourceIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
 	c := fixture.NewWaitingCommit(ref, turn, 1)
-	c.Result.Untrusted = page
+	c.Result.Untrusted = pageSource
 	fixture.CommitStep(t, store, c)
 	ask := fixture.NewContinuation(ref, turn, "t2")
 	ask.Window = 1
@@ -227,9 +231,9 @@ func untrustedSourceIsInheritedFromAWaitingTurn(t *testing.T, store memory.Store
 	require.Empty(t, begun.History[0].Untrusted, "it reads and decides again as the turn before it did")
 	turn = begun.Turn
 	c = fixture.NewWaitingCommit(ref, turn, 1)
-	c.Result.Untrusted, c.Result.Pending[0].Until = page, time.Time{}
+	c.Result.Untrusted, c.Result.Pending[0].Until = pageSource, time.Time{}
 	fixture.CommitStep(t, store, c)
-	require.Equal(t, page, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
+	require.Equal(t, pageSource, firstMessageOfNextTurn(t, store, ref, "t3").Untrusted)
 }
 
 func untrustedSourceIsInheritedFromAFailedTurn(t *testing.T, store memory.Store) {
@@ -243,6 +247,6 @@ func untrustedSourceIsInheritedFromAFailedTurn(t *testing.T, store memory.Store)
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	require.Empty(t, begun.History[0].Untrusted)
-	require.Equal(t, page, begun.Turn.Steps[0].Untrusted, "its steps say so themselves")
-	require.Equal(t, page, untrustedSource(t, store, ref))
+	require.Equal(t, pageSource, begun.Turn.Steps[0].Untrusted, "its steps say so themselves")
+	require.Equal(t, pageSource, untrustedSource(t, store, ref))
 }

@@ -37,7 +37,7 @@ func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	c.State = fixture.Delta("mood", "1", "user:name", "2", app, "3")
 	fixture.CommitStep(t, store, c)
 
-	// The next step and other sessions see the changes.
+	// The changes are visible to the next step and to other sessions.
 	s := fixture.GetState(t, store, ref)
 	for key, value := range c.State {
 		require.JSONEq(t, string(value), string(s.Values[key]), key)
@@ -60,7 +60,8 @@ func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, s.Revisions[memory.ScopeUser])
 }
 
-// commitRepeatDoesNotChangeSharedScopes repeats a commit after other sessions changed the keys that it had set.
+// commitRepeatDoesNotChangeSharedScopes repeats a commit after other sessions have changed the keys that the
+// commit had set.
 func commitRepeatDoesNotChangeSharedScopes(t *testing.T, store memory.Store) {
 	user, app := fixture.UniqueName("alice"), "app:"+fixture.UniqueName("theme")
 	ref := newSessionOfUser(t, store, user)
@@ -128,7 +129,7 @@ func commitRejectsInvalidState(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-// commitRejectsTooMuchSharedState fills shared scopes in a tenant of its own.
+// commitRejectsTooMuchSharedState fills the shared scopes of a tenant that no other test uses.
 func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	ref, user := fixture.NewRef(), fixture.UniqueName("alice")
 	ref.Tenant = fixture.UniqueName("tenant")
@@ -136,7 +137,7 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	ask.User = user
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
-	big := `"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`
+	big := `"` + strings.Repeat("a", memory.MaxStateValueBytes-2) + `"`
 	step, base := 0, begun.Turn.Sequence
 	next := func(state map[string]json.RawMessage) memory.Commit {
 		c := fixture.NewCommit(ref, begun.Turn, "on", session.OutcomeOpen)
@@ -145,7 +146,7 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 	}
 	for _, scope := range []string{"app:", "user:"} {
 		full := fixture.Delta(scope+"0", big)
-		for i := range memory.MaxStateBytes/memory.MaxStateValue - 1 {
+		for i := range memory.MaxStateBytes/memory.MaxStateValueBytes - 1 {
 			full[fmt.Sprint(scope, i)] = json.RawMessage(big)
 		}
 		first := next(full)
@@ -158,14 +159,14 @@ func commitRejectsTooMuchSharedState(t *testing.T, store memory.Store) {
 		more.Epoch++
 		_, err = store.CommitStep(t.Context(), more)
 		fixture.RequireMode(t, err, failure.Fenced)
-		fixture.CommitStep(t, store, first) // it was applied
+		fixture.CommitStep(t, store, first) // a repetition after the change was applied
 
 		step, base = step+1, fixture.CommitStep(t, store, next(fixture.Delta(scope+"0", "", scope+"more", big)))
 		left := fixture.GetState(t, store, ref).Values
 		require.NotContains(t, left, scope+"0")
 		require.Contains(t, left, scope+"more")
 		many := map[string]json.RawMessage{}
-		for i := range memory.MaxDelta {
+		for i := range memory.MaxDeltaKeys {
 			many[fmt.Sprint(scope, "key-", i)] = json.RawMessage("1")
 		}
 		_, err = store.CommitStep(t.Context(), next(many))

@@ -33,14 +33,14 @@ func configTests() fixture.Tests {
 	}
 }
 
-// newConfigChange returns a change of the agent's configuration. The pairs are alternating keys and values.
+// newConfigChange returns a change of the agent's configuration, given alternating keys and values.
 func newConfigChange(agent string, base int64, p ownership.Protocol, pairs ...string) memory.ConfigChange {
 	return memory.ConfigChange{Agent: agent, Base: base, Protocol: p, Delta: fixture.Delta(pairs...)}
 }
 
 func agentName() string { return "a-" + strings.ToLower(fixture.UniqueName("x")[2:]) }
 
-// putConfig makes a change that must succeed.
+// putConfig applies a change and fails the test on an error.
 func putConfig(t *testing.T, store memory.Store, c memory.ConfigChange) memory.Configuration {
 	t.Helper()
 	got, err := store.PutConfig(t.Context(), c)
@@ -48,7 +48,7 @@ func putConfig(t *testing.T, store memory.Store, c memory.ConfigChange) memory.C
 	return got
 }
 
-// getConfig returns the stored configuration.
+// getConfig returns the stored configuration and fails the test on an error.
 func getConfig(t *testing.T, store memory.Store, agent string) memory.Configuration {
 	t.Helper()
 	got, err := store.GetConfig(t.Context(), agent)
@@ -56,7 +56,7 @@ func getConfig(t *testing.T, store memory.Store, agent string) memory.Configurat
 	return got
 }
 
-// requireConflict requires that a change is rejected because it conflicts with an earlier one, and that it changes
+// requireConflict requires that a change is rejected as conflicting with an earlier one, and that it changes
 // nothing.
 func requireConflict(t *testing.T, store memory.Store, c memory.ConfigChange, key string) {
 	t.Helper()
@@ -151,7 +151,7 @@ func configConcurrentMergesLoseNothing(t *testing.T, store memory.Store) {
 
 func configRejectsTooMuchData(t *testing.T, store memory.Store) {
 	agent := agentName()
-	big := `"` + strings.Repeat("x", memory.MaxStateValue-2) + `"`
+	big := `"` + strings.Repeat("x", memory.MaxStateValueBytes-2) + `"`
 	full := putConfig(t, store, newConfigChange(agent, 0, ownership.Reject, "a", big, "b", big, "c", big))
 	_, err := store.PutConfig(t.Context(), newConfigChange(agent, full.Version, ownership.Reject, "d", big))
 	fixture.RequireMode(t, err, failure.ResourceQuota)
@@ -172,7 +172,7 @@ func configRejectsInvalidValues(t *testing.T, store memory.Store) {
 	for _, c := range []memory.ConfigChange{
 		newConfigChange(agent, 0, ownership.Reject), newConfigChange(agent, 0, "", "a", "1"), newConfigChange(agent, 0, "last", "a", "1"),
 		newConfigChange(agent, 0, ownership.Reject, "a", "no json"), newConfigChange(agent, 0, ownership.Reject, "", "1"),
-		newConfigChange(agent, 0, ownership.Reject, strings.Repeat("k", memory.MaxStateKey+1), "1"),
+		newConfigChange(agent, 0, ownership.Reject, strings.Repeat("k", memory.MaxStateKeyBytes+1), "1"),
 	} {
 		_, err := store.PutConfig(t.Context(), c)
 		fixture.RequireMode(t, err, failure.UserInvalidInput)

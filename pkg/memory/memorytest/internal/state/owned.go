@@ -15,12 +15,13 @@ import (
 )
 
 func ownedTests() fixture.Tests {
-	return fixture.Tests{"Owned_OnlyKeysOfTheTier": ownedOnlyKeysOfTheTier}
+	return fixture.Tests{"Owned_AcceptsOnlyKeysOfTheTier": ownedAcceptsOnlyKeysOfTheTier}
 }
 
-// The store accepts keys of the MEMORY tier and keys that no rule covers. One other key rejects the whole change.
+// The store accepts keys of the MEMORY tier and keys that no rule covers. A single key of another tier rejects the
+// whole change.
 // Req: SO-1
-func ownedOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
+func ownedAcceptsOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same keys in every run
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

@@ -40,7 +40,7 @@ func stateTests() fixture.Tests {
 	}
 }
 
-// newSessionOfUser creates a session of the user without a turn.
+// newSessionOfUser creates a session of the user that has no turn yet.
 func newSessionOfUser(t *testing.T, store memory.Store, user string) session.Ref {
 	t.Helper()
 	ref := fixture.NewRef()
@@ -116,7 +116,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 		require.EqualValues(t, 1, fixture.UpdateState(t, store, first), "answered as before")
 		require.JSONEq(t, "2", string(fixture.GetState(t, store, ref).Values[key]))
 	}
-	// The rejected change had no effect.
+	// The rejected change is not applied.
 	u := fixture.NewStateUpdate(ref, "n", "3")
 	u.IfRevision = new(int64(7))
 	_, err := store.UpdateState(t.Context(), u)
@@ -125,7 +125,7 @@ func stateRequestIsIdempotent(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.UpdateState(t, store, u))
 }
 
-// Two clients may use the same request ids in different sessions.
+// Request ids are separate for each session, so clients of two sessions may use the same ids.
 func stateRequestIDsBelongToOneSession(t *testing.T, store memory.Store) {
 	user := fixture.UniqueName("alice")
 	for i := range 2 {
@@ -157,7 +157,7 @@ func stateUpdateOfATurnIsFenced(t *testing.T, store memory.Store) {
 		revision := fixture.UpdateState(t, store, u)
 		require.Equal(t, revision, fixture.UpdateState(t, store, u))
 	}
-	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // an operator, during the turn
+	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", "2")) // a change by an operator during the turn
 	next := fixture.TakeOver(t, store, ref, turn)
 	for _, key := range []string{"mood", app} {
 		u := fixture.NewStateUpdate(ref, key, "3")
@@ -216,7 +216,7 @@ func stateRejectsUserKeysWithoutAUser(t *testing.T, store memory.Store) {
 
 func stateRejectsInvalidJSON(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
-	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValue) + `"`} {
+	for _, value := range []string{"good", "{", "1 2", `"` + strings.Repeat("a", memory.MaxStateValueBytes) + `"`} {
 		_, err := store.UpdateState(t.Context(), fixture.NewStateUpdate(ref, "mood", value))
 		fixture.RequireMode(t, err, failure.UserInvalidInput, "key", "mood")
 	}
@@ -256,7 +256,7 @@ func sessionValues(s memory.Snapshot) map[string]json.RawMessage {
 func stateRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
-	const most = memory.MaxStateValue - 16
+	const most = memory.MaxStateValueBytes - 16
 	big := `"` + strings.Repeat("a", most-2) + `"`
 	full := fixture.NewStateUpdate(ref, "key-00", big)
 	for i := range memory.MaxStateBytes / (most + len("key-00")) {
@@ -288,7 +288,7 @@ func stateRejectsUnknownSession(t *testing.T, store memory.Store) {
 func stateKeysMayHaveAnyCharacters(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Created)
 	u := fixture.NewStateUpdate(ref, "rev", "1")
-	u.Delta = fixture.Delta("rev", "1", "bytes", "2", "keys", "3", "v:x", "4", "ü {} \x00", "5", "user", "6", strings.Repeat("k", memory.MaxStateKey), "7")
+	u.Delta = fixture.Delta("rev", "1", "bytes", "2", "keys", "3", "v:x", "4", "ü {} \x00", "5", "user", "6", strings.Repeat("k", memory.MaxStateKeyBytes), "7")
 	fixture.UpdateState(t, store, u)
 	require.Equal(t, u.Delta, sessionValues(fixture.GetState(t, store, ref)))
 	require.EqualValues(t, 1, fixture.GetState(t, store, ref).Revisions[memory.ScopeSession])

@@ -50,7 +50,7 @@ func commitStoresMessagesAndResult(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, first))
 	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
 
-	// A step may commit no message or several.
+	// A step may commit any number of messages, also none.
 	silent := memory.Commit{Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 2, Result: execution.Result{Step: 2, Agent: "router"}}
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, silent))
 	last := fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted)
@@ -90,7 +90,7 @@ func commitIsIdempotent(t *testing.T, store memory.Store) {
 	for range 2 {
 		require.EqualValues(t, 3, fixture.CommitStep(t, store, last))
 	}
-	// Both commits may be repeated after the turn is closed, and while the next turn is open.
+	// Both commits may be repeated, after the turn is closed and while the next turn is open.
 	fixture.BeginTurn(t, store, ref, "t2", "more")
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, c))
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, last))
@@ -103,7 +103,7 @@ func commitRejectsTheSameStepWithAnotherResult(t *testing.T, store memory.Store)
 	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
 	_, err := store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "two", session.OutcomeOpen))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
-	// The same messages with another outcome are a different commit.
+	// A commit of the same messages with another outcome is a different commit.
 	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "one", session.OutcomeCompleted))
 	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
 	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
@@ -209,7 +209,8 @@ func commitRejectsTooManyBytes(t *testing.T, store memory.Store) {
 	require.Less(t, fixture.GetSession(t, store, ref).Size.Bytes, int64(fixture.MaxBytes))
 }
 
-// commitOneConcurrentResultWins commits different results for one step at the same time. One of them wins.
+// commitOneConcurrentResultWins commits different results of one step at the same time. Exactly one commit
+// succeeds.
 func commitOneConcurrentResultWins(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -247,7 +248,8 @@ func commitAuthRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 }
 
-// commitSuccessorRepeatsALostCommit takes the turn over after a commit whose reply was lost.
+// commitSuccessorRepeatsALostCommit takes the turn over after a commit whose reply was lost, and repeats that
+// commit.
 func commitSuccessorRepeatsALostCommit(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

@@ -44,7 +44,7 @@ func failClosesTheTurn(t *testing.T, store memory.Store) {
 	fixture.RequireEqual(t, want, again)
 	fixture.RequireEqual(t, want, fixture.RepeatBeginTurn(t, store, ref))
 
-	// The session accepts the next turn. The question of the failed turn stays in the history.
+	// The session accepts the next turn. The user message of the failed turn stays in the history.
 	fixture.RunTurn(t, store, ref, "t2", "still there?", "yes")
 	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
 	require.Len(t, fixture.LoadHistory(t, store, ref), 3)
@@ -78,7 +78,7 @@ func failRejectsUnknownTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
 }
 
-// failKeepsThePartialReply stores what the agent had said before the failure.
+// failKeepsThePartialReply checks that the text written before the failure is stored as a partial message.
 // Req: LP-17
 func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -120,7 +120,7 @@ func failPartialReplyOmitsToolResults(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 1)
 }
 
-// failWorksInAFullSession omits the partial reply, so that the turn can be closed.
+// failWorksInAFullSession checks that a turn can be closed in a full session. The partial reply is dropped.
 func failWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

@@ -40,7 +40,7 @@ func renewExtendsTheLease(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Greater(t, found.LeaseLeft, memory.MaxLeaseTTL/2)
 
-	// A lease may also be shortened, and an expired lease may be renewed.
+	// RenewTurn may also shorten a lease, and may renew an expired lease.
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLeaseTTL))
 	fixture.ReleaseTurn(t, store, ref, begun.Turn)
 	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLeaseTTL))
@@ -65,7 +65,8 @@ func releaseEndsTheLease(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-// releaseMakesRoomForAnotherTurn keeps the partial reply of the evicted turn, as if the turn had failed.
+// releaseMakesRoomForAnotherTurn checks that another turn evicts the released one and keeps its partial reply, as
+// if the turn had failed.
 // Req: LP-17
 func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
@@ -89,7 +90,8 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	fixture.RequireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
 }
 
-// releaseReservesTheTurnForASuccessor rejects another turn during the takeover grace of the released one.
+// releaseReservesTheTurnForASuccessor checks that another turn is rejected during the takeover grace of the
+// released turn.
 func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -111,7 +113,8 @@ func releaseReservesTheTurnForASuccessor(t *testing.T, store memory.Store) {
 	require.Equal(t, memory.StatusBegun, begun.Status)
 }
 
-// releaseDropsThePartialReplyOfAFullSession has room for the message of the next turn only.
+// releaseDropsThePartialReplyOfAFullSession leaves room for only the message of the next turn, so that the partial
+// reply is dropped.
 func releaseDropsThePartialReplyOfAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
@@ -129,7 +132,7 @@ func releaseDropsThePartialReplyOfAFullSession(t *testing.T, store memory.Store)
 	}
 }
 
-// The lease of a closed turn is not valid.
+// A lease is no longer valid once its turn is closed.
 func leaseEndsWithTheTurn(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
@@ -151,8 +154,8 @@ func leaseRejectsUnknownTurns(t *testing.T, store memory.Store) {
 	}
 }
 
-// lostEpochTakesTheTurnOver makes the call of an orchestrator that lost its worker. A repetition after a lost
-// reply must not fence the next worker.
+// lostEpochTakesTheTurnOver begins the turn again like an orchestrator that has lost its worker. If the reply is
+// lost, the repeated call must not fence the next worker.
 func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")

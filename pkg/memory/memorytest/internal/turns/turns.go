@@ -83,7 +83,7 @@ func beginReturnsAKnownTurn(t *testing.T, store memory.Store) {
 	require.Len(t, fixture.LoadHistory(t, store, ref), 2)
 }
 
-// beginRepeatByTheHolderGetsTheSameAnswer repeats a call after a lost answer.
+// beginRepeatByTheHolderGetsTheSameAnswer repeats a call because its answer was lost.
 func beginRepeatByTheHolderGetsTheSameAnswer(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	ask := fixture.NewBegin(ref, "t1", "hello")
@@ -224,8 +224,8 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 		lost[ref] = begun.Turn
 	}
 
-	// The same request takes the turn over, but a lookup does not. The steps stay, and the message is not appended
-	// again.
+	// The same request takes the turn over, but a lookup does not. The steps remain, and the message is not
+	// appended again.
 	look := fixture.NewBegin(same, "t1", "hello")
 	look.LookupOnly = true
 	found := fixture.RetryBeginTurn(t, store, look)
@@ -246,7 +246,7 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	next.Result.Step = 2
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))
 
-	// Another turn fails the abandoned one and begins after it.
+	// Another new turn fails the abandoned one and then begins.
 	begun := fixture.RetryBeginTurn(t, store, fixture.NewBegin(other, "t2", "and me"))
 	require.Greater(t, begun.Turn.Epoch, lost[other].Epoch)
 	require.Equal(t, 1, begun.Turn.Attempt)

@@ -61,7 +61,7 @@ func userOfACreatedSessionIsChecked(t *testing.T, store memory.Store) {
 	_, err = store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 
-	// A session that was created without a user gets the user of its first turn, even if it was paused.
+	// A session that was created without a user gets the user of its first turn, even if the session was paused.
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: open, Create: true, Verb: session.Pause})
 	ask.Ref = open
 	_, err = store.BeginTurn(t.Context(), ask)

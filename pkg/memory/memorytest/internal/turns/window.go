@@ -21,7 +21,7 @@ func windowTests() fixture.Tests {
 	}
 }
 
-// windowIsLimitedByTokens expects that four bytes count as one token.
+// windowIsLimitedByTokens checks that the window counts four bytes as one token.
 // Req: LP-25
 func windowIsLimitedByTokens(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()

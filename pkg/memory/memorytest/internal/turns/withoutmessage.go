@@ -91,7 +91,8 @@ func withoutMessageEvictedTurnKeepsItsPartialReply(t *testing.T, store memory.St
 	require.Equal(t, session.OutcomeFailed, fixture.RepeatBeginTurn(t, store, ref).Outcome)
 }
 
-// withoutMessageWorksInAFullSession appends nothing, so it needs no room.
+// withoutMessageWorksInAFullSession checks that a turn without a message begins in a full session, because it
+// appends nothing.
 func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	for i := range fixture.MaxMessages / 2 {
@@ -108,7 +109,8 @@ func withoutMessageWorksInAFullSession(t *testing.T, store memory.Store) {
 	fixture.CommitStep(t, store, silent)
 }
 
-// withoutMessageWindowKeepsTheLastToolRound begins a turn after tool results. The window includes their call.
+// withoutMessageWindowKeepsTheLastToolRound begins a turn after tool results. The window includes the calls of
+// these results.
 func withoutMessageWindowKeepsTheLastToolRound(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "look it up")

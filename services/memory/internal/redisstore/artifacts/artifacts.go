@@ -36,7 +36,7 @@ type Artifacts struct {
 	outbox *outbox.Outbox
 }
 
-// New returns the artifacts in a database.
+// New returns an artifact store backed by d, which changes user artifacts through o.
 func New(d *db.DB, o *outbox.Outbox) *Artifacts { return &Artifacts{d, o} }
 
 // PutArtifact implements memory.Artifacts.
@@ -46,38 +46,38 @@ func (s *Artifacts) PutArtifact(ctx context.Context, h memory.Lease, a memory.Ar
 		return memory.Artifact{}, err
 	}
 	if a.Size == 0 && a.SHA256 != emptyDigest {
-		return memory.Artifact{}, wrongDigest(op, a.Content)
+		return memory.Artifact{}, wrongDigestError(op, a.Content)
 	}
 	if memory.ScopeOf(a.Name) == memory.ScopeUser {
-		return s.putOfUser(ctx, op, h, memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType})
+		return s.putUserArtifact(ctx, op, h, memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType})
 	}
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
 	if err != nil {
-		return memory.Artifact{}, db.UnencodableError(op, err)
+		return memory.Artifact{}, db.NewUnencodableError(op, err)
 	}
-	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts", "staged"), contents.ContentKeys(db.OfSession(h.Ref), a.Content)...)
-	r, err := s.db.Run(ctx, op, h.Ref, putScript, keys,
-		db.FenceArg(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts", "staged"), contents.ContentKeys(db.SessionLocation(h.Ref), a.Content)...)
+	r, err := s.db.RunScript(ctx, op, h.Ref, putScript, keys,
+		db.FenceArg(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifactBytes)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
 	switch r.Status() {
 	case "ok":
-		return decodePut(op, r)
+		return decodePutReply(op, r)
 	case "elsewhere":
 		return memory.Artifact{}, storeerror.WrongOffset(op, db.ParseNumber(r.Text(1)))
 	case "artifacts_full":
-		return memory.Artifact{}, contents.LimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
+		return memory.Artifact{}, contents.NewLimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
-		return memory.Artifact{}, db.TurnError(op, h, r)
+		return memory.Artifact{}, db.TurnErrorFromReply(op, h, r)
 	}
 }
 
-// decodePut decodes the version that a script has stored.
-func decodePut(op string, r db.Reply) (memory.Artifact, error) {
+// decodePutReply decodes the version in the reply of a script that stored it.
+func decodePutReply(op string, r db.Reply) (memory.Artifact, error) {
 	put, err := contents.DecodeVersion(r.Text(1), r.Text(2))
 	if err != nil {
-		return memory.Artifact{}, db.UnreadableError(op, err)
+		return memory.Artifact{}, db.NewUnreadableError(op, err)
 	}
 	return put, nil
 }
@@ -85,12 +85,12 @@ func decodePut(op string, r db.Reply) (memory.Artifact, error) {
 // GetArtifact implements memory.Artifacts.
 func (s *Artifacts) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
 	const op = "memory.GetArtifact"
-	stored, meta, err := s.readOfSession(ctx, op, ref)
+	stored, meta, err := s.readSessionArtifacts(ctx, op, ref)
 	if err == nil {
 		err = db.CheckReader(ctx, op, ref, meta)
 	}
 	if err == nil && memory.ScopeOf(name) == memory.ScopeUser {
-		stored, err = s.readOfUser(ctx, op, ref, meta)
+		stored, err = s.readUserArtifacts(ctx, op, ref, meta)
 	}
 	if err != nil {
 		return memory.Artifact{}, err
@@ -107,46 +107,47 @@ func (s *Artifacts) GetArtifact(ctx context.Context, ref session.Ref, name strin
 // ListArtifacts implements memory.Artifacts.
 func (s *Artifacts) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	const op = "memory.ListArtifacts"
-	own, meta, err := s.readOfSession(ctx, op, ref)
+	own, meta, err := s.readSessionArtifacts(ctx, op, ref)
 	if err != nil {
 		return nil, err
 	}
 	if err := db.CheckReader(ctx, op, ref, meta); err != nil {
 		return nil, err
 	}
-	shared, err := s.readOfUser(ctx, op, ref, meta)
-	return contents.Sort(append(own, shared...)), err
+	shared, err := s.readUserArtifacts(ctx, op, ref, meta)
+	return contents.SortArtifacts(append(own, shared...)), err
 }
 
 // DeleteArtifact implements memory.Artifacts.
 func (s *Artifacts) DeleteArtifact(ctx context.Context, h memory.Lease, name string, version int) error {
 	const op = "memory.DeleteArtifact"
 	if memory.ScopeOf(name) == memory.ScopeUser {
-		return s.deleteOfUser(ctx, op, h, name, version)
+		return s.deleteUserArtifact(ctx, op, h, name, version)
 	}
-	stored, _, err := s.readOfSession(ctx, op, h.Ref)
+	stored, _, err := s.readSessionArtifacts(ctx, op, h.Ref)
 	if err != nil {
 		return err
 	}
-	removed, args := contents.RemovalArgs(db.OfSession(h.Ref), stored, name, version)
+	removed, args := contents.RemovalArgs(db.SessionLocation(h.Ref), stored, name, version)
 	keys := append(db.TurnKeys(h.Ref, h.TurnID, "arts"), removed...)
-	r, err := s.db.Run(ctx, op, h.Ref, removeScript, keys, append([]any{db.FenceArg(ctx, h.Epoch)}, args...)...)
-	return db.WriteError(op, h, r, err)
+	r, err := s.db.RunScript(ctx, op, h.Ref, removeScript, keys, append([]any{db.FenceArg(ctx, h.Epoch)}, args...)...)
+	return db.CheckWriteReply(op, h, r, err)
 }
 
-// OfSession returns the artifacts of a session, without those of its user, sorted by name and version.
-func (s *Artifacts) OfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
-	stored, _, err := s.readOfSession(ctx, op, ref)
+// ListSessionArtifacts returns the artifacts of a session without the artifacts of its user, sorted by name and
+// version.
+func (s *Artifacts) ListSessionArtifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
+	stored, _, err := s.readSessionArtifacts(ctx, op, ref)
 	return stored, err
 }
 
-// pendingField is the key under which readOfSession says whether the session's outbox holds changes.
-const pendingField = "left"
+// outboxPendingField is the field that readSessionArtifacts sets to 1 if the outbox of the session has changes.
+const outboxPendingField = "left"
 
-// readOfSession returns the artifacts that a session itself has, sorted by name and version, and the fields of
-// its meta hash that say who may read them and who its user is. The field "left" is 1 when the outbox of
-// the session holds changes.
-func (s *Artifacts) readOfSession(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
+// readSessionArtifacts returns the artifacts of a session without the artifacts of its user, sorted by name and
+// version. It also returns the fields of the session's meta hash that name its user and say who may read it. The
+// field "left" is 1 if the outbox of the session has changes.
+func (s *Artifacts) readSessionArtifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
 	var meta *redis.SliceCmd
 	var left *redis.IntCmd
 	var arts *redis.MapStringStringCmd
@@ -158,13 +159,13 @@ func (s *Artifacts) readOfSession(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil {
-		return nil, nil, s.db.Fault(op, err)
+		return nil, nil, s.db.Failure(op, err)
 	}
-	all, err := contents.ReadVersions(arts.Val())
+	all, err := contents.DecodeVersions(arts.Val())
 	if err != nil {
-		return nil, nil, db.UnreadableError(op, err)
+		return nil, nil, db.NewUnreadableError(op, err)
 	}
 	known := db.Reply(meta.Val()).FieldsByName(fields)
-	known[pendingField] = strconv.FormatInt(left.Val(), 10)
+	known[outboxPendingField] = strconv.FormatInt(left.Val(), 10)
 	return all, known, nil
 }

@@ -32,25 +32,26 @@ var (
 	appendScript = db.Register("append", db.TurnSource, appendSource)
 )
 
-// stagedRetention is how long a staged content is kept before an artifact uses it.
-const stagedRetention = 24 * time.Hour
+// stagingRetention is how long staged content is kept while no artifact uses it.
+const stagingRetention = 24 * time.Hour
 
-// emptyDigest is the SHA-256 digest of an empty content.
+// emptyDigest is the SHA-256 digest of empty content.
 const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // StageArtifact implements memory.Artifacts.
 func (s *Artifacts) StageArtifact(ctx context.Context, h memory.Lease, c memory.Content) (int64, error) {
-	stored, _, err := s.stage(ctx, "memory.StageArtifact", h, c)
+	stored, _, err := s.stageContent(ctx, "memory.StageArtifact", h, c)
 	return stored, err
 }
 
-// stage returns how many bytes of a content are stored, and the state of their digest.
-func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memory.Content) (int64, string, error) {
+// stageContent begins to store content. It returns how many bytes are already stored, and the state of their
+// digest.
+func (s *Artifacts) stageContent(ctx context.Context, op string, h memory.Lease, c memory.Content) (int64, string, error) {
 	if c.Size == 0 && c.SHA256 != emptyDigest {
-		return 0, "", wrongDigest(op, c)
+		return 0, "", wrongDigestError(op, c)
 	}
-	r, err := s.db.Run(ctx, op, h.Ref, stageScript, db.TurnKeys(h.Ref, h.TurnID, contents.ContentKey(c), "staged"),
-		db.FenceArg(ctx, h.Epoch), c.Size, memory.MaxSessionArtifacts, stagedRetention.Milliseconds(), memory.MaxArtifacts, contents.StagedName(c))
+	r, err := s.db.RunScript(ctx, op, h.Ref, stageScript, db.TurnKeys(h.Ref, h.TurnID, contents.ContentKey(c), "staged"),
+		db.FenceArg(ctx, h.Epoch), c.Size, memory.MaxSessionArtifactBytes, stagingRetention.Milliseconds(), memory.MaxArtifacts, contents.StagedName(c))
 	if err != nil {
 		return 0, "", err
 	}
@@ -58,17 +59,17 @@ func (s *Artifacts) stage(ctx context.Context, op string, h memory.Lease, c memo
 	case "ok":
 		return db.ParseNumber(r.Text(1)), r.Text(2), nil
 	case "artifacts_full":
-		return 0, "", contents.LimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
+		return 0, "", contents.NewLimitExceededError(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
-		return 0, "", db.TurnError(op, h, r)
+		return 0, "", db.TurnErrorFromReply(op, h, r)
 	}
 }
 
-// AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so that
-// no replica of the service must read the earlier bytes again.
+// AppendArtifact implements memory.Artifacts. The state of the digest is stored with the content, so no replica of
+// the service needs to read the earlier bytes again.
 func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory.Content, offset int64, piece []byte) error {
 	const op = "memory.AppendArtifact"
-	stored, state, err := s.stage(ctx, op, h, c)
+	stored, state, err := s.stageContent(ctx, op, h, c)
 	if err != nil {
 		return err
 	}
@@ -78,18 +79,18 @@ func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	end := offset + int64(len(piece))
 	digest, err := resumeDigest(state)
 	if err != nil {
-		return db.UnreadableError(op, err)
+		return db.NewUnreadableError(op, err)
 	}
 	digest.Write(piece)
 	if state, err = suspendDigest(digest); err != nil {
-		return db.UnreadableError(op, err)
+		return db.NewUnreadableError(op, err)
 	}
 	wrong := end == c.Size && hex.EncodeToString(digest.Sum(nil)) != c.SHA256
 	keys := db.TurnKeys(h.Ref, h.TurnID, "staged", contents.ContentKey(c), contents.PieceKey(c, offset))
 	if wrong {
-		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.ContentKeys(db.OfSession(h.Ref), c)...), nil
+		keys, piece = append(db.TurnKeys(h.Ref, h.TurnID, "staged"), contents.ContentKeys(db.SessionLocation(h.Ref), c)...), nil
 	}
-	r, err := s.db.Run(ctx, op, h.Ref, appendScript, keys, db.FenceArg(ctx, h.Epoch), offset, end, state, piece, wrong, contents.StagedName(c))
+	r, err := s.db.RunScript(ctx, op, h.Ref, appendScript, keys, db.FenceArg(ctx, h.Epoch), offset, end, state, piece, wrong, contents.StagedName(c))
 	if err != nil {
 		return err
 	}
@@ -97,9 +98,9 @@ func (s *Artifacts) AppendArtifact(ctx context.Context, h memory.Lease, c memory
 	case r.Status() == "elsewhere":
 		return storeerror.WrongOffset(op, db.ParseNumber(r.Text(1)))
 	case r.Status() != "ok":
-		return db.TurnError(op, h, r)
+		return db.TurnErrorFromReply(op, h, r)
 	case wrong:
-		return wrongDigest(op, c)
+		return wrongDigestError(op, c)
 	}
 	return nil
 }
@@ -115,7 +116,7 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, s.db.Fault(op, err)
+		return nil, s.db.Failure(op, err)
 	}
 	if err := db.CheckSession(op, ref, map[string]string{"deleted": deleted.Val(), "schema": schema.Val()}); err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		return []byte(piece.Val()), nil
 	}
 	if user.Val() != "" {
-		shared, has, err := s.readPieceOfUser(ctx, op, db.OfUser(ref.Tenant, user.Val()), c, offset)
+		shared, has, err := s.readUserPiece(ctx, op, db.UserLocation(ref.Tenant, user.Val()), c, offset)
 		if err != nil || has {
 			return shared, err
 		}
@@ -133,7 +134,8 @@ func (s *Artifacts) ReadArtifact(ctx context.Context, ref session.Ref, c memory.
 		With("session_id", ref.Session).With("sha256", c.SHA256)
 }
 
-// resumeDigest returns a digest in a state that suspendDigest returned (an empty state means no bytes yet).
+// resumeDigest returns a digest that continues from a state returned by suspendDigest. An empty state means that
+// no bytes were hashed yet.
 func resumeDigest(state string) (hash.Hash, error) {
 	digest := sha256.New()
 	if state == "" {
@@ -146,7 +148,7 @@ func resumeDigest(state string) (hash.Hash, error) {
 	return digest, stored.UnmarshalBinary([]byte(state))
 }
 
-// suspendDigest returns the state of a digest.
+// suspendDigest returns the encoded state of a digest.
 func suspendDigest(digest hash.Hash) (string, error) {
 	stored, ok := digest.(encoding.BinaryMarshaler)
 	if !ok {
@@ -156,7 +158,7 @@ func suspendDigest(digest hash.Hash) (string, error) {
 	return string(state), err
 }
 
-func wrongDigest(op string, c memory.Content) error {
-	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were forgotten; send them again, from the first", c.SHA256).
+func wrongDigestError(op string, c memory.Content) error {
+	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were deleted; send them again, from the first", c.SHA256).
 		With("sha256", c.SHA256)
 }

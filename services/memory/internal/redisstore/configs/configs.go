@@ -27,21 +27,20 @@ type Configs struct {
 	leastEpoch func() (int64, error)
 }
 
-// New returns the configurations in a database. Versions start at the value of leastEpoch, so that data that
-// lost writes cannot assign a version twice.
+// New returns a configuration store backed by d. Versions are at least the value that leastEpoch returns, so that
+// data that lost writes cannot assign a version twice.
 func New(d *db.DB, leastEpoch func() (int64, error)) *Configs { return &Configs{d, leastEpoch} }
 
-// configKey returns the key of the configuration of an agent. Agents and their configurations belong to no
-// tenant.
+// configKey returns the key of an agent's configuration. The key has no tenant, because agents belong to none.
 func configKey(agent string) string { return "m:config:{" + agent + "}" }
 
 // GetConfig implements memory.Configs.
 func (c *Configs) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
 	stored, err := c.db.HGetAll(ctx, configKey(agent)).Result()
 	if err != nil {
-		return memory.Configuration{}, c.db.Fault("memory.GetConfig", err)
+		return memory.Configuration{}, c.db.Failure("memory.GetConfig", err)
 	}
-	return configuration(stored), nil
+	return decodeConfiguration(stored), nil
 }
 
 // PutConfig implements memory.Configs.
@@ -55,23 +54,23 @@ func (c *Configs) PutConfig(ctx context.Context, change memory.ConfigChange) (me
 		return memory.Configuration{}, err
 	}
 	args := append([]any{change.Base, string(change.Protocol), least, memory.MaxConfigKeys, memory.MaxConfigBytes}, delta.SortedPairs(change.Delta)...)
-	r, err := c.db.Run(ctx, op, session.Ref{}, configScript, []string{configKey(change.Agent)}, args...)
+	r, err := c.db.RunScript(ctx, op, session.Ref{}, configScript, []string{configKey(change.Agent)}, args...)
 	if err != nil {
 		return memory.Configuration{}, err
 	}
 	switch r.Status() {
 	case "ok":
-		return configuration(r.Fields(1)), nil
+		return decodeConfiguration(r.Hash(1)), nil
 	case "config_full":
 		return memory.Configuration{}, failure.Newf(failure.ResourceQuota, op,
 			"the configuration of %s would have %s keys and %s bytes; at most %d and %d are: remove some",
 			change.Agent, r.Text(1), r.Text(2), memory.MaxConfigKeys, memory.MaxConfigBytes)
 	default:
-		return memory.Configuration{}, revisionMismatch(op, change, r)
+		return memory.Configuration{}, revisionMismatchError(op, change, r)
 	}
 }
 
-func revisionMismatch(op string, change memory.ConfigChange, r db.Reply) error {
+func revisionMismatchError(op string, change memory.ConfigChange, r db.Reply) error {
 	base := strconv.FormatInt(change.Base, 10)
 	err := failure.Newf(failure.RevisionMismatch, op, "the configuration of %s is at version %s and not %s; read it again and repeat the change",
 		change.Agent, r.Text(1), base).
@@ -82,8 +81,8 @@ func revisionMismatch(op string, change memory.ConfigChange, r db.Reply) error {
 	return err
 }
 
-// configuration reads the hash of a configuration.
-func configuration(stored map[string]string) memory.Configuration {
+// decodeConfiguration decodes the hash of a configuration.
+func decodeConfiguration(stored map[string]string) memory.Configuration {
 	c := memory.Configuration{Version: db.ParseNumber(stored["version"]), Protocol: ownership.Protocol(stored["protocol"])}
 	for field, text := range stored {
 		if key, ok := strings.CutPrefix(field, delta.ValuePrefix); ok {

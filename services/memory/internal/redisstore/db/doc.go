@@ -1,5 +1,5 @@
-// Package db holds what all parts of the memory store share: the connection to Redis, how scripts run,
-// the names of keys, how replies are read, and the errors that a reply becomes.
+// Package db holds what all parts of the Redis store share: the connection to Redis, the scripts,
+// the names of keys, the decoding of replies, and the errors for replies.
 //
 // # Keys
 //

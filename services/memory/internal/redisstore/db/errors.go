@@ -9,13 +9,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// sessionError returns the error for a reply that any script may return about its session, or nil.
-func sessionError(op string, ref session.Ref, r Reply) error {
+// checkSessionReply returns an error if the reply says that the session is deleted or unreadable. Any script may
+// reply so.
+func checkSessionReply(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "deleted":
 		return deletedError(op, ref)
 	case "schema":
-		return UnreadableError(op, fmt.Errorf("session %s has schema %s instead of %s", ref.Session, r.Text(1), Schema))
+		return NewUnreadableError(op, fmt.Errorf("session %s has schema %s instead of %s", ref.Session, r.Text(1), Schema))
 	default:
 		return nil
 	}
@@ -26,19 +27,19 @@ func deletedError(op string, ref session.Ref) error {
 		With("session_id", ref.Session)
 }
 
-// WriteError returns the error of a write that returns no value, or nil when the script replied ok.
-func WriteError(op string, h memory.Lease, r Reply, err error) error {
+// CheckWriteReply returns the error of a write that has no result. It returns nil if the script replied ok.
+func CheckWriteReply(op string, h memory.Lease, r Reply, err error) error {
 	if err != nil || r.Status() == "ok" {
 		return err
 	}
-	return TurnError(op, h, r)
+	return TurnErrorFromReply(op, h, r)
 }
 
-// TurnError returns the error for a reply that any call on behalf of a turn may get.
-func TurnError(op string, h memory.Lease, r Reply) error {
+// TurnErrorFromReply returns the error for a reply that any call on behalf of a turn may get.
+func TurnErrorFromReply(op string, h memory.Lease, r Reply) error {
 	switch r.Status() {
 	case "not_found":
-		return UnknownTurnError(op, h.Ref, h.TurnID)
+		return NewTurnNotFoundError(op, h.Ref, h.TurnID)
 	case "fenced":
 		return failure.Newf(failure.Fenced, op, "epoch %d is fenced: session %s is at epoch %s, which another caller holds; stop this work",
 			h.Epoch, h.Ref.Session, r.Text(1)).
@@ -47,84 +48,85 @@ func TurnError(op string, h memory.Lease, r Reply) error {
 		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", h.TurnID, r.Text(1)).
 			With("turn_id", h.TurnID).With("outcome", r.Text(1))
 	case "turn_over":
-		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed, and its worker reads nothing more of session %s; stop this work",
+		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed, and its worker may not read session %s any more; stop this work",
 			h.TurnID, h.Ref.Session).With("turn_id", h.TurnID)
 	case "step_over":
-		return failure.Newf(failure.TurnNotOpen, op, "step %s of turn %s is committed, and nothing more is written for it; stop this work",
+		return failure.Newf(failure.TurnNotOpen, op, "step %s of turn %s is committed, and cannot be changed any more; stop this work",
 			r.Text(1), h.TurnID).With("turn_id", h.TurnID).With("step", r.Text(1))
 	default:
-		return UnexpectedReplyError(op, r)
+		return NewUnexpectedReplyError(op, r)
 	}
 }
 
-// SessionError returns the error for a reply that any call about a session may get.
-func SessionError(op string, ref session.Ref, r Reply) error {
+// SessionErrorFromReply returns the error for a reply that any call about a session may get.
+func SessionErrorFromReply(op string, ref session.Ref, r Reply) error {
 	switch r.Status() {
 	case "no_session":
-		return NoSessionError(op, ref)
+		return NewSessionNotFoundError(op, ref)
 	case "session_busy":
-		return SessionBusyError(op, ref, r.Text(1), r.Text(2))
+		return NewSessionBusyError(op, ref, r.Text(1), r.Text(2))
 	default:
-		return UnexpectedReplyError(op, r)
+		return NewUnexpectedReplyError(op, r)
 	}
 }
 
-// StepCommittedError returns the error for a write to a step that has a result already.
-func StepCommittedError(op string, h memory.Lease, step int) error {
-	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which stays; go on with the next step",
+// NewStepCommittedError returns the error for a write to a step that is already committed.
+func NewStepCommittedError(op string, h memory.Lease, step int) error {
+	return failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which is kept; continue with the next step",
 		step, h.TurnID).With("turn_id", h.TurnID).With("step", strconv.Itoa(step))
 }
 
-// UnknownTurnError returns the error for a turn that the session does not have.
-func UnknownTurnError(op string, ref session.Ref, turnID string) error {
+// NewTurnNotFoundError returns the error for a turn that the session does not have.
+func NewTurnNotFoundError(op string, ref session.Ref, turnID string) error {
 	return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
 		With("session_id", ref.Session).With("turn_id", turnID)
 }
 
-// NoSessionError returns the error for a session that does not exist.
-func NoSessionError(op string, ref session.Ref) error {
+// NewSessionNotFoundError returns the error for a session that does not exist.
+func NewSessionNotFoundError(op string, ref session.Ref) error {
 	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", ref.Session).
 		With("session_id", ref.Session)
 }
 
-// SessionBusyError returns the error for a session that has an open turn.
-func SessionBusyError(op string, ref session.Ref, turnID, traceID string) error {
-	return failure.Newf(failure.SessionBusy, op, "session %s works on another turn; wait until it ends, or watch its trace", ref.Session).
+// NewSessionBusyError returns the error for a session that has an open turn.
+func NewSessionBusyError(op string, ref session.Ref, turnID, traceID string) error {
+	return failure.Newf(failure.SessionBusy, op, "session %s is busy with another turn; wait until it ends, or watch its trace", ref.Session).
 		With("turn_id", turnID).With("trace_id", traceID)
 }
 
-// MaxAttempts bounds how often a call reads a session again because other callers changed it meanwhile.
-// Each further attempt means that another caller made progress.
+// MaxAttempts bounds how often a call reads a session again because other callers changed it in the meantime. Each
+// further attempt means that another caller made progress.
 const MaxAttempts = 5
 
-// TooManyChangesError returns the error for a session that changed during each of MaxAttempts attempts.
-func TooManyChangesError(op string, ref session.Ref) error {
-	return failure.Newf(failure.SessionBusy, op, "session %s changed %d times while it was read; try again when less happens",
+// NewTooManyChangesError returns the error for a session that changed during each of MaxAttempts attempts to read
+// it.
+func NewTooManyChangesError(op string, ref session.Ref) error {
+	return failure.Newf(failure.SessionBusy, op, "session %s changed %d times while it was read; try again later",
 		ref.Session, MaxAttempts)
 }
 
-// RevisionMismatchError returns the error for a change that was made to another revision.
-func RevisionMismatchError(op, what, given, current string) error {
+// NewRevisionMismatchError returns the error for a change whose required revision is not the current one.
+func NewRevisionMismatchError(op, what, given, current string) error {
 	return failure.Newf(failure.RevisionMismatch, op, "%s is at revision %s and not %s; read it again and repeat the change", what, current, given).
 		With("if_revision", given).With("revision", current)
 }
 
-// ConcurrentChangeError returns the error for a change that another caller may have applied or prevented.
-func ConcurrentChangeError(op string) error {
-	return failure.New(failure.SystemNetwork, op, "the change met others of its session, and may have been made; repeat the call")
+// NewConcurrentChangeError returns the error for a change that a concurrent call may have applied or prevented.
+func NewConcurrentChangeError(op string) error {
+	return failure.New(failure.SystemNetwork, op, "a concurrent call changed the session, and this change may have been applied; repeat the call")
 }
 
-// UnencodableError returns the error for text of a caller that cannot be stored.
-func UnencodableError(op string, cause error) error {
+// NewUnencodableError returns the error for text that cannot be stored because it is not valid UTF-8.
+func NewUnencodableError(op string, cause error) error {
 	return failure.New(failure.UserInvalidInput, op, "the text is not valid UTF-8; send it as UTF-8").Because(cause)
 }
 
-// UnreadableError returns the error for stored data that cannot be decoded.
-func UnreadableError(op string, cause error) error {
-	return failure.New(failure.Unknown, op, "what the store holds cannot be read; the log of the memory service has the cause").Because(cause)
+// NewUnreadableError returns the error for stored data that cannot be decoded.
+func NewUnreadableError(op string, cause error) error {
+	return failure.New(failure.Unknown, op, "the stored data cannot be read; the log of the memory service has the cause").Because(cause)
 }
 
-// UnexpectedReplyError returns the error for a reply that the Go code does not know.
-func UnexpectedReplyError(op string, r Reply) error {
-	return UnreadableError(op, fmt.Errorf("script replied %q", r.Status()))
+// NewUnexpectedReplyError returns the error for a script reply with an unknown status.
+func NewUnexpectedReplyError(op string, r Reply) error {
+	return NewUnreadableError(op, fmt.Errorf("script replied %q", r.Status()))
 }

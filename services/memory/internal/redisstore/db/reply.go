@@ -7,10 +7,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Reply is the reply of a script: a status, followed by its values. A missing value reads as the zero value.
+// Reply is the reply of a script: a status, followed by values. The methods return the zero value for a missing
+// value.
 type Reply []any
 
-// Status returns the first value.
+// Status returns the status, which is the first string of the reply.
 func (r Reply) Status() string { return r.Text(0) }
 
 // Text returns the string at index i.
@@ -31,8 +32,8 @@ func (r Reply) Integer(i int) int64 {
 	return n
 }
 
-// List returns the array at index i.
-func (r Reply) List(i int) Reply {
+// Array returns the array at index i.
+func (r Reply) Array(i int) Reply {
 	if i >= len(r) {
 		return nil
 	}
@@ -40,17 +41,17 @@ func (r Reply) List(i int) Reply {
 	return l
 }
 
-// Fields returns the hash at index i.
-func (r Reply) Fields(i int) map[string]string {
+// Hash returns the fields of the hash at index i.
+func (r Reply) Hash(i int) map[string]string {
 	fields := map[string]string{}
-	flat := r.List(i)
+	flat := r.Array(i)
 	for f := 0; f+1 < len(flat); f += 2 {
 		fields[flat.Text(f)] = flat.Text(f + 1)
 	}
 	return fields
 }
 
-// FieldsByName returns the values of a reply by the names of the requested fields.
+// FieldsByName maps the names of the requested fields to the values in the reply.
 func (r Reply) FieldsByName(fields []string) map[string]string {
 	named := make(map[string]string, len(fields))
 	for i, name := range fields {
@@ -59,17 +60,16 @@ func (r Reply) FieldsByName(fields []string) map[string]string {
 	return named
 }
 
-// Encoding encodes messages so that equal values have equal bytes: a repeated commit is recognized by
-// its bytes.
+// Encoding encodes equal messages as equal bytes. A repeated commit is recognized by its bytes.
 var Encoding = proto.MarshalOptions{Deterministic: true}
 
-// ParseNumber reads a decimal that a script wrote (0 when there is none).
+// ParseNumber parses a decimal number that a script wrote (0 if there is none).
 func ParseNumber(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
 }
 
-// ParseTime reads a time in milliseconds that a script wrote (the zero time when there is none).
+// ParseTime parses a time in milliseconds that a script wrote (the zero time if there is none).
 func ParseTime(ms string) time.Time {
 	if ms == "" {
 		return time.Time{}

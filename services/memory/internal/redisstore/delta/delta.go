@@ -1,4 +1,4 @@
-// Package delta encodes changes of the state of one scope for the scripts that apply them.
+// Package delta encodes changes of one scope's state for the scripts that apply them.
 package delta
 
 import (
@@ -19,16 +19,16 @@ import (
 //go:embed scripts/delta.lua
 var Source string
 
-// RequestSource is the Lua source in front of the scripts that change state because a caller asks for it. It
+// RequestSource is the Lua source in front of the scripts that handle UpdateState calls. It
 // defines check_caller and request, and needs db.TurnSource and Source before it.
 //
 //go:embed scripts/request.lua
 var RequestSource string
 
-// ValuePrefix begins the hash fields that hold the values of a scope.
+// ValuePrefix is the prefix of the hash fields that hold the values of a scope.
 const ValuePrefix = "v:"
 
-// SortedPairs returns the keys and values of a delta alternately, sorted by key, as delta.lua expects
+// SortedPairs returns the keys of a delta, each followed by its value and in sorted order, as delta.lua expects
 // them.
 func SortedPairs(delta map[string]json.RawMessage) []any {
 	flat := make([]any, 0, 2*len(delta))
@@ -38,7 +38,7 @@ func SortedPairs(delta map[string]json.RawMessage) []any {
 	return flat
 }
 
-// SplitByScope splits a delta by the scope of its keys.
+// SplitByScope groups the changes of a delta by the scope of their keys.
 func SplitByScope(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.RawMessage {
 	parts := map[memory.Scope]map[string]json.RawMessage{}
 	for key, value := range delta {
@@ -56,8 +56,8 @@ func RequestArgs(u memory.StateUpdate) []any {
 	return append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, SortedPairs(u.Delta)...)
 }
 
-// RequestID returns the id under which a scope knows a request. It contains the session, because scopes
-// are shared between sessions and request ids are not.
+// RequestID returns the id under which a scope remembers a request. It contains the session id, because sessions
+// share scopes but not request ids.
 func RequestID(u memory.StateUpdate) string { return u.Ref.Session + "/" + u.RequestID }
 
 // RequiredRevision returns the revision that the scope must have (empty means any).
@@ -68,11 +68,11 @@ func RequiredRevision(u memory.StateUpdate) string {
 	return strconv.FormatInt(*u.IfRevision, 10)
 }
 
-// ScopeKeys returns the keys of a scope that sessions share: its state, followed by the named ones.
+// ScopeKeys returns the keys of a shared scope: the key of its state, followed by the keys with the given names.
 func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string) []string {
 	at := db.Location(func(name string) string { return db.AppKey(ref.Tenant, name) })
 	if scope == memory.ScopeUser {
-		at = db.OfUser(ref.Tenant, user)
+		at = db.UserLocation(ref.Tenant, user)
 	}
 	keys := []string{at("state")}
 	for _, name := range names {
@@ -81,17 +81,16 @@ func ScopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string
 	return keys
 }
 
-// LimitExceededError returns the error for the reply {"state_full", keys, bytes} of a script that changes a
-// scope.
-func LimitExceededError(op string, scope memory.Scope, r db.Reply) error {
+// NewLimitExceededError returns the error for the script reply {"state_full", keys, bytes}.
+func NewLimitExceededError(op string, scope memory.Scope, r db.Reply) error {
 	return failure.Newf(failure.ResourceQuota, op,
 		"state: the %s scope would hold %s keys and %s bytes; it may hold %d keys and %d bytes: remove some, or store large values as an artifact",
 		scope, r.Text(1), r.Text(2), memory.MaxStateKeys, memory.MaxStateBytes).
 		With("scope", string(scope)).With("keys", r.Text(1)).With("bytes", r.Text(2))
 }
 
-// NoUserError returns the error for a change of user: state in a session without a user.
-func NoUserError(op string, ref session.Ref) error {
+// NewNoUserError returns the error for a change of user: state in a session without a user.
+func NewNoUserError(op string, ref session.Ref) error {
 	return failure.Newf(failure.UserInvalidInput, op, "state: session %s has no user, so it has no user: keys; begin a session with a user", ref.Session).
 		With("session_id", ref.Session)
 }

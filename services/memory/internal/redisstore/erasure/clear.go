@@ -19,10 +19,10 @@ var clearScript = db.Register("clear", clearSource)
 // ClearSession implements memory.Sessions.
 func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 	const op = "memory.ClearSession"
-	at := db.OfSession(ref)
+	at := db.SessionLocation(ref)
 	for range db.MaxAttempts {
-		// Changes that the session has committed to shared scopes are applied first, because they are not part
-		// of the session.
+		// Changes that the session has committed to shared scopes are applied first, because clearing the session
+		// must not drop them.
 		if err := e.outbox.Drain(ctx, ref); err != nil {
 			return err
 		}
@@ -30,11 +30,11 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		if err != nil {
 			return err
 		}
-		stored, err := e.artifacts.OfSession(ctx, op, ref)
+		stored, err := e.artifacts.ListSessionArtifacts(ctx, op, ref)
 		if err != nil {
 			return err
 		}
-		journals, err := e.journal.KeptKeys(ctx, op, ref)
+		journals, err := e.journal.KeptJournalKeys(ctx, op, ref)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		if waiting := meta["waiting"]; waiting != "" {
 			keys = append(keys, at(db.WaitingJournalName(waiting)))
 		}
-		r, err := e.db.Run(ctx, op, ref, clearScript, slices.Concat(keys, contents.KeysOfArtifacts(at, stored)), meta["epoch"], meta["waiting"])
+		r, err := e.db.RunScript(ctx, op, ref, clearScript, slices.Concat(keys, contents.ArtifactContentKeys(at, stored)), meta["epoch"], meta["waiting"])
 		if err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 			return nil
 		case "changed":
 		default:
-			return db.SessionError(op, ref, r)
+			return db.SessionErrorFromReply(op, ref, r)
 		}
 	}
-	return db.TooManyChangesError(op, ref)
+	return db.NewTooManyChangesError(op, ref)
 }

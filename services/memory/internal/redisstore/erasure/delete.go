@@ -26,32 +26,33 @@ func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Era
 	return deletionReport(ref, mark), nil
 }
 
-// delete deletes a session. With an age, it deletes the session only if nothing has happened in it for so
-// long and no turn is open under a lease. It returns whether the session was deleted, and its mark.
+// delete deletes a session. If age is set, it skips a session with activity in that time or with a valid lease. It
+// returns whether the session was deleted, and the tombstone.
 func (e *Eraser) delete(ctx context.Context, ref session.Ref, age time.Duration) (bool, map[string]string, error) {
 	const op = "memory.DeleteSession"
 	keys := []string{db.Key(ref, "meta"), db.Key(ref, "log"), db.Key(ref, "state"), db.Key(ref, "reqs")}
-	r, err := e.db.Run(ctx, op, ref, deleteScript, keys, age.Milliseconds())
+	r, err := e.db.RunScript(ctx, op, ref, deleteScript, keys, age.Milliseconds())
 	if err != nil {
 		return false, nil, err
 	}
-	switch mark := r.Fields(1); r.Status() {
-	case "ok": // also when an earlier deletion was cut off
+	switch mark := r.Hash(1); r.Status() {
+	case "ok": // also when an earlier deletion was interrupted
 		return true, mark, e.FinishDeletion(ctx, op, ref, mark)
 	case "gone", "active":
 		return false, mark, nil
 	default:
-		return false, nil, db.SessionError(op, ref, r)
+		return false, nil, db.SessionErrorFromReply(op, ref, r)
 	}
 }
 
-// countPrefix begins the fields of a mark that count what was removed, by kind.
+// countPrefix is the prefix of the tombstone fields that count what was removed, by kind.
 const countPrefix = "n:"
 
-// deletionReport decodes the mark of a deleted session. Since the mark was set, no caller can read the session.
+// deletionReport decodes the tombstone of a deleted session into a report. The session cannot be read since the
+// tombstone was set.
 func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	at := db.ParseTime(mark["deleted"])
-	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.SessionRemainder(at)}}
+	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remainders: []memory.Remainder{memory.SessionRemainder(at)}}
 	for field, n := range mark {
 		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
 			e.Add(map[string]int64{kind: db.ParseNumber(n)})
@@ -60,27 +61,26 @@ func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	return e
 }
 
-// expireBatch is how many entries of the index one round trip of Expire reads.
-const expireBatch = 500
+// expireBatchSizeSize is how many index entries Expire reads in one round trip.
+const expireBatchSize = 500
 
-// Expire deletes the sessions of a tenant in which nothing has happened for the given age, at least a
-// millisecond, and in which no turn is open under a lease. It also completes interrupted deletions. It returns
-// how many sessions it deleted, even together with an error. The clock of Redis decides which sessions are old
-// enough.
+// Expire deletes the sessions of a tenant that have had no activity for the given age, at least a millisecond. It
+// skips sessions with a turn whose lease is valid. It also completes interrupted deletions. It returns how many
+// sessions it deleted, even if it also returns an error. Ages are measured by the clock of Redis.
 func (e *Eraser) Expire(ctx context.Context, tenant string, age time.Duration) (int, error) {
 	const op = "memory.Expire"
 	now, err := e.db.Time(ctx).Result()
 	if err != nil {
-		return 0, e.db.Fault(op, err)
+		return 0, e.db.Failure(op, err)
 	}
 	before := now.Add(-age).UnixMilli()
 	at, count, key := index.Entry{Created: before}, 0, db.IndexKey(tenant, "")
 	for {
-		entries, err := e.index.Read(ctx, op, key, at, expireBatch)
+		entries, err := e.index.ListEntries(ctx, op, key, at, expireBatchSize)
 		if err != nil || len(entries) == 0 {
 			return count, err
 		}
-		metas, err := e.index.ReadMetas(ctx, op, tenant, entries)
+		metas, err := e.index.LoadMetas(ctx, op, tenant, entries)
 		if err != nil {
 			return count, err
 		}

@@ -27,28 +27,28 @@ type Eraser struct {
 	artifacts *artifacts.Artifacts
 }
 
-// New returns an eraser of the sessions in a database.
+// New returns an Eraser for the sessions in d.
 func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, a *artifacts.Artifacts) *Eraser {
 	return &Eraser{d, x, o, j, a}
 }
 
-// IsUnfinished reports whether a meta hash is the mark of a deleted session that still has data to remove.
+// IsUnfinished reports whether a meta hash is the tombstone of a session that still has data to remove.
 func IsUnfinished(meta map[string]string) bool {
 	_, left := meta["user"]
 	return meta["deleted"] != "" && left
 }
 
-// IsGone reports whether nothing but the mark of a deletion is left of the session with this meta hash.
+// IsGone reports whether only the tombstone is left of the session with this meta hash.
 func IsGone(meta map[string]string) bool { return meta["schema"] == "" && !IsUnfinished(meta) }
 
-// FinishDeletion removes all remaining data of a deleted session except for its mark. No caller writes to the
-// session any more, so the list of keys that it reads is complete. It can be repeated after an interruption,
-// because the mark and its index entry are removed last. The caller passes the mark.
-func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, mark map[string]string) error {
+// FinishDeletion removes all remaining data of a deleted session except its tombstone. The list of keys that it
+// reads is complete, because the tombstone rejects writes to the session. It can be repeated after an
+// interruption, because it updates the tombstone and the index last. The caller passes the tombstone.
+func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref, tombstone map[string]string) error {
 	if err := e.outbox.Drain(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeRounds(ctx, op, ref, journal.ParseAgents(mark["agents"])); err != nil {
+	if err := e.removeRounds(ctx, op, ref, journal.ParseAgents(tombstone["agents"])); err != nil {
 		return err
 	}
 	if err := e.removeTurns(ctx, op, ref); err != nil {
@@ -57,9 +57,9 @@ func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref,
 	if err := e.removeArtifacts(ctx, op, ref); err != nil {
 		return err
 	}
-	if user := mark["user"]; user != "" {
+	if user := tombstone["user"]; user != "" {
 		if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, user), ref.Session).Err(); err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 	}
 	_, err := e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -68,10 +68,10 @@ func (e *Eraser) FinishDeletion(ctx context.Context, op string, ref session.Ref,
 		return nil
 	})
 	if err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	if err := e.db.ZRem(ctx, db.IndexKey(ref.Tenant, ""), ref.Session).Err(); err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (e *Eraser) removeRounds(ctx context.Context, op string, ref session.Ref, a
 		return nil
 	})
 	if err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	return nil
 }
@@ -100,12 +100,12 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 	for {
 		batch, err := e.db.ZRevRangeByScore(ctx, turns, &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: journal.BatchSize}).Result()
 		if err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 		if len(batch) == 0 {
 			return nil
 		}
-		keys, err := e.journal.KeysOfTurns(ctx, op, ref, batch)
+		keys, err := e.journal.JournalKeys(ctx, op, ref, batch)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 			return nil
 		})
 		if err != nil {
-			return e.db.Fault(op, err)
+			return e.db.Failure(op, err)
 		}
 		if len(batch) < journal.BatchSize {
 			return nil
@@ -127,14 +127,14 @@ func (e *Eraser) removeTurns(ctx context.Context, op string, ref session.Ref) er
 	}
 }
 
-// removeArtifacts removes the artifacts of a session and what is staged, and last the keys that list
-// them.
+// removeArtifacts removes the artifacts and the staged content of a session. It removes the keys that list them
+// last.
 func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref) error {
-	stored, err := e.artifacts.OfSession(ctx, op, ref)
+	stored, err := e.artifacts.ListSessionArtifacts(ctx, op, ref)
 	if err != nil {
 		return err
 	}
-	at := db.OfSession(ref)
+	at := db.SessionLocation(ref)
 	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
 		return err
@@ -143,23 +143,23 @@ func (e *Eraser) removeArtifacts(ctx context.Context, op string, ref session.Ref
 		stored = append(stored, memory.Artifact{Content: c})
 	}
 	_, err = e.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for batch := range slices.Chunk(contents.KeysOfArtifacts(at, stored), journal.BatchSize) {
+		for batch := range slices.Chunk(contents.ArtifactContentKeys(at, stored), journal.BatchSize) {
 			p.Unlink(ctx, batch...)
 		}
 		p.Unlink(ctx, at("arts"), at("staged"))
 		return nil
 	})
 	if err != nil {
-		return e.db.Fault(op, err)
+		return e.db.Failure(op, err)
 	}
 	return nil
 }
 
-// stagedContents returns the contents at a location that no version has yet.
+// stagedContents returns the staged contents at a location, which no version uses yet.
 func (e *Eraser) stagedContents(ctx context.Context, op string, at db.Location) ([]memory.Content, error) {
 	names, err := e.db.ZRevRangeByScore(ctx, at("staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, e.db.Fault(op, err)
+		return nil, e.db.Failure(op, err)
 	}
 	staged := make([]memory.Content, len(names))
 	for i, name := range names {

@@ -29,67 +29,67 @@ var (
 	eraseUserScript = db.Register("erase_user", eraseUserSource)
 )
 
-// erasingRetention is how long an unfinished erasure keeps its user from beginning sessions.
+// erasingRetention is how long an unfinished erasure prevents new sessions of its user.
 const erasingRetention = 24 * time.Hour
 
 // EraseUser implements memory.Sessions.
 //
-// The user's mark is set first, and a new session enters the user's index before it looks for the mark. So
-// either the erasure finds the session in the index, or the session sees the mark. Each session that the
-// erasure has listed is recorded as erased, and the scripts reject its late changes of the user's data. So once
-// the index is empty, no caller writes to the remaining data.
-func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+// It sets the user's mark first, and a new session enters the user's index before it checks the mark. So either
+// the erasure finds the session in the index, or the session finds the mark. Each session that the erasure has
+// listed is recorded as erased, and the scripts reject its late changes of the user's data. So once the index is
+// empty, no caller writes to the remaining data.
+func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.UserErasure, error) {
 	const op = "memory.EraseUser"
-	at := db.OfUser(tenant, user)
+	at := db.UserLocation(tenant, user)
 	for range db.MaxAttempts {
-		r, err := e.db.Run(ctx, op, session.Ref{}, beginUserScript, []string{at("sessions"), at("erasing"), at("erased")},
+		r, err := e.db.RunScript(ctx, op, session.Ref{}, beginUserScript, []string{at("sessions"), at("erasing"), at("erased")},
 			memory.MaxPage, memory.Retention.Milliseconds(), erasingRetention.Milliseconds())
 		if err != nil {
-			return memory.ErasedUser{}, err
+			return memory.UserErasure{}, err
 		}
-		if listed := r.List(1); len(listed) > 0 {
+		if listed := r.Array(1); len(listed) > 0 {
 			left, err := e.remainingSessions(ctx, op, tenant, user, listed)
 			if err != nil || len(left) > 0 {
-				return memory.ErasedUser{Sessions: left}, err
+				return memory.UserErasure{Sessions: left}, err
 			}
-			continue // the index has other sessions, or none
+			continue // the index now has other sessions or is empty
 		}
 		began := db.ParseTime(r.Text(2))
 		count, err := e.removeContents(ctx, op, at)
 		if err != nil {
-			return memory.ErasedUser{}, err
+			return memory.UserErasure{}, err
 		}
-		r, err = e.db.Run(ctx, op, session.Ref{}, eraseUserScript,
+		r, err = e.db.RunScript(ctx, op, session.Ref{}, eraseUserScript,
 			[]string{at("sessions"), at("erasing"), at("state"), at("arts"), at("reqs"), at("decided"), at("staged")}, count)
 		if err != nil {
-			return memory.ErasedUser{}, err
+			return memory.UserErasure{}, err
 		}
 		if r.Status() == "ok" {
 			return decodeErasedUser(user, began, r), nil
 		}
 	}
-	return memory.ErasedUser{}, failure.Newf(failure.SessionBusy, op,
+	return memory.UserErasure{}, failure.Newf(failure.SessionBusy, op,
 		"the user had other sessions each of %d times; repeat the call", db.MaxAttempts)
 }
 
-// decodeErasedUser reads the reply {"ok", state keys, artifacts, bytes, time}.
-func decodeErasedUser(user string, began time.Time, r db.Reply) memory.ErasedUser {
+// decodeErasedUser decodes the script reply {"ok", state keys, artifacts, bytes, time}.
+func decodeErasedUser(user string, began time.Time, r db.Reply) memory.UserErasure {
 	ended := db.ParseTime(r.Text(4))
-	e := memory.Erasure{User: user, Began: began, Ended: ended, Remains: []memory.Remainder{memory.UserRemainder(ended)}}
+	e := memory.Erasure{User: user, Began: began, Ended: ended, Remainders: []memory.Remainder{memory.UserRemainder(ended)}}
 	e.Add(map[string]int64{
 		memory.KindUserState: db.ParseNumber(r.Text(1)), memory.KindUserArtifacts: db.ParseNumber(r.Text(2)), memory.KindUserBytes: db.ParseNumber(r.Text(3)),
 	})
-	return memory.ErasedUser{Erasure: e}
+	return memory.UserErasure{Erasure: e}
 }
 
-// remainingSessions returns the sessions of a list, of ids and creation times, that are still to be deleted. It
-// completes interrupted deletions, and drops entries that have no session.
+// remainingSessions returns the listed sessions that are not deleted yet. The list alternates session ids and
+// creation times. remainingSessions completes interrupted deletions and drops entries without a session.
 func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string, listed db.Reply) (ids []string, _ error) {
 	entries := make([]index.Entry, 0, len(listed)/2)
 	for i := 0; i+1 < len(listed); i += 2 {
 		entries = append(entries, index.Entry{Created: db.ParseNumber(listed.Text(i + 1)), Session: listed.Text(i)})
 	}
-	metas, err := e.index.ReadMetas(ctx, op, tenant, entries)
+	metas, err := e.index.LoadMetas(ctx, op, tenant, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -110,17 +110,17 @@ func (e *Eraser) remainingSessions(ctx context.Context, op, tenant, user string,
 	return ids, nil
 }
 
-// removeContents removes the bytes of all artifacts at a location. It returns how many versions the
-// location says that it has.
+// removeContents removes the bytes of all artifacts at a location. It returns the number of versions that the
+// location lists.
 func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) (string, error) {
 	stored, err := e.db.HGetAll(ctx, at("arts")).Result()
 	if err != nil {
-		return "", e.db.Fault(op, err)
+		return "", e.db.Failure(op, err)
 	}
 	count := strconv.FormatInt(db.ParseNumber(stored["arts"]), 10)
-	all, err := contents.ReadVersions(stored)
+	all, err := contents.DecodeVersions(stored)
 	if err != nil {
-		return "", db.UnreadableError(op, err)
+		return "", db.NewUnreadableError(op, err)
 	}
 	staged, err := e.stagedContents(ctx, op, at)
 	if err != nil {
@@ -143,7 +143,7 @@ func (e *Eraser) removeContents(ctx context.Context, op string, at db.Location) 
 		return nil
 	})
 	if err != nil {
-		return "", e.db.Fault(op, err)
+		return "", e.db.Failure(op, err)
 	}
 	return count, nil
 }

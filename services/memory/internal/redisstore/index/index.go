@@ -1,5 +1,5 @@
-// Package index keeps the indexes of sessions. There is a sorted set of session ids, by creation time, for each
-// tenant and each user, and a list of the tenants.
+// Package index maintains the indexes of sessions: a sorted set of session ids by creation time for each tenant
+// and each user, and a list of the tenants.
 package index
 
 import (
@@ -24,16 +24,16 @@ var unlistSource string
 
 var unlistScript = db.Register("unlist", unlistSource)
 
-// Index is the index of all sessions. It is safe for concurrent use.
+// Index maintains the lists of sessions and tenants. It is safe for concurrent use.
 type Index struct {
 	db *db.DB
 }
 
-// New returns the index of the sessions in a database.
+// New returns the session index stored in d.
 func New(d *db.DB) *Index { return &Index{d} }
 
-// Add enters a session in the indexes, and its tenant in the list of tenants. Repeating it changes
-// nothing. It fails when the user is being erased: the erasure finds the session in the index.
+// Add adds a session to the indexes, and its tenant to the list of tenants. Repeating it changes nothing. It
+// returns an error if the user is being erased. In that case the erasure finds the session in the index.
 func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string, created time.Time) error {
 	entry := redis.Z{Score: float64(created.UnixMilli()), Member: ref.Session}
 	var leaving *redis.IntCmd
@@ -47,79 +47,79 @@ func (x *Index) Add(ctx context.Context, op string, ref session.Ref, user string
 		return nil
 	})
 	if err != nil {
-		return x.db.Fault(op, err)
+		return x.db.Failure(op, err)
 	}
 	if leaving != nil && leaving.Val() > 0 {
-		return failure.Newf(failure.SessionDeleted, op, "session %s was deleted, for its user is being erased; begin a new session later", ref.Session).
+		return failure.Newf(failure.SessionDeleted, op, "session %s was deleted, because its user is being erased; begin a new session later", ref.Session).
 			With("session_id", ref.Session)
 	}
 	return nil
 }
 
-// Remove drops an entry whose session is gone, unless the session was created again since the entry was
+// Remove removes an entry whose session no longer exists, unless the session was created again since the entry was
 // read.
 func (x *Index) Remove(ctx context.Context, op, key string, e Entry) error {
-	_, err := x.db.Run(ctx, op, session.Ref{}, unlistScript, []string{key}, e.Session, strconv.FormatInt(e.Created, 10))
+	_, err := x.db.RunScript(ctx, op, session.Ref{}, unlistScript, []string{key}, e.Session, strconv.FormatInt(e.Created, 10))
 	return err
 }
 
-// Entry is one entry of an index. Entries are ordered by creation time, and by session id among those
-// that were created in the same millisecond.
+// Entry is one entry of an index. Entries are ordered by creation time. Entries of the same millisecond are
+// ordered by session id.
 type Entry struct {
-	Created int64 // in milliseconds
+	Created int64 // time of creation in milliseconds
 	Session string
 }
 
-// First is the position before the first entry of a list that begins with the latest session.
-var First = Entry{Created: math.MaxInt64 >> 10}
+// Start is the position before the first entry of a list that begins with the latest session.
+var Start = Entry{Created: math.MaxInt64 >> 10}
 
-// String returns the page token that follows the entry.
-func (e Entry) String() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
+// PageToken returns the page token for the entries after this one.
+func (e Entry) PageToken() string { return strconv.FormatInt(e.Created, 10) + "/" + e.Session }
 
-// isAfter reports whether e comes after f in a list that begins with the latest session.
-func (e Entry) isAfter(f Entry) bool {
+// isListedAfter reports whether e comes after f in a list that begins with the latest session.
+func (e Entry) isListedAfter(f Entry) bool {
 	return e.Created < f.Created || e.Created == f.Created && e.Session < f.Session
 }
 
-// ParseToken returns the entry that a page token follows (an empty token means First).
-func ParseToken(op, token string) (Entry, error) {
+// ParsePageToken returns the entry after which a page begins (Start for an empty token).
+func ParsePageToken(op, token string) (Entry, error) {
 	if token == "" {
-		return First, nil
+		return Start, nil
 	}
 	created, id, ok := strings.Cut(token, "/")
 	ms, err := strconv.ParseInt(created, 10, 64)
 	if !ok || err != nil {
-		return Entry{}, failure.New(failure.UserInvalidInput, op, "page_token: it is not one that a list gave; begin without one").With("fields", "page_token")
+		return Entry{}, failure.New(failure.UserInvalidInput, op, "page_token: no list returned it; begin without one").With("fields", "page_token")
 	}
 	return Entry{ms, id}, nil
 }
 
-// Read returns at most limit entries of an index after the given one, latest first.
-func (x *Index) Read(ctx context.Context, op, key string, after Entry, limit int) ([]Entry, error) {
+// ListEntries returns at most limit entries of an index that come after the given one, latest first.
+func (x *Index) ListEntries(ctx context.Context, op, key string, after Entry, limit int) ([]Entry, error) {
 	for count := limit; ; count *= 2 {
 		stored, err := x.db.ZRevRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{
 			Min: "-inf", Max: strconv.FormatInt(after.Created, 10), Count: int64(count),
 		}).Result()
 		if err != nil {
-			return nil, x.db.Fault(op, err)
+			return nil, x.db.Failure(op, err)
 		}
 		var found []Entry
 		for _, z := range stored {
 			id, _ := z.Member.(string)
-			if e := (Entry{int64(z.Score), id}); e.isAfter(after) && len(found) < limit {
+			if e := (Entry{int64(z.Score), id}); e.isListedAfter(after) && len(found) < limit {
 				found = append(found, e)
 			}
 		}
-		// When many sessions were created in one millisecond, entries before the given one may fill the reply.
-		// Then more entries are read.
+		// If many sessions were created in one millisecond, entries before the given one may fill the reply. In
+		// that case more entries are read.
 		if len(found) == limit || len(stored) < count {
 			return found, nil
 		}
 	}
 }
 
-// ReadMetas reads the meta hash of the session of each entry.
-func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
+// LoadMetas returns the meta hash of each entry's session.
+func (x *Index) LoadMetas(ctx context.Context, op, tenant string, entries []Entry) ([]map[string]string, error) {
 	replies := make([]*redis.MapStringStringCmd, len(entries))
 	_, err := x.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, e := range entries {
@@ -128,7 +128,7 @@ func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entr
 		return nil
 	})
 	if err != nil {
-		return nil, x.db.Fault(op, err)
+		return nil, x.db.Failure(op, err)
 	}
 	metas := make([]map[string]string, len(entries))
 	for i, r := range replies {
@@ -137,12 +137,12 @@ func (x *Index) ReadMetas(ctx context.Context, op, tenant string, entries []Entr
 	return metas, nil
 }
 
-// Tenants returns all tenants that may have sessions, sorted. Sessions that are older than the list
-// belong to the default tenant.
+// Tenants returns all tenants that may have sessions, sorted. The default tenant is always included, because its
+// sessions may be older than the list.
 func (x *Index) Tenants(ctx context.Context) ([]string, error) {
 	all, err := x.db.ZRevRangeByScore(ctx, db.TenantsKey, &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, x.db.Fault("memory.Tenants", err)
+		return nil, x.db.Failure("memory.Tenants", err)
 	}
 	all = append(all, identity.DefaultTenant)
 	slices.Sort(all)

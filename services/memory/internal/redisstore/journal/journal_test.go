@@ -8,7 +8,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(_ *testing.T, text string) {
-		_, _ = decode(text)
-		_, _ = decodeHash(map[string]string{"1:r": text, text: "", "2:" + text: text})
+		_, _ = decodeEntry(text)
+		_, _ = decodeHashEntries(map[string]string{"1:r": text, text: "", "2:" + text: text})
 	})
 }

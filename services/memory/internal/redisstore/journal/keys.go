@@ -15,10 +15,9 @@ import (
 // BatchSize is the largest number of turns or keys in one command.
 const BatchSize = 500
 
-// KeysOfTurns returns the keys of all steps of the given turns that may have a journal: the next step,
-// the last one, which may wait for input, all before it, which may be kept, and those that the turn's
-// hash names.
-func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
+// JournalKeys returns the keys under which steps of the given turns may have a journal. These are the committed
+// steps, whose journals may be kept, the next step, and the steps that the turn's hash names.
+func (j *Journal) JournalKeys(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
 	steps, fields := make([]*redis.StringCmd, len(turns)), make([]*redis.StringSliceCmd, len(turns))
 	_, err := j.db.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range turns {
@@ -28,7 +27,7 @@ func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, t
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, j.db.Fault(op, err)
+		return nil, j.db.Failure(op, err)
 	}
 	var keys []string
 	for i, id := range turns {
@@ -45,26 +44,26 @@ func (j *Journal) KeysOfTurns(ctx context.Context, op string, ref session.Ref, t
 	return keys, nil
 }
 
-// KeptKeys returns the keys under which a session may have journals of finished steps. It returns none
-// when journals are not kept: those of an earlier configuration expire.
-func (j *Journal) KeptKeys(ctx context.Context, op string, ref session.Ref) ([]string, error) {
+// KeptJournalKeys returns the keys under which a session may have journals of finished steps. It returns none if
+// the store keeps no journals. Journals that an earlier configuration kept expire by themselves.
+func (j *Journal) KeptJournalKeys(ctx context.Context, op string, ref session.Ref) ([]string, error) {
 	if j.retention == 0 {
 		return nil, nil
 	}
-	turns, err := j.turnIDs(ctx, op, ref)
+	turns, err := j.listTurnIDs(ctx, op, ref)
 	if err != nil {
 		return nil, err
 	}
-	return j.KeysOfTurns(ctx, op, ref, turns)
+	return j.JournalKeys(ctx, op, ref, turns)
 }
 
-// ForgetCompacted removes the journals of turns whose first message a compaction removed, up to the
-// given sequence: such steps cannot be run again. All of these turns are closed.
-func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Ref, last int64) error {
+// DeleteCompactedJournals deletes the journals of turns whose first message is at or before last, because a
+// compaction removed it. Without that message, their steps cannot be run again. All of these turns are closed.
+func (j *Journal) DeleteCompactedJournals(ctx context.Context, op string, ref session.Ref, last int64) error {
 	if j.retention == 0 {
 		return nil
 	}
-	turns, err := j.turnIDs(ctx, op, ref)
+	turns, err := j.listTurnIDs(ctx, op, ref)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return j.db.Fault(op, err)
+		return j.db.Failure(op, err)
 	}
 	var compacted []string
 	for i, id := range turns {
@@ -84,7 +83,7 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 			compacted = append(compacted, id)
 		}
 	}
-	keys, err := j.KeysOfTurns(ctx, op, ref, compacted)
+	keys, err := j.JournalKeys(ctx, op, ref, compacted)
 	if err != nil || len(keys) == 0 {
 		return err
 	}
@@ -95,16 +94,16 @@ func (j *Journal) ForgetCompacted(ctx context.Context, op string, ref session.Re
 		return nil
 	})
 	if err != nil {
-		return j.db.Fault(op, err)
+		return j.db.Failure(op, err)
 	}
 	return nil
 }
 
-// turnIDs returns the ids of all turns that a session knows.
-func (j *Journal) turnIDs(ctx context.Context, op string, ref session.Ref) ([]string, error) {
+// listTurnIDs returns the ids of all turns in a session.
+func (j *Journal) listTurnIDs(ctx context.Context, op string, ref session.Ref) ([]string, error) {
 	ids, err := j.db.ZRevRangeByScore(ctx, db.Key(ref, "turns"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
-		return nil, j.db.Fault(op, err)
+		return nil, j.db.Failure(op, err)
 	}
 	return ids, nil
 }

@@ -10,39 +10,39 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-// Partial is the unfinished reply of the running step of a turn.
-type Partial struct {
+// PartialReply is the unfinished reply of the running step of a turn.
+type PartialReply struct {
 	Step int
 	Body []byte // the encoded message (empty means none)
-	Size int    // of the message, as conversation.Size counts
+	Size int    // size of the message, as conversation.Size counts
 
 	Untrusted string // the source of untrusted text that the step has read (empty means none)
 }
 
-// ReadPartial reads the journal of the running step of a turn. A turn that is not open has no unfinished
-// reply.
-func (j *Journal) ReadPartial(ctx context.Context, op string, ref session.Ref, turnID string) (Partial, error) {
+// ReadPartialReply returns the unfinished reply of a turn's running step, which it reads from the journal. A turn
+// that is not open has none.
+func (j *Journal) ReadPartialReply(ctx context.Context, op string, ref session.Ref, turnID string) (PartialReply, error) {
 	turn, err := j.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), "outcome", "steps").Result()
 	if err != nil {
-		return Partial{}, j.db.Fault(op, err)
+		return PartialReply{}, j.db.Failure(op, err)
 	}
-	partial := Partial{Step: int(db.ParseNumber(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
+	partial := PartialReply{Step: int(db.ParseNumber(db.Reply(turn).Text(1))) + 1, Body: []byte{}}
 	if outcome, known := turn[0].(string); !known || outcome != "" {
 		return partial, nil
 	}
 	stored, err := j.db.HGetAll(ctx, db.Key(ref, db.JournalName(turnID, partial.Step))).Result()
 	if err != nil {
-		return Partial{}, j.db.Fault(op, err)
+		return PartialReply{}, j.db.Failure(op, err)
 	}
-	entries, err := decodeHash(stored)
+	entries, err := decodeHashEntries(stored)
 	if err != nil {
-		return Partial{}, db.UnreadableError(op, err)
+		return PartialReply{}, db.NewUnreadableError(op, err)
 	}
-	partial.Untrusted = memory.JournalSource(entries)
+	partial.Untrusted = memory.JournalUntrustedSource(entries)
 	if m, ok := memory.PartialMessage(entries); ok {
 		partial.Size = conversation.Size(m)
 		if partial.Body, err = messages.EncodeBody(m); err != nil {
-			return Partial{}, db.UnreadableError(op, err)
+			return PartialReply{}, db.NewUnreadableError(op, err)
 		}
 	}
 	return partial, nil

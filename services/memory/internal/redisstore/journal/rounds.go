@@ -53,7 +53,7 @@ func EncodeRounds(rounds []memory.RoundMessage) (encoded []byte, named string, e
 		m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
 		list.Rounds[i].Message = wire.MessageToProto(m)
 		if r.Entry > 0 {
-			fields = append(fields, field(execution.Entry{Number: r.Entry, Phase: execution.Done}))
+			fields = append(fields, entryField(execution.Entry{Number: r.Entry, Phase: execution.Done}))
 		}
 	}
 	encoded, err = db.Encoding.Marshal(list)
@@ -102,13 +102,13 @@ func (j *Journal) LoadRounds(ctx context.Context, ref session.Ref, agent string,
 		return nil
 	})
 	if err != nil {
-		return nil, j.db.Fault(op, err)
+		return nil, j.db.Failure(op, err)
 	}
 	var all []conversation.Rounds
 	for i, s := range latest {
 		var found []execution.Entry
 		if entries[i] != nil {
-			if found, err = decodeAll(op, db.Reply(entries[i].Val())); err != nil {
+			if found, err = decodeEntries(op, db.Reply(entries[i].Val())); err != nil {
 				return nil, err
 			}
 		}
@@ -135,7 +135,7 @@ func (j *Journal) latestRounds(ctx context.Context, op string, ref session.Ref, 
 			return nil
 		})
 		if err != nil {
-			return nil, j.db.Fault(op, err)
+			return nil, j.db.Failure(op, err)
 		}
 		if err := db.CheckReader(ctx, op, ref, db.Reply(meta.Val()).FieldsByName(db.StatusFields)); err != nil {
 			return nil, err
@@ -144,7 +144,7 @@ func (j *Journal) latestRounds(ctx context.Context, op string, ref session.Ref, 
 			text, _ := m.Values["m"].(string)
 			s, err := decodeRounds(m.ID, text)
 			if err != nil {
-				return nil, db.UnreadableError(op, err)
+				return nil, db.NewUnreadableError(op, err)
 			}
 			if bytes += s.bytes; bytes > memory.MaxWindowBytes {
 				return latest, nil
@@ -174,7 +174,7 @@ func namedFields(rounds []memory.RoundMessage) []string {
 	var fields []string
 	for _, r := range rounds {
 		if r.Entry > 0 {
-			fields = append(fields, field(execution.Entry{Number: r.Entry, Phase: execution.Done}))
+			fields = append(fields, entryField(execution.Entry{Number: r.Entry, Phase: execution.Done}))
 		}
 	}
 	return fields
@@ -209,7 +209,7 @@ func (j *Journal) DropRounds(ctx context.Context, op string, ref session.Ref, ag
 			for _, s := range batch {
 				keys, args = append(keys, db.Key(ref, s.journal)), append(args, s.id, s.bytes)
 			}
-			_, err := j.db.Run(ctx, op, ref, dropRoundsScript, keys, args...)
+			_, err := j.db.RunScript(ctx, op, ref, dropRoundsScript, keys, args...)
 			return err
 		})
 		if err != nil {
@@ -225,14 +225,14 @@ func (j *Journal) scanRounds(ctx context.Context, op string, ref session.Ref, ag
 	for {
 		read, err := j.db.XRangeN(ctx, db.Key(ref, db.RoundsName(agent)), from, to, roundsBatch).Result()
 		if err != nil {
-			return j.db.Fault(op, err)
+			return j.db.Failure(op, err)
 		}
 		var batch []storedRounds
 		for _, m := range read {
 			text, _ := m.Values["m"].(string)
 			s, err := decodeRounds(m.ID, text)
 			if err != nil {
-				return db.UnreadableError(op, err)
+				return db.NewUnreadableError(op, err)
 			}
 			batch, from = append(batch, s), "("+m.ID
 		}

@@ -1,4 +1,4 @@
-// Package messages encodes the messages in the log of a session, and reads the log in parts.
+// Package messages encodes messages for the log of a session, and reads the log in parts.
 package messages
 
 import (
@@ -24,9 +24,9 @@ import (
 //go:embed scripts/read.lua
 var ReadSource string
 
-// ReadBytes is how many bytes of a log a script reads: the text that a call returns, and what the
-// messages are stored with besides.
-const ReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
+// MaxReadBytes limits how many bytes of a log a script reads. It covers the text that one call returns and what is
+// stored with each message.
+const MaxReadBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
 // EncodeBody encodes a message for the log, without its sequence, turn and time, which are stored
 // separately.
@@ -36,8 +36,8 @@ func EncodeBody(m conversation.Message) ([]byte, error) {
 	return db.Encoding.Marshal(wire.MessageToProto(m))
 }
 
-// Decode reads an entry of the log: the number of the turn, the time and the body.
-func Decode(id, entry string) (conversation.Message, error) {
+// DecodeEntry decodes an entry of the log, which has the number of the turn, the time and the body.
+func DecodeEntry(id, entry string) (conversation.Message, error) {
 	turn, entry, _ := strings.Cut(entry, " ")
 	at, body, _ := strings.Cut(entry, " ")
 	var stored troupev1.Message
@@ -50,57 +50,56 @@ func Decode(id, entry string) (conversation.Message, error) {
 	return m, nil
 }
 
-// DecodeAll reads the entries that read.lua returned, in their order.
-func DecodeAll(entries db.Reply) ([]conversation.Message, error) {
+// DecodeEntries decodes the entries that read.lua returned, in the same order.
+func DecodeEntries(entries db.Reply) ([]conversation.Message, error) {
 	messages := make([]conversation.Message, len(entries)/2)
 	for n := range messages {
 		var err error
-		if messages[n], err = Decode(entries.Text(2*n), entries.Text(2*n+1)); err != nil {
+		if messages[n], err = DecodeEntry(entries.Text(2*n), entries.Text(2*n+1)); err != nil {
 			return nil, err
 		}
 	}
 	return messages, nil
 }
 
-// SummaryMessage returns the message that replaces those that a compaction has removed.
+// SummaryMessage returns the message that replaces the messages removed by a compaction.
 func SummaryMessage(sequence int64, text string) conversation.Message {
 	return conversation.Message{Sequence: sequence, Role: conversation.RoleSummary, Text: text}
 }
 
-// OldestFirst reverses messages that were read newest first. It drops the oldest ones when the messages exceed
-// the size of one reply.
-func OldestFirst(messages []conversation.Message) []conversation.Message {
+// ReverseFitting reverses messages that were read newest first. It drops the oldest messages that would exceed the
+// size of one reply.
+func ReverseFitting(messages []conversation.Message) []conversation.Message {
 	messages = messages[:conversation.CountFitting(slices.Values(messages), memory.MaxWindowBytes)]
 	slices.Reverse(messages)
 	return messages
 }
 
-// scanCount is how many messages one round trip of Scan reads: at most 25 MiB.
-const scanCount = 100
+// scanBatchSize is how many messages ScanLog reads in one round trip. They have at most 25 MiB.
+const scanBatchSize = 100
 
-// Scan calls each for the messages in the log of a session, oldest or latest first, until each returns
-// false.
-func Scan(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
+// ScanLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
+func ScanLog(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
 	read, from, to := d.XRevRangeN, "+", "-"
 	if oldestFirst {
 		read, from, to = d.XRangeN, "-", "+"
 	}
 	for {
-		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanCount).Result()
+		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanBatchSize).Result()
 		if err != nil {
-			return d.Fault(op, err)
+			return d.Failure(op, err)
 		}
 		for _, entry := range entries {
 			text, _ := entry.Values["m"].(string)
-			m, err := Decode(entry.ID, text)
+			m, err := DecodeEntry(entry.ID, text)
 			if err != nil {
-				return db.UnreadableError(op, err)
+				return db.NewUnreadableError(op, err)
 			}
 			if !each(m) {
 				return nil
 			}
 		}
-		if len(entries) < scanCount {
+		if len(entries) < scanBatchSize {
 			return nil
 		}
 		from = "(" + entries[len(entries)-1].ID

@@ -11,37 +11,36 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 )
 
-// These prefixes begin the ids of changes that calls enqueue. No turn id begins with one of them.
+// Prefixes of the ids of changes that calls enqueue. No turn id begins with one of them.
 const (
 	callPrefix = "call:" // a change of state
 	putPrefix  = "put:"  // a new version of an artifact of the user
 	dropPrefix = "drop:" // the removal of versions of an artifact of the user
 )
 
-// Change is a change in an outbox. The id of a change by a commit is its request id, <turn>/<step>; the
-// id of a change by a call begins with a prefix.
+// Change is a change in an outbox. A change from a commit has the request id as its id: <turn>/<step>. The id of a
+// change from a call begins with a prefix.
 type Change struct {
 	id string
 	memory.StateUpdate
-	artifact memory.Artifact // set only for changes of artifacts, which use no field of StateUpdate but Ref and TurnID
+	artifact memory.Artifact // set only for changes of artifacts, which use only Ref and TurnID of StateUpdate
 }
 
-// PutArtifact returns the change that stores a content as the next version of an artifact of the user.
-func PutArtifact(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
+// NewPutChange returns the change that adds content as the next version of an artifact of the user.
+func NewPutChange(a memory.Artifact) Change { return Change{id: putPrefix + rand.Text(), artifact: a} }
 
-// DropArtifact returns the change that removes a version of an artifact of the user (0 means all of
-// them).
-func DropArtifact(name string, version int) Change {
+// NewDropChange returns the change that removes a version of an artifact of the user (0 means all versions).
+func NewDropChange(name string, version int) Change {
 	return Change{id: dropPrefix + rand.Text(), artifact: memory.Artifact{Name: name, Version: version}}
 }
 
-// stateChange returns the change of state that a call makes.
-func stateChange(u memory.StateUpdate) Change {
+// newStateChange returns the change for an UpdateState call.
+func newStateChange(u memory.StateUpdate) Change {
 	return Change{id: callPrefix + rand.Text(), StateUpdate: u}
 }
 
-// EncodeCommit returns the change of shared state that a commit enqueues with its own script: its id and its
-// encoded form, which is empty when the commit changes no shared state.
+// EncodeCommit returns the id and the encoded form of the shared state change that commit.lua enqueues. The
+// encoded form is empty if the commit changes no shared state.
 func EncodeCommit(c memory.Commit, shared map[string]json.RawMessage) (id string, stored []byte, err error) {
 	id = c.TurnID + "/" + strconv.Itoa(c.Result.Step)
 	if len(shared) == 0 {
@@ -51,12 +50,12 @@ func EncodeCommit(c memory.Commit, shared map[string]json.RawMessage) (id string
 	return id, stored, err
 }
 
-// isCall reports whether a call enqueued the change, as opposed to a commit.
+// isCall reports whether the change was enqueued by a call of its own rather than by a commit.
 func (c Change) isCall() bool { return strings.HasPrefix(c.id, callPrefix) || c.isPut() || c.isDrop() }
 
 func (c Change) isPut() bool { return strings.HasPrefix(c.id, putPrefix) }
 
 func (c Change) isDrop() bool { return strings.HasPrefix(c.id, dropPrefix) }
 
-// decisionID returns the id under which the destination records that it has applied or rejected the change.
+// decisionID returns the id under which the destination records whether it has applied or rejected the change.
 func (c Change) decisionID() string { return c.Ref.Session + "/" + c.id }

@@ -1,8 +1,8 @@
 // Package outbox applies changes of a session to the data that sessions share: app: and user: state, and the
-// artifacts of the user. These are in other slots than the session, so one script cannot write both. A script
-// that checks the fence of the turn first enqueues the change in the session. Then the change is applied at its
-// destination, under an id that the destination keeps until the session has forgotten the change. So it is
-// applied once, even if several callers drain the outbox, or one dies on the way.
+// artifacts of the user. The shared data are in other slots than the session, so one script cannot write both.
+// First a script checks the fence of the turn and enqueues the change in the session. Then the change is applied
+// at its destination, which remembers the id of the change until the session has removed it. So the change is
+// applied once, even if several callers drain the outbox or one of them fails in between.
 package outbox
 
 import (
@@ -50,23 +50,23 @@ var (
 	dropArtifactScript = db.Register("drop_artifact", contents.Source, dropArtifactSource)
 )
 
-// decisionRetention is how long a destination remembers a change after it left the outbox. It is longer than
-// any call that has read the change from the outbox before.
+// decisionRetention is how long a destination remembers a change after it was removed from the outbox. No call
+// that has read the change before takes that long.
 const decisionRetention = 24 * time.Hour
 
-// MaxAttempts bounds how often a change is enqueued again because earlier changes of its session must be
-// applied first. Each further attempt means that another caller made progress.
+// MaxAttempts bounds how often a call tries to enqueue its change. It must try again if earlier changes of the
+// session have to be applied first. Each further attempt means that another caller made progress.
 const MaxAttempts = 5
 
-// Outbox stores the changes that sessions still have to apply to shared data. It is safe for concurrent use.
+// Outbox stores the changes of shared data that sessions have not applied yet. It is safe for concurrent use.
 type Outbox struct {
 	db *db.DB
 }
 
-// New returns the outboxes of the sessions in a database.
+// New returns an Outbox backed by d.
 func New(d *db.DB) *Outbox { return &Outbox{d} }
 
-// Drain applies all changes in the outbox of a session once and in order, and removes them.
+// Drain applies all changes in the outbox of a session in order, each once, and removes them.
 func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 	const op = "memory.DrainOutbox"
 	var waiting *redis.MapStringStringCmd
@@ -76,41 +76,42 @@ func (o *Outbox) Drain(ctx context.Context, ref session.Ref) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return o.db.Fault(op, err)
+		return o.db.Failure(op, err)
 	}
 	all := make([]Change, 0, len(waiting.Val()))
 	for id, stored := range waiting.Val() {
-		c, err := decode(ref, id, stored)
+		c, err := decodeChange(ref, id, stored)
 		if err != nil {
-			return db.UnreadableError(op, err)
+			return db.NewUnreadableError(op, err)
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, byOrder)
+	slices.SortFunc(all, compareChanges)
 	for _, c := range all {
-		switch { // a rejection concerns the caller who enqueued the change
+		switch { // a rejection matters only to the caller that enqueued the change
 		case c.isPut() || c.isDrop():
-			_, err = o.decideArtifact(ctx, op, user.Val(), c)
+			_, err = o.applyOrRejectArtifact(ctx, op, user.Val(), c)
 		case c.isCall():
-			_, err = o.decideState(ctx, op, user.Val(), c)
+			_, err = o.applyOrRejectState(ctx, op, user.Val(), c)
 		default:
-			err = o.apply(ctx, op, user.Val(), c.StateUpdate)
+			err = o.applyCommitChange(ctx, op, user.Val(), c.StateUpdate)
 		}
-		if err != nil && !failure.Is(err, failure.SessionDeleted) { // the change is dropped with the user
+		if err != nil && !failure.Is(err, failure.SessionDeleted) { // a change of an erased user is dropped
 			return err
 		}
 	}
 	return nil
 }
 
-// EnqueueState enqueues a change of app: or user: state on behalf of a turn, and applies it. The status is
-// pending when earlier changes had to be applied first. Then the caller may try again.
+// EnqueueState enqueues a change of app: or user: state on behalf of a turn, and applies it. The status of the
+// reply is pending if earlier changes had to be applied in each of MaxAttempts attempts. The caller may then try
+// again.
 func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	stored, err := db.Encoding.Marshal(memorywire.StateUpdateToProto(u))
 	if err != nil {
-		return nil, db.UnencodableError(op, err)
+		return nil, db.NewUnencodableError(op, err)
 	}
-	c := stateChange(u)
+	c := newStateChange(u)
 	var r db.Reply
 	for range MaxAttempts {
 		r, err = o.enqueue(ctx, op, c, u.Epoch, stored, scope == memory.ScopeUser)
@@ -118,7 +119,7 @@ func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpda
 			return r, err
 		}
 		if r.Status() == "ok" {
-			return o.decideState(ctx, op, r.Text(1), c)
+			return o.applyOrRejectState(ctx, op, r.Text(1), c)
 		}
 		if err := o.Drain(ctx, u.Ref); err != nil {
 			return nil, err
@@ -127,15 +128,15 @@ func (o *Outbox) EnqueueState(ctx context.Context, op string, u memory.StateUpda
 	return r, nil
 }
 
-// EnqueueArtifact enqueues a change of the artifacts of the user on behalf of a turn, and applies it. The
-// status is pending when earlier changes had to be applied first. Then the caller may try again.
+// EnqueueArtifact enqueues a change of the user's artifacts on behalf of a turn, and applies it. The status of the
+// reply is pending if earlier changes had to be applied first. The caller may then try again.
 func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease, user string, c Change) (db.Reply, error) {
 	c.Ref = h.Ref
 	c.artifact.Turn = h.TurnID
 	c.TurnID = h.TurnID
 	stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(c.artifact))
 	if err != nil {
-		return nil, db.UnencodableError(op, err)
+		return nil, db.NewUnencodableError(op, err)
 	}
 	r, err := o.enqueue(ctx, op, c, h.Epoch, stored, true)
 	switch {
@@ -146,41 +147,41 @@ func (o *Outbox) EnqueueArtifact(ctx context.Context, op string, h memory.Lease,
 	case r.Status() != "ok":
 		return r, nil
 	}
-	return o.decideArtifact(ctx, op, user, c)
+	return o.applyOrRejectArtifact(ctx, op, user, c)
 }
 
-// enqueue stores a change in its session, which checks the fence of the turn.
+// enqueue stores a change in the outbox of its session, if the caller's epoch is not fenced.
 func (o *Outbox) enqueue(ctx context.Context, op string, c Change, epoch int64, stored []byte, needsUser bool) (db.Reply, error) {
 	keys := db.TurnKeys(c.Ref, c.TurnID, "out")
-	return o.db.Run(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
+	return o.db.RunScript(ctx, op, c.Ref, enqueueScript, keys, db.FenceArg(ctx, epoch), c.id, stored, needsUser)
 }
 
-// forget removes a change that was applied or rejected: first from the outbox, and then from the record of the
-// scope.
-func (o *Outbox) forget(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
+// removeChange removes a change that was applied or rejected: first from the outbox, and then from the decided
+// changes of the scopes.
+func (o *Outbox) removeChange(ctx context.Context, op, user string, c Change, scopes []memory.Scope) error {
 	if err := o.db.HDel(ctx, db.Key(c.Ref, "out"), c.id).Err(); err != nil {
-		return o.db.Fault(op, err)
+		return o.db.Failure(op, err)
 	}
 	for _, scope := range scopes {
 		keys := delta.ScopeKeys(c.Ref, user, scope, "decided", "erased")
-		if _, err := o.db.Run(ctx, op, c.Ref, applyCommitScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
+		if _, err := o.db.RunScript(ctx, op, c.Ref, applyCommitScript, keys, c.decisionID(), decisionRetention.Milliseconds()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forgetDecided removes the change of a call that was applied or rejected, or dropped because the user was
-// erased.
-func (o *Outbox) forgetDecided(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
+// removeDecidedChange removes a change that was applied, rejected, or dropped because the user was erased. It
+// returns the reply and the error of that decision.
+func (o *Outbox) removeDecidedChange(ctx context.Context, op, user string, c Change, scope memory.Scope, r db.Reply, err error) (db.Reply, error) {
 	if err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return nil, err
 	}
-	return r, cmp.Or(o.forget(ctx, op, user, c, []memory.Scope{scope}), err)
+	return r, cmp.Or(o.removeChange(ctx, op, user, c, []memory.Scope{scope}), err)
 }
 
-// decode reads the change that a session has under an id.
-func decode(ref session.Ref, id, stored string) (Change, error) {
+// decodeChange decodes the change stored under id in the outbox of a session.
+func decodeChange(ref session.Ref, id, stored string) (Change, error) {
 	if c := (Change{id: id}); c.isPut() || c.isDrop() {
 		var p troupev1.Artifact
 		err := proto.Unmarshal([]byte(stored), &p)
@@ -192,10 +193,10 @@ func decode(ref session.Ref, id, stored string) (Change, error) {
 	return Change{id: id, StateUpdate: memorywire.StateUpdateFromProto(ref.Tenant, &p)}, err
 }
 
-// byOrder is the order in which changes were enqueued. A call is enqueued only when the outbox is empty,
-// so it comes first. Commits are ordered by epoch, which belongs to one turn, and by the number of the
-// step with which their request id ends.
-func byOrder(a, b Change) int {
+// compareChanges orders changes as they were enqueued. A call enqueues its change only when the outbox is empty,
+// so that change comes first. Commits are ordered by their epoch, which belongs to one turn, and then by the step
+// number at the end of their request id.
+func compareChanges(a, b Change) int {
 	epochAndStep := func(c Change) (epoch, step int64) {
 		if c.isCall() {
 			return 0, 0

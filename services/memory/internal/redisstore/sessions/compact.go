@@ -31,13 +31,13 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 			return conversation.Compaction{}, err
 		}
 		if meta["open"] != "" {
-			return conversation.Compaction{}, db.SessionBusyError(op, c.Ref, meta["open"], meta["open_trace"])
+			return conversation.Compaction{}, db.NewSessionBusyError(op, c.Ref, meta["open"], meta["open_trace"])
 		}
-		held, err := s.readAll(ctx, op, c.Ref, meta)
+		held, err := s.readAllMessages(ctx, op, c.Ref, meta)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
-		needed, err := s.countNeededByPending(ctx, op, c.Ref, meta["waiting"], held)
+		needed, err := s.countMessagesForPendingCalls(ctx, op, c.Ref, meta["waiting"], held)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
@@ -46,9 +46,9 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 		if done.Messages == 0 {
 			return done, nil
 		}
-		r, err := s.db.Run(ctx, op, c.Ref, compactScript, []string{db.Key(c.Ref, "meta"), db.Key(c.Ref, "log")},
+		r, err := s.db.RunScript(ctx, op, c.Ref, compactScript, []string{db.Key(c.Ref, "meta"), db.Key(c.Ref, "log")},
 			meta["seq"], cmp.Or(meta["summarized"], "0"), meta["count"], meta["bytes"],
-			done.Last, done.Messages, sizeUpTo(held, done.Last), done.Summary, meta["waiting"])
+			done.Last, done.Messages, messageSizeUpTo(held, done.Last), done.Summary, meta["waiting"])
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
@@ -57,17 +57,17 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 			if err := s.journal.DropRounds(ctx, op, c.Ref, journal.ParseAgents(meta["agents"]), done.Last); err != nil {
 				return done, err
 			}
-			return done, s.journal.ForgetCompacted(ctx, op, c.Ref, done.Last)
+			return done, s.journal.DeleteCompactedJournals(ctx, op, c.Ref, done.Last)
 		case "changed":
 		default:
-			return conversation.Compaction{}, db.SessionError(op, c.Ref, r)
+			return conversation.Compaction{}, db.SessionErrorFromReply(op, c.Ref, r)
 		}
 	}
-	return conversation.Compaction{}, db.TooManyChangesError(op, c.Ref)
+	return conversation.Compaction{}, db.NewTooManyChangesError(op, c.Ref)
 }
 
-// sizeUpTo returns the size of the messages up to a sequence, without the summary.
-func sizeUpTo(held []conversation.Message, last int64) int64 {
+// messageSizeUpTo returns the total size of the messages up to a sequence, without the summary.
+func messageSizeUpTo(held []conversation.Message, last int64) int64 {
 	var bytes int64
 	for _, m := range held {
 		if m.Role != conversation.RoleSummary && m.Sequence <= last {
@@ -77,22 +77,22 @@ func sizeUpTo(held []conversation.Message, last int64) int64 {
 	return bytes
 }
 
-// readAll reads all messages of a session that follow its summary.
-func (s *Sessions) readAll(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
+// readAllMessages returns all messages of a session after its summary.
+func (s *Sessions) readAllMessages(ctx context.Context, op string, ref session.Ref, meta map[string]string) ([]conversation.Message, error) {
 	var all []conversation.Message
 	if meta["summary"] != "" {
 		all = append(all, messages.SummaryMessage(db.ParseNumber(meta["summarized"]), meta["summary"]))
 	}
-	err := messages.Scan(ctx, s.db, op, ref, true, func(m conversation.Message) bool {
+	err := messages.ScanLog(ctx, s.db, op, ref, true, func(m conversation.Message) bool {
 		all = append(all, m)
 		return true
 	})
 	return all, err
 }
 
-// countNeededByPending returns how many of the latest messages the turn with pending calls needs: all from the
-// end of its window on. It is 0 when no turn has pending calls.
-func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
+// countMessagesForPendingCalls returns how many of the latest messages the turn with pending calls needs. These
+// are the last message of its window and all later ones. It returns 0 if no calls are pending.
+func (s *Sessions) countMessagesForPendingCalls(ctx context.Context, op string, ref session.Ref, waiting string, held []conversation.Message) (int, error) {
 	turnID, _, waits := strings.Cut(waiting, ":")
 	if !waits {
 		return 0, nil
@@ -102,7 +102,7 @@ func (s *Sessions) countNeededByPending(ctx context.Context, op string, ref sess
 		return 0, nil
 	}
 	if err != nil {
-		return 0, s.db.Fault(op, err)
+		return 0, s.db.Failure(op, err)
 	}
 	n := 0
 	for _, m := range held {

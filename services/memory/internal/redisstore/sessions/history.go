@@ -21,26 +21,26 @@ var historyScript = db.Register("history", messages.ReadSource, historySource)
 // LoadHistory implements memory.Sessions.
 func (s *Sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	const op = "memory.LoadHistory"
-	holder := caller.WorkerOf(ctx)
-	r, err := s.db.RunReadOnly(ctx, op, ref, historyScript, []string{db.Key(ref, "meta"), db.Key(ref, "log")},
-		after, limit, messages.ReadBytes, holder.Epoch)
+	holder := caller.WorkerFromContext(ctx)
+	r, err := s.db.RunReadOnlyScript(ctx, op, ref, historyScript, []string{db.Key(ref, "meta"), db.Key(ref, "log")},
+		after, limit, messages.MaxReadBytes, holder.Epoch)
 	if err != nil {
 		return nil, err
 	}
 	switch r.Status() {
 	case "ok":
 	case "no_session":
-		return nil, db.NoSessionError(op, ref)
+		return nil, db.NewSessionNotFoundError(op, ref)
 	default:
-		return nil, db.TurnError(op, holder.Lease, r)
+		return nil, db.TurnErrorFromReply(op, holder.Lease, r)
 	}
 	var history []conversation.Message
 	if summarized := db.ParseNumber(r.Text(2)); summarized > 0 {
 		history = append(history, messages.SummaryMessage(summarized, r.Text(3)))
 	}
-	entries, err := messages.DecodeAll(r.List(1))
+	entries, err := messages.DecodeEntries(r.Array(1))
 	if err != nil {
-		return nil, db.UnreadableError(op, err)
+		return nil, db.NewUnreadableError(op, err)
 	}
 	history = append(history, entries...)
 	return history[:conversation.CountFitting(slices.Values(history), memory.MaxWindowBytes)], nil

@@ -13,20 +13,20 @@ import (
 // ListSessions implements memory.Sessions.
 func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]session.Session, string, error) {
 	const op = "memory.ListSessions"
-	at, err := index.ParseToken(op, l.After)
+	at, err := index.ParsePageToken(op, l.After)
 	if err != nil {
 		return nil, "", err
 	}
 	key := db.IndexKey(l.Tenant, l.User)
 	var found []session.Session
 	for {
-		entries, err := s.index.Read(ctx, op, key, at, l.Limit-len(found)+1)
+		entries, err := s.index.ListEntries(ctx, op, key, at, l.Limit-len(found)+1)
 		if err != nil {
 			return nil, "", err
 		}
 		more := len(entries) > l.Limit-len(found)
 		entries = entries[:min(len(entries), l.Limit-len(found))]
-		read, err := s.readEntries(ctx, op, l.Tenant, key, entries)
+		read, err := s.readSessions(ctx, op, l.Tenant, key, entries)
 		if err != nil {
 			return nil, "", err
 		}
@@ -35,16 +35,16 @@ func (s *Sessions) ListSessions(ctx context.Context, l memory.SessionFilter) ([]
 		case !more:
 			return found, "", nil
 		case len(found) == l.Limit:
-			return found, entries[len(entries)-1].String(), nil
+			return found, entries[len(entries)-1].PageToken(), nil
 		}
 		at = entries[len(entries)-1]
 	}
 }
 
-// readEntries reads the sessions of some entries. It drops entries that have no session, and completes
+// readSessions returns the sessions of index entries. It drops entries without a session, and completes
 // interrupted deletions.
-func (s *Sessions) readEntries(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
-	metas, err := s.index.ReadMetas(ctx, op, tenant, entries)
+func (s *Sessions) readSessions(ctx context.Context, op, tenant, key string, entries []index.Entry) ([]session.Session, error) {
+	metas, err := s.index.LoadMetas(ctx, op, tenant, entries)
 	if err != nil {
 		return nil, err
 	}

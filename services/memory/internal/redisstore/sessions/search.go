@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/messages"
 )
 
-// SearchMemory implements memory.Sessions. It holds one part of one log in memory at a time.
+// SearchMemory implements memory.Sessions. At any time it holds only one part of one session's log in memory.
 func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	const op = "memory.SearchMemory"
 	if err := s.db.CheckHolder(ctx, op); err != nil {
 		return nil, err
 	}
-	entries, err := s.index.Read(ctx, op, db.IndexKey(q.Tenant, q.User), index.First, memory.MaxSearched)
+	entries, err := s.index.ListEntries(ctx, op, db.IndexKey(q.Tenant, q.User), index.Start, memory.MaxSearched)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	var hits []memory.Hit
 	left := memory.MaxSearchedBytes
 	for _, e := range entries {
-		err := messages.Scan(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
+		err := messages.ScanLog(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
 			if left -= conversation.Size(m); left < 0 {
 				return false
 			}
@@ -56,8 +56,8 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	}, memory.MaxWindowBytes)], nil
 }
 
-// bestHits returns the hits with the highest scores. Hits with equal scores stay in the order in which they
-// were found.
+// bestHits returns the hits with the highest scores. Hits with equal scores keep the order in which they were
+// found.
 func bestHits(hits []memory.Hit, limit int) []memory.Hit {
 	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
 	return hits[:min(len(hits), limit)]

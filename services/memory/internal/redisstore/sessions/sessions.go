@@ -1,4 +1,4 @@
-// Package sessions reads, lists, searches and changes sessions outside of their turns.
+// Package sessions reads, lists, searches and updates sessions independently of their turns.
 package sessions
 
 import (
@@ -28,7 +28,7 @@ var updateSource string
 
 var updateScript = db.Register("update", updateSource)
 
-// labelPrefix begins the fields of the meta hash that hold metadata.
+// labelPrefix is the prefix of the fields of the meta hash that hold metadata labels.
 const labelPrefix = "md:"
 
 // Sessions implements the methods of memory.Sessions that do not remove data. It is safe for concurrent use.
@@ -39,7 +39,7 @@ type Sessions struct {
 	eraser  *erasure.Eraser
 }
 
-// New returns the sessions in a database.
+// New returns a session store backed by d.
 func New(d *db.DB, x *index.Index, j *journal.Journal, e *erasure.Eraser) *Sessions {
 	return &Sessions{d, x, j, e}
 }
@@ -54,8 +54,8 @@ func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
 }
 
-// addPendingCalls adds the pending calls of a session, which are in the result of their step. There are none
-// once their turn has expired.
+// addPendingCalls adds the pending calls to a session. They are stored in the result of their step, and expire
+// together with their turn.
 func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
 	turnID, step, waits := strings.Cut(waiting, ":")
 	if !waits {
@@ -67,17 +67,17 @@ func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.R
 		return found, nil
 	}
 	if err != nil {
-		return found, s.db.Fault(op, err)
+		return found, s.db.Failure(op, err)
 	}
 	var result troupev1.StepResult
 	if err := proto.Unmarshal(stored, &result); err != nil {
-		return found, db.UnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
+		return found, db.NewUnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
 	}
 	found.Pending = wire.PendingFromProto(result.GetPending())
 	return found, nil
 }
 
-// sessionFromMeta returns the session with this meta hash.
+// sessionFromMeta decodes a session from its meta hash.
 func sessionFromMeta(id string, meta map[string]string) session.Session {
 	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
@@ -108,8 +108,8 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 	return found
 }
 
-// states lists all states that a session may have.
-var states = []session.State{
+// allStates has all states that a session may be in.
+var allStates = []session.State{
 	session.Created, session.Ready, session.Busy, session.InputRequired,
 	session.AuthRequired, session.Paused, session.Failed, session.Closed,
 }
@@ -118,7 +118,7 @@ var states = []session.State{
 func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
 	const op = "memory.UpdateSession"
 	var moves, labels []any
-	for _, from := range states {
+	for _, from := range allStates {
 		if to, ok := from.Apply(u.Verb); ok {
 			moves = append(moves, string(from), string(to))
 		}
@@ -127,7 +127,7 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 		labels = append(labels, name, value)
 	}
 	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxMetadata, memory.MaxMetadataBytes, len(moves) / 2}, moves...)
-	r, err := s.db.Run(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
+	r, err := s.db.RunScript(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -135,15 +135,15 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	case "ok":
 	case "revision_mismatch":
 		given := strconv.FormatInt(u.IfRevision, 10)
-		return session.Session{}, db.RevisionMismatchError(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
+		return session.Session{}, db.NewRevisionMismatchError(op, "the metadata of session "+u.Ref.Session, given, r.Text(1))
 	case "labels_full":
 		return session.Session{}, failure.Newf(failure.ResourceQuota, op,
 			"metadata: session %s would have %s labels of %s bytes; a session may have %d of %d bytes: remove some",
 			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxMetadata, memory.MaxMetadataBytes)
 	default:
-		return session.Session{}, db.SessionError(op, u.Ref, r)
+		return session.Session{}, db.SessionErrorFromReply(op, u.Ref, r)
 	}
-	found := sessionFromMeta(u.Ref.Session, r.Fields(1))
+	found := sessionFromMeta(u.Ref.Session, r.Hash(1))
 	if !u.Create {
 		return found, nil
 	}

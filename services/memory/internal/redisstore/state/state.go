@@ -1,5 +1,4 @@
-// Package state reads the state of a session together with the state that it shares with other sessions, and
-// changes one scope.
+// Package state reads and changes the state of a session, including the state that it shares with other sessions.
 package state
 
 import (
@@ -34,25 +33,26 @@ type State struct {
 	outbox *outbox.Outbox
 }
 
-// New returns the state of the sessions in a database.
+// New returns a state store backed by d, which changes shared state through o.
 func New(d *db.DB, o *outbox.Outbox) *State { return &State{d, o} }
 
 // GetState implements memory.State.
 func (s *State) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
 	const op = "memory.GetState"
-	snapshot, pending, err := s.read(ctx, op, ref)
+	snapshot, pending, err := s.readState(ctx, op, ref)
 	if err != nil || !pending {
 		return snapshot, err
 	}
 	if err := s.outbox.Drain(ctx, ref); err != nil {
 		return memory.Snapshot{}, err
 	}
-	snapshot, _, err = s.read(ctx, op, ref)
+	snapshot, _, err = s.readState(ctx, op, ref)
 	return snapshot, err
 }
 
-// read returns the state that a session sees, and whether its outbox holds changes that are not applied yet.
-func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
+// readState returns all state that a session can read. It also returns whether the outbox of the session has
+// changes that are not applied yet.
+func (s *State) readState(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, pending bool, _ error) {
 	var meta *redis.SliceCmd
 	var out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
@@ -61,12 +61,12 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 		out = p.Do(ctx, "EXISTS", db.Key(ref, "out"))
 		own = p.HGetAll(ctx, db.Key(ref, "state"))
 		app = p.HGetAll(ctx, db.AppKey(ref.Tenant, "state"))
-		// The source of untrusted text is read last, so that it covers a commit between the reads.
+		// The source of untrusted text is read last. So it also covers a commit that happens between the reads.
 		meta = p.HMGet(ctx, db.Key(ref, "meta"), fields...)
 		return nil
 	})
 	if err != nil {
-		return memory.Snapshot{}, false, s.db.Fault(op, err)
+		return memory.Snapshot{}, false, s.db.Failure(op, err)
 	}
 	known := db.Reply(meta.Val()).FieldsByName(fields)
 	if err := db.CheckReader(ctx, op, ref, known); err != nil {
@@ -76,7 +76,7 @@ func (s *State) read(ctx context.Context, op string, ref session.Ref) (_ memory.
 	if user := known["user"]; user != "" {
 		scopes[memory.ScopeUser], err = s.db.HGetAll(ctx, db.UserKey(ref.Tenant, user, "state")).Result()
 		if err != nil {
-			return memory.Snapshot{}, false, s.db.Fault(op, err)
+			return memory.Snapshot{}, false, s.db.Failure(op, err)
 		}
 	}
 	snapshot := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}
@@ -107,8 +107,8 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case scope == memory.ScopeSession:
 		r, err = s.updateSession(ctx, op, u)
 	case u.TurnID != "":
-		// The change is enqueued in the session, which checks the fence of the turn. So a fenced caller cannot
-		// change shared state.
+		// The change is first enqueued in the session, where the fence of the turn is checked. So a fenced caller
+		// cannot change shared state.
 		r, err = s.outbox.EnqueueState(ctx, op, u, scope)
 	default:
 		r, err = s.updateShared(ctx, op, u, scope)
@@ -120,34 +120,34 @@ func (s *State) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case "ok":
 		return db.ParseNumber(r.Text(1)), nil
 	case "revision_mismatch":
-		return 0, db.RevisionMismatchError(op, "the state of the "+string(scope), delta.RequiredRevision(u), r.Text(1))
+		return 0, db.NewRevisionMismatchError(op, "the state of the "+string(scope), delta.RequiredRevision(u), r.Text(1))
 	case "no_session":
-		return 0, db.NoSessionError(op, u.Ref)
+		return 0, db.NewSessionNotFoundError(op, u.Ref)
 	case "no_user":
-		return 0, delta.NoUserError(op, u.Ref)
+		return 0, delta.NewNoUserError(op, u.Ref)
 	case "state_full":
-		return 0, delta.LimitExceededError(op, scope, r)
+		return 0, delta.NewLimitExceededError(op, scope, r)
 	case "pending", "decided":
-		return 0, db.ConcurrentChangeError(op)
+		return 0, db.NewConcurrentChangeError(op)
 	default:
-		return 0, db.TurnError(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
+		return 0, db.TurnErrorFromReply(op, memory.Lease{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
 }
 
-// updateSession changes the state of the session itself, with or without a turn.
+// updateSession changes the state of the session itself, for a call with or without a turn.
 func (s *State) updateSession(ctx context.Context, op string, u memory.StateUpdate) (db.Reply, error) {
 	epoch := ""
 	if u.TurnID != "" {
 		epoch = db.FenceArg(ctx, u.Epoch)
 	}
 	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), epoch}, delta.RequestArgs(u)...)
-	return s.db.Run(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
+	return s.db.RunScript(ctx, op, u.Ref, stateScript, db.TurnKeys(u.Ref, u.TurnID, "state", "reqs"), args...)
 }
 
-// updateShared changes state that several sessions share, without a turn. It is in another slot than the
-// session, which is asked first.
+// updateShared changes shared state for a call without a turn. It reads the session first, because the shared
+// state is in another slot.
 func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
-	r, err := s.db.RunReadOnly(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
+	r, err := s.db.RunReadOnlyScript(ctx, op, u.Ref, sessionUserScript, []string{db.Key(u.Ref, "meta")})
 	if err != nil || r.Status() != "ok" {
 		return r, err
 	}
@@ -155,5 +155,5 @@ func (s *State) updateShared(ctx context.Context, op string, u memory.StateUpdat
 	if scope == memory.ScopeUser && user == "" {
 		return db.Reply{"no_user"}, nil
 	}
-	return s.outbox.ApplyNow(ctx, op, user, u, scope)
+	return s.outbox.ApplyDirectly(ctx, op, user, u, scope)
 }

@@ -46,23 +46,23 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	last := c.Base + int64(len(c.Messages))
 	c.Result.Sequence = last
 	own, shared := splitByOwner(c.State)
-	call, err := t.commitCall(c, own, shared)
+	call, err := t.newCommitCall(c, own, shared)
 	if err != nil {
-		return 0, db.UnencodableError(op, err)
+		return 0, db.NewUnencodableError(op, err)
 	}
-	exceeded, err := t.exceededScope(ctx, op, c.Ref, shared)
+	exceeded, err := t.findExceededScope(ctx, op, c.Ref, shared)
 	if err != nil {
 		return 0, err
 	}
 	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out", db.RoundsName(c.Result.Agent))
-	r, err := t.db.Run(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
+	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
 	if err != nil {
 		return 0, err
 	}
 	if r.Status() != "ok" {
-		return 0, t.commitError(op, c, r)
+		return 0, t.commitErrorFromReply(op, c, r)
 	}
-	if len(shared) > 0 { // also when it is repeated: the first call may have ended before this
+	if len(shared) > 0 { // also for a repeated commit, whose first call may have failed before the drain
 		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
 			return 0, err
 		}
@@ -72,13 +72,13 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // commitCall holds the arguments of commit.lua.
 type commitCall struct {
-	fixedArgs []any // those that every commit has
-	changes   []any // of the state of the session
-	journal   []any // entries that the commit brings
-	bodies    []any // of the messages
+	fixedArgs []any // arguments that every commit has
+	changes   []any // changes of the session's own state
+	journal   []any // journal entries in the commit
+	bodies    []any // encoded bodies of the messages
 }
 
-// args returns the ARGV of commit.lua. It contains the index at which each part of variable length ends.
+// args returns the ARGV of commit.lua. It includes the index at which each part of variable length ends.
 func (call commitCall) args(exceeded []any) []any {
 	args := append(call.fixedArgs, exceeded...)
 	endOfChanges := len(args) + 2 + len(call.changes)
@@ -86,8 +86,9 @@ func (call commitCall) args(exceeded []any) []any {
 	return slices.Concat(args, call.changes, call.journal, call.bodies)
 }
 
-// commitCall encodes a commit. The digest of all that it stores identifies a repeated one.
-func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
+// newCommitCall encodes a commit. It includes a digest of everything that the commit stores, which identifies a
+// repeated commit.
+func (t *Turns) newCommitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
 	result, err := db.Encoding.Marshal(wire.ResultToProto(c.Result))
 	if err != nil {
 		return commitCall{}, err
@@ -108,7 +109,7 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 	if err != nil {
 		return commitCall{}, err
 	}
-	if call.journal, err = t.journal.FieldsToKeep(c.Journal); err != nil {
+	if call.journal, err = t.journal.EncodeKeptEntries(c.Journal); err != nil {
 		return commitCall{}, err
 	}
 	rounds, named, err := journal.EncodeRounds(c.Rounds)
@@ -122,24 +123,24 @@ func (t *Turns) commitCall(c memory.Commit, own, shared map[string]json.RawMessa
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		enqueued, id, needsUser(shared), size, waitingStep(c), t.journal.KeepAfterCommit().Milliseconds(), c.UntrustedSource(),
+		enqueued, id, needsUser(shared), size, waitingStepID(c), t.journal.RetentionAfterCommit().Milliseconds(), c.UntrustedSource(),
 		rounds, named, c.Result.Agent,
 	}
 	return call, nil
 }
 
-// commitError returns the error for a reply with which the script rejected a commit.
-func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
+// commitErrorFromReply returns the error for a reply that rejects a commit.
+func (t *Turns) commitErrorFromReply(op string, c memory.Commit, r db.Reply) error {
 	h := memory.Lease{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.Status() {
 	case "step_committed":
-		return db.StepCommittedError(op, h, c.Result.Step)
+		return db.NewStepCommittedError(op, h, c.Result.Step)
 	case "continued":
 		return storeerror.WaitingStepFirst(op, h.TurnID, c.Result.Step, int(db.ParseNumber(r.Text(1))))
 	case "not_last":
 		return storeerror.NotLastStep(op, h.TurnID, c.Result.Step)
 	case "base_mismatch":
-		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step",
+		return failure.Newf(failure.BaseMismatch, op, "session %s ends with message %s and not %d; load the history again and repeat the step",
 			c.Ref.Session, r.Text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.Text(1))
 	case "no_entry":
@@ -147,19 +148,19 @@ func (t *Turns) commitError(op string, c memory.Commit, r db.Reply) error {
 	case "session_full":
 		return t.limitExceededError(op, c.Ref, r)
 	case "state_full":
-		return delta.LimitExceededError(op, memory.Scope(r.Text(3)), r)
+		return delta.NewLimitExceededError(op, memory.Scope(r.Text(3)), r)
 	case "no_user":
-		return delta.NoUserError(op, c.Ref)
+		return delta.NewNoUserError(op, c.Ref)
 	default:
-		return db.TurnError(op, h, r)
+		return db.TurnErrorFromReply(op, h, r)
 	}
 }
 
-// exceededScope returns the name of a shared scope that the changes would make too large, its keys and its
-// bytes, as commit.lua takes them (three empty strings when there is none). The scope is checked before the
-// commit, because it is in another slot. So concurrent commits may exceed the limit together. A change that a
-// commit has enqueued never fails.
-func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
+// findExceededScope finds a shared scope that the changes would make too large. It returns the name, keys and
+// bytes of the scope as commit.lua expects them, or three empty strings. The scope is checked before the commit,
+// because it is in another slot. So concurrent commits may exceed the limit together, but a change that a commit
+// has enqueued is never rejected.
+func (t *Turns) findExceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
 	none := []any{"", "", ""}
 	if len(shared) == 0 {
 		return none, nil
@@ -168,7 +169,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 	if needsUser(shared) {
 		var err error
 		if user, err = t.db.HGet(ctx, db.Key(ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, t.db.Fault(op, err)
+			return nil, t.db.Failure(op, err)
 		}
 	}
 	for scope, changes := range delta.SplitByScope(shared) {
@@ -176,7 +177,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 			continue // commit.lua rejects it
 		}
 		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.SortedPairs(changes)...)
-		r, err := t.db.RunReadOnly(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
+		r, err := t.db.RunReadOnlyScript(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +188,7 @@ func (t *Turns) exceededScope(ctx context.Context, op string, ref session.Ref, s
 	return none, nil
 }
 
-// splitByOwner splits changes into those of the session's own state and those that sessions share.
+// splitByOwner splits changes into changes of the session's own state and changes of shared state.
 func splitByOwner(changes map[string]json.RawMessage) (own, shared map[string]json.RawMessage) {
 	own, shared = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	for key, value := range changes {
@@ -209,16 +210,16 @@ func needsUser(changes map[string]json.RawMessage) bool {
 	return false
 }
 
-// waitingStep returns <turn>:<step> for a step whose calls wait (empty when none does).
-func waitingStep(c memory.Commit) string {
+// waitingStepID returns <turn>:<step> for a step with waiting calls (empty for any other step).
+func waitingStepID(c memory.Commit) string {
 	if len(c.Result.Pending) == 0 {
 		return ""
 	}
 	return c.TurnID + ":" + strconv.Itoa(c.Result.Step)
 }
 
-// digest returns a digest of the parts. Each part is hashed with its length, so that parts of other lengths
-// have another digest.
+// digest returns a digest of the parts. Each part is hashed with its length, so that moving bytes between parts
+// changes the digest.
 func digest(parts [][]byte) string {
 	h := sha256.New()
 	for _, p := range parts {

@@ -20,25 +20,25 @@ func (t *Turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	const op = "memory.FailTurn"
 	why, err := db.Encoding.Marshal(memorywire.FailToProto(f).GetFailure())
 	if err != nil {
-		return session.Turn{}, db.UnencodableError(op, err)
+		return session.Turn{}, db.NewUnencodableError(op, err)
 	}
-	partial, err := t.journal.ReadPartial(ctx, op, f.Ref, f.TurnID)
+	partial, err := t.journal.ReadPartialReply(ctx, op, f.Ref, f.TurnID)
 	if err != nil {
 		return session.Turn{}, err
 	}
-	r, err := t.db.Run(ctx, op, f.Ref, failScript, db.TurnKeys(f.Ref, f.TurnID, db.JournalName(f.TurnID, partial.Step)),
+	r, err := t.db.RunScript(ctx, op, f.Ref, failScript, db.TurnKeys(f.Ref, f.TurnID, db.JournalName(f.TurnID, partial.Step)),
 		f.Epoch, string(f.Outcome), why, string(f.Outcome.SessionState()), Retention.Milliseconds(),
 		t.cfg.MaxMessages, t.cfg.MaxBytes, partial.Step, partial.Body, partial.Size,
-		t.journal.KeepAfterTurn(f.Outcome).Milliseconds(), partial.Untrusted)
+		t.journal.RetentionAfterTurn(f.Outcome).Milliseconds(), partial.Untrusted)
 	if err != nil {
 		return session.Turn{}, err
 	}
 	if r.Status() != "closed" {
-		return session.Turn{}, db.TurnError(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
+		return session.Turn{}, db.TurnErrorFromReply(op, memory.Lease{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch}, r)
 	}
-	turn, err := decodeTurn(f.TurnID, r.Fields(1))
+	turn, err := decodeTurn(f.TurnID, r.Hash(1))
 	if err != nil {
-		return session.Turn{}, db.UnreadableError(op, err)
+		return session.Turn{}, db.NewUnreadableError(op, err)
 	}
 	return turn, nil
 }

@@ -15,10 +15,10 @@ import (
 var attachSource string
 
 // files are the attachments of the message with which a turn begins. Each becomes a version of an artifact, and
-// the message contains the version numbers. So the numbers are assumed before the script runs. When they are
-// wrong, the script replies with the right ones and writes nothing.
+// the stored message contains the version numbers. So the numbers are assumed before the script runs. If they are
+// wrong, the script replies with the right numbers and writes nothing.
 type files struct {
-	begin    memory.Begin
+	request  memory.Begin
 	versions []string // in the order of the files
 }
 
@@ -26,9 +26,9 @@ func newFiles(b memory.Begin) files {
 	return files{b, slices.Repeat([]string{"1"}, len(b.NewFiles()))}
 }
 
-// body returns the message as it is encoded in the log (empty when the turn has none).
-func (f files) body() ([]byte, error) {
-	said := f.begin.UserMessages()
+// encodeMessage returns the message in its encoding for the log (empty if the turn has none).
+func (f files) encodeMessage() ([]byte, error) {
+	said := f.request.UserMessages()
 	if len(said) == 0 {
 		return nil, nil
 	}
@@ -43,28 +43,28 @@ func (f files) body() ([]byte, error) {
 	return messages.EncodeBody(m)
 }
 
-// keys returns the KEYS of attach.lua.
+// keys returns the KEYS of attach.lua for the new files.
 func (f files) keys() []string {
 	if len(f.versions) == 0 {
 		return nil
 	}
-	at := db.OfSession(f.begin.Ref)
+	at := db.SessionLocation(f.request.Ref)
 	all := []string{at("arts"), at("staged")}
-	for _, a := range f.begin.NewFiles() {
+	for _, a := range f.request.NewFiles() {
 		all = append(all, contents.ContentKeys(at, memory.ContentOf(a.Data))...)
 	}
 	return all
 }
 
-// args returns the arguments of attach.lua.
+// args returns the arguments of attach.lua for the new files.
 func (f files) args() ([]any, error) {
 	if len(f.versions) == 0 {
 		return nil, nil
 	}
-	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifacts, len(f.versions)}
-	for i, a := range f.begin.NewFiles() {
+	all := []any{memory.MaxArtifacts, memory.MaxSessionArtifactBytes, len(f.versions)}
+	for i, a := range f.request.NewFiles() {
 		content := memory.ContentOf(a.Data)
-		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.begin.TurnID}
+		artifact := memory.Artifact{Content: content, Name: a.Name, MediaType: a.MediaType, Turn: f.request.TurnID}
 		stored, err := db.Encoding.Marshal(memorywire.ArtifactToProto(artifact))
 		if err != nil {
 			return nil, err
@@ -78,9 +78,9 @@ func (f files) args() ([]any, error) {
 	return all, nil
 }
 
-// withVersions returns the files with the versions that the script replied.
+// withVersions returns the files with the version numbers in the script's reply.
 func (f files) withVersions(r db.Reply) files {
-	versions := r.List(1)
+	versions := r.Array(1)
 	f.versions = make([]string, len(versions))
 	for i := range versions {
 		f.versions[i] = versions.Text(i)

@@ -23,13 +23,13 @@ var (
 // RenewTurn implements memory.Turns.
 func (t *Turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
 	const op = "memory.RenewTurn"
-	r, err := t.db.Run(ctx, op, h.Ref, renewScript, db.TurnKeys(h.Ref, h.TurnID), db.FenceArg(ctx, h.Epoch), lease.Milliseconds())
-	return db.WriteError(op, h, r, err)
+	r, err := t.db.RunScript(ctx, op, h.Ref, renewScript, db.TurnKeys(h.Ref, h.TurnID), db.FenceArg(ctx, h.Epoch), lease.Milliseconds())
+	return db.CheckWriteReply(op, h, r, err)
 }
 
 // ReleaseTurn implements memory.Turns.
 func (t *Turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 	const op = "memory.ReleaseTurn"
-	r, err := t.db.Run(ctx, op, h.Ref, releaseScript, db.TurnKeys(h.Ref, h.TurnID), h.Epoch)
-	return db.WriteError(op, h, r, err)
+	r, err := t.db.RunScript(ctx, op, h.Ref, releaseScript, db.TurnKeys(h.Ref, h.TurnID), h.Epoch)
+	return db.CheckWriteReply(op, h, r, err)
 }

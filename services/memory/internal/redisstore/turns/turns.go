@@ -1,5 +1,5 @@
-// Package turns begins, commits and ends turns. Every write is one Lua script, which checks the epoch of
-// the caller in the same step as it writes.
+// Package turns begins, commits and ends turns. Every write is one Lua script that also checks the epoch of the
+// caller.
 package turns
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/outbox"
 )
 
-// Retention is how long a closed turn is kept, so that a repeated request gets its result.
+// Retention is how long a closed turn is kept, so that a repeated request gets the same result.
 const Retention = memory.Retention
 
 // Config holds the limits of turns.
 type Config struct {
-	// MaxMessages and MaxBytes bound what a session holds.
+	// MaxMessages and MaxBytes limit the size of a session.
 	MaxMessages, MaxBytes int64
-	// KeepJournals is how long journals are kept after their steps (0 means not at all).
+	// KeepJournals is how long journals are kept after the commits of their steps (0 means that they are deleted).
 	KeepJournals time.Duration
-	// LeastEpoch returns the lowest epoch that a turn may get. It is called before each turn. Its error rejects
-	// the turn.
+	// LeastEpoch returns the lowest epoch that a turn may get. BeginTurn calls it before and after its script, and
+	// fails if it returns an error.
 	LeastEpoch func() (int64, error)
 }
 
@@ -44,16 +44,16 @@ type Turns struct {
 	cfg     Config
 }
 
-// New returns the turns of the sessions in a database.
+// New returns a turn store backed by d.
 func New(d *db.DB, x *index.Index, o *outbox.Outbox, j *journal.Journal, cfg Config) *Turns {
 	return &Turns{d, x, o, j, cfg}
 }
 
-// maxSteps is how many steps a turn may have. The stored number is checked against it, because a wrong one
-// would make decodeTurn loop almost for ever.
+// maxSteps is the largest number of steps in a turn. decodeTurn checks the stored number, because it would loop
+// almost forever over a wrong one.
 const maxSteps = 50
 
-// decodeTurn reads the hash of a turn.
+// decodeTurn decodes a turn from its hash.
 func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 	t := session.Turn{
 		ID:       id,
@@ -92,7 +92,7 @@ func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 	return t, nil
 }
 
-// limitExceededError returns the error for the reply {"session_full", messages, bytes}.
+// limitExceededError returns the error for the script reply {"session_full", messages, bytes}.
 func (t *Turns) limitExceededError(op string, ref session.Ref, r db.Reply) error {
 	return failure.Newf(failure.SessionFull, op,
 		"session %s holds %s messages of %d bytes in all; a session may hold %d messages and %d bytes: compact it or begin a new one",

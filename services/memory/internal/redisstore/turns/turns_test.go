@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Decoding an invalid hash of a turn returns an error and does not panic.
+// Decoding an invalid turn hash returns an error and does not panic.
 func FuzzDecodeTurn(f *testing.F) {
 	for _, text := range []string{"", "1", "-1", "9223372036854775807", "1700000 fuz", "\x08\x01\x12\x02hi"} {
 		f.Add(text)
@@ -17,7 +17,7 @@ func FuzzDecodeTurn(f *testing.F) {
 	})
 }
 
-// A wrong number of steps in the hash does not make decodeTurn loop.
+// decodeTurn does not loop over a wrong number of steps in the hash.
 func TestDecodeTurn_ValidatesTheCountOfSteps(t *testing.T) {
 	turn, err := decodeTurn("turn", map[string]string{"steps": "9223372036854775807", "result1": "", "result51": ""})
 	require.NoError(t, err)

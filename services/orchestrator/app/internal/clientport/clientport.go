@@ -1,5 +1,5 @@
 // Package clientport opens the gRPC port of the orchestrator, which clients and workers call. It authenticates
-// callers, limits their rates, and limits workers to their own turns.
+// callers, limits their request rates, and restricts each worker to its own turns.
 package clientport
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/scope"
 )
 
-// Config has the settings of the port. The tags are flags of the orchestrator.
+// Config has the settings of the client port. The tags define flags of the orchestrator.
 type Config struct {
 	GRPCAddr   string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	Reflection bool   `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
@@ -36,30 +36,30 @@ func (c *Config) Check() error {
 	return c.Clients.Check()
 }
 
-// Port is an open port. NewServer returns the server of its calls.
+// Port is an open client port. NewServer creates the gRPC server for it.
 type Port struct {
 	Listener net.Listener
-	// Certificate is the certificate that clients see. The caller of Open watches its files.
+	// Certificate is the certificate that clients see. The caller of Open watches its files for changes.
 	Certificate *identity.EdgeSource
 
 	cfg       Config
-	callers   *bearer.Clients
+	clients   *bearer.Authenticator
 	telemetry *telemetry.Telemetry
 }
 
-// Open reads the certificate and the tokens of clients, and listens. With plaintext the port may serve other machines
-// without TLS. The caller closes the Listener.
+// Open reads the certificate and the client tokens, and opens the Listener, which the caller closes. With
+// plaintext set, other machines may connect without TLS.
 func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	p := &Port{cfg: cfg, telemetry: t}
 	var err error
 	if p.Certificate, err = cfg.ClientTLS.Open(t.Log); err != nil {
 		return nil, err
 	}
-	if p.callers, err = bearer.Open(cfg.Clients, t.Log); err != nil {
+	if p.clients, err = bearer.Open(cfg.Clients, t.Log); err != nil {
 		return nil, err
 	}
 	meter := t.Metrics.Meter("troupe/identity")
-	if err := errors.Join(p.Certificate.Measure(meter), p.callers.Measure(meter)); err != nil {
+	if err := errors.Join(p.Certificate.RegisterMetrics(meter), p.clients.RegisterMetrics(meter)); err != nil {
 		return nil, err
 	}
 	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
@@ -69,15 +69,15 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	return p, nil
 }
 
-// Guard decides what an authenticated caller may do.
+// Guard has what the port needs to decide which calls an authenticated worker may make.
 type Guard struct {
-	Credentials *turncred.Authority // of the turns that workers call in (nil when the mesh has no identities)
-	Find        scope.FindTrace
-	Status      scope.TraceStatus
+	Credentials *turncred.Authority // verifies the turn credentials of workers (nil when the mesh has no identities)
+	FindTrace   scope.FindTrace
+	TraceStatus scope.TraceStatus
 	Barred      func(caller identity.Principal, method string) error
 }
 
-// NewServer returns the server of the port, which has no services yet.
+// NewServer returns a gRPC server for the port. No services are registered on it yet.
 func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
 	rates, err := rate.Load(p.cfg.Rates, rate.Defaults())
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
 	}
 	return rpc.NewServer(p.telemetry, rpc.Config{
 		Reflection: p.cfg.Reflection, TLS: p.Certificate.Credentials(), Rates: rate.New(rates), PeerConnections: p.cfg.PeerConnections,
-		Authenticate: turncred.Authenticate(g.Credentials, p.callers.Authenticate),
-		Scope:        scope.New(g.Credentials, g.Find, g.Status), Barred: g.Barred,
+		Authenticate: turncred.Authenticate(g.Credentials, p.clients.Authenticate),
+		Scope:        scope.New(g.Credentials, g.FindTrace, g.TraceStatus), CheckBarred: g.Barred,
 	})
 }

@@ -1,5 +1,5 @@
-// Package discovery is how the orchestrator finds the instances of agents and reaches them: the registry in etcd, the
-// cache of its instances, the connections to them, and the operator that reconciles their desired state.
+// Package discovery lets the orchestrator find and reach the instances of agents. It combines the etcd registry,
+// the instance cache, the connections to instances, and the operator that reconciles their desired state.
 package discovery
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Config has the settings of discovery. The tags are flags of the orchestrator.
+// Config has the settings of discovery. The tags define flags of the orchestrator.
 type Config struct {
 	Etcd      []string      `help:"Addresses of etcd: https://host:port, or host:port for plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	RouteWait time.Duration `help:"How long a step waits for a first instance of its agent." default:"5s" env:"TROUPE_ROUTE_WAIT"`
@@ -40,21 +40,21 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Discovery finds and reaches instances.
+// Discovery finds the instances of agents and keeps connections to them.
 type Discovery struct {
 	Instances  *instances.Cache
 	Pool       *connection.Pool
 	Operator   *operate.Operator
 	Dispatcher *dispatch.Dispatcher
 
-	snapshot string
-	registry registry.Registry
-	closers  process.Closers
+	snapshotPath string
+	registry     registry.Registry
+	closers      process.Closers
 }
 
-// Open returns a discovery, which is empty until its Parts run. onChange is called after each change of the
-// instances, and learns whether they were ever listed. It must not use the Discovery. The caller closes the
-// Discovery.
+// Open returns a Discovery, which knows no instances until its Parts run. onChange is called after each change of
+// the instances and must not use the Discovery. Its argument reports whether the instances were ever listed. The
+// caller closes the Discovery.
 func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(listed bool)) (*Discovery, error) {
 	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
 	if err != nil {
@@ -70,23 +70,23 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange fu
 		pool.CloseExcept(addresses)
 		onChange(listed)
 	})
-	cache.VerifyWith(pool.CheckHealth)
-	cache.Desired().Await()
+	cache.SetProbe(pool.CheckHealth)
+	cache.Desired().WithholdUntilKnown()
 	r := etcdregistry.New(etcd, t.Log, etcdregistry.Config{})
 	d := &Discovery{
 		Instances: cache, Pool: pool, Operator: operate.New(cache, r, pool, t.Log),
-		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshot: cfg.Snapshot, registry: r,
+		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshotPath: cfg.Snapshot, registry: r,
 	}
 	d.closers.Add(etcd)
 	d.closers.Add(process.CloserFunc(pool.Close))
 	d.closers.Add(process.CloserFunc(d.Dispatcher.Close))
-	if err := measure(t, cache); err != nil {
+	if err := registerMetrics(t, cache); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// Parts keep the instances up to date while they run.
+// Parts returns the background processes that keep the instances up to date.
 func (d *Discovery) Parts() []process.Part {
 	parts := []process.Part{
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
@@ -98,12 +98,12 @@ func (d *Discovery) Parts() []process.Part {
 			return d.Operator.Run(ctx)
 		}},
 	}
-	if d.snapshot == "" {
+	if d.snapshotPath == "" {
 		return parts
 	}
 	return append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return instances.SnapshotFile{Path: d.snapshot, Confirm: d.Operator.Confirm}.Keep(ctx, d.Instances)
+		return instances.SnapshotFile{Path: d.snapshotPath, Confirm: d.Operator.Confirm}.Sync(ctx, d.Instances)
 	}})
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// measure reports how long steps have been routed without the registry (F9), and whether the cache refuses to remove
-// instances because too many vanished at once (F11).
-func measure(t *telemetry.Telemetry, cache *instances.Cache) error {
+// registerMetrics registers two metrics. One is how long steps have been routed without the registry (F9). The
+// other is whether removals of instances are frozen because too many vanished at once (F11).
+func registerMetrics(t *telemetry.Telemetry, cache *instances.Cache) error {
 	meter := t.Metrics.Meter("troupe/orchestrator")
 	_, stale := meter.Float64ObservableGauge("troupe.registry.staleness",
 		metric.WithUnit("s"), metric.WithDescription("For how long the registry has been away; 0 while it is there."),
@@ -24,7 +24,7 @@ func measure(t *telemetry.Telemetry, cache *instances.Cache) error {
 		metric.WithDescription("1 while many registrations vanished at once and none is removed; else 0."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			value := int64(0)
-			if cache.IsFrozen() {
+			if cache.HasFrozenRemovals() {
 				value = 1
 			}
 			o.Observe(value)

@@ -1,4 +1,5 @@
-// Package stores opens what keeps the state of the orchestrator: the memory service and the Redis of its traces.
+// Package stores opens the stores that hold the state of the orchestrator: the memory service and the Redis with
+// the traces.
 package stores
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-// Config has the addresses of the stores. The tags are flags of the orchestrator.
+// Config has the addresses of the stores. The tags define flags of the orchestrator.
 type Config struct {
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Redis          string        `help:"URL of the Redis for traces (see also --redis-password-file)." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
@@ -37,17 +38,17 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Conditions of readiness that depend on the stores.
+// Names of the readiness conditions that depend on the stores.
 const (
 	ConditionMemory = "memory"
 	ConditionTraces = "trace store"
 )
 
-// Stores are the stores of an orchestrator. They connect when they are first used.
+// Stores holds the stores of an orchestrator. They connect on first use.
 type Stores struct {
 	Memory *memoryrpc.Store
 	Traces *redistrace.Store
-	// Dependencies check whether the stores serve.
+	// Dependencies are the readiness checks of the stores.
 	Dependencies []probe.Dependency
 
 	closers process.Closers
@@ -59,18 +60,18 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry) (*Stores, e
 	var err error
 	link := redisconn.Config{URL: cfg.Redis, Security: cfg.RedisSecurity}
 	if s.Traces, err = redistrace.New(link, cfg.TraceRetention); err != nil {
-		return nil, err // it names the flag
+		return nil, err // the error names the flag
 	}
 	s.closers.Add(s.Traces)
 	service := troupev1.MemoryService_ServiceDesc.ServiceName
-	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), cfg.Memory, t, service)
+	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), cfg.Memory, t, service)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--memory: %w", err), s.Close())
 	}
 	s.closers.Add(conn)
 	s.Memory = memoryrpc.New(conn)
 	s.Dependencies = []probe.Dependency{
-		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.Serving(conn, service)},
+		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.CheckServing(conn, service)},
 		{Condition: ConditionTraces, Address: s.Traces.Addr(), Check: s.Traces.Ping},
 	}
 	return s, nil

@@ -22,25 +22,25 @@ type Server struct {
 	Eraser *erase.Eraser
 }
 
-// Page sizes when the caller names none.
+// Page sizes when the request specifies none.
 const (
 	defaultMessages = 100
 	defaultSessions = 20
 	defaultHits     = 10
 )
 
-// tenant returns the tenant of the caller. It is part of every lookup, so a call does not find what
-// belongs to another tenant (guarantees S5).
-func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+// tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
+// another tenant (guarantees S5).
+func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
-// ref returns the reference by which the memory service knows a session of the caller's tenant.
-func ref(ctx context.Context, id string) session.Ref {
-	return session.Ref{Tenant: tenant(ctx), Session: id}
+// sessionRef returns the reference of a session of the caller's tenant in the memory service.
+func sessionRef(ctx context.Context, id string) session.Ref {
+	return session.Ref{Tenant: tenantFromContext(ctx), Session: id}
 }
 
 // GetSession implements troupev1.SessionServiceServer.
 func (s *Server) GetSession(ctx context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	found, err := s.Memory.GetSession(ctx, ref(ctx, req.GetSessionId()))
+	found, err := s.Memory.GetSession(ctx, sessionRef(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *Server) GetSession(ctx context.Context, req *troupev1.GetSessionRequest
 // ListMessages implements troupev1.SessionServiceServer.
 func (s *Server) ListMessages(ctx context.Context, req *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	limit := cmp.Or(int(req.GetPageSize()), defaultMessages)
-	messages, err := s.Memory.LoadHistory(ctx, ref(ctx, req.GetSessionId()), req.GetAfterSequence(), limit)
+	messages, err := s.Memory.LoadHistory(ctx, sessionRef(ctx, req.GetSessionId()), req.GetAfterSequence(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *Server) ListMessages(ctx context.Context, req *troupev1.ListMessagesReq
 // ListSessions implements troupev1.SessionServiceServer.
 func (s *Server) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	found, next, err := s.Memory.ListSessions(ctx, memory.SessionFilter{
-		Tenant: tenant(ctx), User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
+		Tenant: tenantFromContext(ctx), User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *Server) ListSessions(ctx context.Context, req *troupev1.ListSessionsReq
 
 // GetSessionState implements troupev1.SessionServiceServer.
 func (s *Server) GetSessionState(ctx context.Context, req *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
-	seen, err := s.Memory.GetState(ctx, ref(ctx, req.GetSessionId()))
+	seen, err := s.Memory.GetState(ctx, sessionRef(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Server) GetSessionState(ctx context.Context, req *troupev1.GetSessionSt
 
 // ListArtifacts implements troupev1.SessionServiceServer.
 func (s *Server) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
-	stored, err := s.Memory.ListArtifacts(ctx, ref(ctx, req.GetSessionId()))
+	stored, err := s.Memory.ListArtifacts(ctx, sessionRef(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s *Server) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsR
 // GetArtifact implements troupev1.SessionServiceServer.
 func (s *Server) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
 	ctx := stream.Context()
-	from := ref(ctx, req.GetSessionId())
+	from := sessionRef(ctx, req.GetSessionId())
 	a, err := s.Memory.GetArtifact(ctx, from, req.GetName(), int(req.GetVersion()))
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *Server) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.S
 
 // PauseSession implements troupev1.SessionServiceServer.
 func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
-	paused, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: ref(ctx, req.GetSessionId()), Verb: session.Pause})
+	paused, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Pause})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionReq
 
 // ResumeSession implements troupev1.SessionServiceServer.
 func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
-	resumed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: ref(ctx, req.GetSessionId()), Verb: session.Resume})
+	resumed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Resume})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,8 @@ func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionR
 // CompactSession implements troupev1.SessionServiceServer.
 func (s *Server) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
 	done, err := s.Memory.CompactSession(ctx, memory.Compact{
-		Ref: ref(ctx, req.GetSessionId()), Strategy: memorywire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
+		Ref: sessionRef(ctx,
+			req.GetSessionId()), Strategy: memorywire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (s *Server) CompactSession(ctx context.Context, req *troupev1.CompactSessio
 
 // ClearSession implements troupev1.SessionServiceServer.
 func (s *Server) ClearSession(ctx context.Context, req *troupev1.ClearSessionRequest) (*troupev1.ClearSessionResponse, error) {
-	if err := s.Memory.ClearSession(ctx, ref(ctx, req.GetSessionId())); err != nil {
+	if err := s.Memory.ClearSession(ctx, sessionRef(ctx, req.GetSessionId())); err != nil {
 		return nil, err
 	}
 	return &troupev1.ClearSessionResponse{}, nil
@@ -146,7 +147,7 @@ func (s *Server) ClearSession(ctx context.Context, req *troupev1.ClearSessionReq
 
 // DeleteSession implements troupev1.SessionServiceServer.
 func (s *Server) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
-	erased, err := s.Eraser.Session(ctx, ref(ctx, req.GetSessionId()), identity.PrincipalOf(ctx).String())
+	erased, err := s.Eraser.EraseSession(ctx, sessionRef(ctx, req.GetSessionId()), identity.PrincipalFromContext(ctx).String())
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +156,8 @@ func (s *Server) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionR
 
 // EraseUser implements troupev1.SessionServiceServer.
 func (s *Server) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
-	caller := identity.PrincipalOf(ctx)
-	erased, err := s.Eraser.User(ctx, caller.Tenant, req.GetUserId(), caller.String())
+	caller := identity.PrincipalFromContext(ctx)
+	erased, err := s.Eraser.EraseUser(ctx, caller.Tenant, req.GetUserId(), caller.String())
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (s *Server) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) 
 // SearchMemory implements troupev1.SessionServiceServer.
 func (s *Server) SearchMemory(ctx context.Context, req *troupev1.SessionServiceSearchMemoryRequest) (*troupev1.SessionServiceSearchMemoryResponse, error) {
 	hits, err := s.Memory.SearchMemory(ctx, memory.Search{
-		Tenant: tenant(ctx), User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
+		Tenant: tenantFromContext(ctx), User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
 	})
 	if err != nil {
 		return nil, err

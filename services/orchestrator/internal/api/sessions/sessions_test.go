@@ -33,8 +33,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-// serve serves the sessions until the test ends.
-func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
+// startServer serves the SessionService until the test ends.
+func startServer(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient {
 	t.Helper()
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	go func() { done <- server.ProcessPart(lis, time.Second).Run(ctx, func() {}) }()
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -54,29 +54,31 @@ func serve(t *testing.T, service *sessions.Server) troupev1.SessionServiceClient
 	return troupev1.NewSessionServiceClient(conn)
 }
 
-// eraser returns an eraser of the sessions in the store, with an empty store of traces.
-func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
+// newEraser returns an eraser for the sessions in the store. Its store of traces is empty.
+func newEraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
 	t.Helper()
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	return erase.New(erase.Config{Memory: store, Traces: traces, Cancel: cancel, Log: zap.NewNop()})
+	return erase.New(erase.Config{Memory: store, Traces: traces, CancelTurn: cancel, Log: zap.NewNop()})
 }
 
-func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
+func sessionRef(id string) session.Ref {
+	return session.Ref{Tenant: identity.DefaultTenant, Session: id}
+}
 
-// begin begins a turn of alice.
-func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
+// beginTurn begins a turn of user alice.
+func beginTurn(t *testing.T, store memory.Store, id, turn, text string) memory.Lease {
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), memory.Begin{
-		Ref: ref(id), User: "alice", TurnID: turn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
+		Ref: sessionRef(id), User: "alice", TurnID: turn, TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
 		Message: conversation.User(text), LeaseTTL: time.Minute, Window: 1,
 	})
 	require.NoError(t, err)
-	return memory.Lease{Ref: ref(id), TurnID: turn, Epoch: begun.Turn.Epoch}
+	return memory.Lease{Ref: sessionRef(id), TurnID: turn, Epoch: begun.Turn.Epoch}
 }
 
-func finish(t *testing.T, store memory.Store, h memory.Lease, base int64, said ...string) {
+func finishTurn(t *testing.T, store memory.Store, h memory.Lease, base int64, said ...string) {
 	t.Helper()
 	c := memory.Commit{
 		Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: base, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
@@ -94,11 +96,11 @@ func failureMode(err error) failure.Mode { return failure.ModeOf(grpcfailure.Fro
 // Req: LP-9, LP-11, LP-21, AD-21
 func TestServer_ManagesASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
-	h := begin(t, store, "s1", "t1", "one fish")
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
+	h := beginTurn(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.Equal(t, failure.SessionBusy, failureMode(err))
-	finish(t, store, h, 1, "two fish", "red fish", "blue fish")
+	finishTurn(t, store, h, 1, "two fish", "red fish", "blue fish")
 
 	paused, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
@@ -135,9 +137,9 @@ func TestServer_ManagesASession(t *testing.T) {
 
 func TestServer_ListsMessagesInPages(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
 	for i := range 25 {
-		begin(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
+		beginTurn(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
 	}
 	first, err := c.ListSessions(t.Context(), &troupev1.ListSessionsRequest{UserId: "alice"})
 	require.NoError(t, err)
@@ -155,8 +157,8 @@ func TestServer_ListsMessagesInPages(t *testing.T) {
 // Req: LP-22
 func TestServer_StreamsAnArtifact(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
-	h := begin(t, store, "s1", "t1", "hello")
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
+	h := beginTurn(t, store, "s1", "t1", "hello")
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := transfer.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
 	require.NoError(t, err)
@@ -186,22 +188,22 @@ func TestServer_StreamsAnArtifact(t *testing.T) {
 	require.Equal(t, failure.NotFound, failureMode(err))
 }
 
-// The open turn is cancelled before its session is deleted. A session whose turn cannot be cancelled is not
-// deleted, unless there is nothing to cancel.
+// The open turn is cancelled before its session is deleted. If the turn cannot be cancelled, the session is not
+// deleted.
 func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
 	var cancelled []session.Ref
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, func(_ context.Context, ref session.Ref) error {
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, func(_ context.Context, ref session.Ref) error {
 		cancelled = append(cancelled, ref)
 		return answer
 	})})
-	begin(t, store, "s1", "t1", "hello")
+	beginTurn(t, store, "s1", "t1", "hello")
 	request := &troupev1.DeleteSessionRequest{SessionId: "s1"}
 	answer = failure.New(failure.SystemNetwork, "test", "the worker is away")
 	_, err := c.DeleteSession(t.Context(), request)
 	require.Equal(t, failure.SystemNetwork, failureMode(err))
-	_, err = store.GetSession(t.Context(), ref("s1"))
+	_, err = store.GetSession(t.Context(), sessionRef("s1"))
 	require.NoError(t, err)
 	answer = nil
 	_, err = c.DeleteSession(t.Context(), request)
@@ -212,15 +214,15 @@ func TestServer_DeleteCancelsTheOpenTurn(t *testing.T) {
 	answer = failure.New(failure.NotFound, "test", "it never was")
 	_, err = c.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: "other"})
 	require.Equal(t, failure.NotFound, failureMode(err))
-	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
+	require.Equal(t, []session.Ref{sessionRef("s1"), sessionRef("s1"), sessionRef("s1"), sessionRef("other")}, cancelled)
 }
 
-// A user is erased with all sessions, and the receipt names the user and the caller.
+// Erasing a user removes all of the user's sessions. The receipt names the user and the caller.
 func TestServer_ErasesAUser(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &sessions.Server{Memory: store, Eraser: eraser(t, store, nil)})
+	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
 	for _, id := range []string{"s1", "s2"} {
-		begin(t, store, id, "t1", "hello")
+		beginTurn(t, store, id, "t1", "hello")
 	}
 	erased, err := c.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package backoff records the instances that did not take a step, so that other steps skip them for a while.
+// Package backoff records instances that did not accept a step, so that other steps skip them for a while.
 package backoff
 
 import (
@@ -10,30 +10,30 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Backoffs is the set of instances that are skipped for a while. It is safe for concurrent use.
+// Backoffs is the set of instances in backoff, which steps skip for a while. Safe for concurrent use.
 type Backoffs struct {
 	mu         sync.Mutex
-	byInstance map[instances.Incarnation]pause
+	byInstance map[instances.Incarnation]backoffEntry
 }
 
-type pause struct {
+type backoffEntry struct {
 	until time.Time
 	err   error
 }
 
 // New returns no backoffs.
-func New() *Backoffs { return &Backoffs{byInstance: map[instances.Incarnation]pause{}} }
+func New() *Backoffs { return &Backoffs{byInstance: map[instances.Incarnation]backoffEntry{}} }
 
-// Add makes steps skip an instance for a while, because of an error.
+// Add makes all steps skip an instance for the given time, because of err.
 func (b *Backoffs) Add(in registry.Instance, d time.Duration, err error) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, p pause) bool { return now.After(p.until) })
-	b.byInstance[instances.IncarnationOf(in)] = pause{now.Add(d), err}
+	maps.DeleteFunc(b.byInstance, func(_ instances.Incarnation, p backoffEntry) bool { return now.After(p.until) })
+	b.byInstance[instances.IncarnationOf(in)] = backoffEntry{now.Add(d), err}
 }
 
-// Cancel ends the backoff of an instance if its error matches.
+// Cancel ends the backoff of an instance if its error satisfies the predicate.
 func (b *Backoffs) Cancel(in registry.Instance, ifError func(error) bool) {
 	who := instances.IncarnationOf(in)
 	b.mu.Lock()
@@ -43,7 +43,7 @@ func (b *Backoffs) Cancel(in registry.Instance, ifError func(error) bool) {
 	}
 }
 
-// Errors returns the instances of an agent that are skipped now, with the error of each.
+// Errors returns the instances of an agent that are in backoff, with the error of each.
 func (b *Backoffs) Errors(agent string) map[instances.Incarnation]error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

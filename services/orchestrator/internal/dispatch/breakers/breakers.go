@@ -1,5 +1,5 @@
-// Package breakers keeps a circuit breaker for each instance that failed its last step (contract
-// OC-34). An instance whose breaker is open gets no steps, except for the trial that closes it.
+// Package breakers keeps a circuit breaker for each instance whose last step failed (contract OC-34). An instance
+// with an open breaker gets no steps, except for a trial step. The breaker closes if the trial succeeds.
 package breakers
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Breakers are the circuit breakers of instances. Instances whose last step succeeded have none and cost
-// nothing. Breakers count failures of steps that an instance accepted. Package backoff handles steps that it
-// did not accept. Safe for concurrent use.
+// Breakers holds the circuit breakers of instances. An instance whose last step succeeded has no breaker and costs
+// nothing. Only steps that the instance accepted count. Package backoff handles the other ones. Safe for
+// concurrent use.
 type Breakers struct {
 	log *zap.Logger
 
@@ -30,21 +30,21 @@ type instanceBreaker struct {
 	err      error     // the last failure
 }
 
-// forgetAfter is how long a failure counts when no other one follows.
+// forgetAfter is how long a failure counts if no other failure follows.
 const forgetAfter = 10 * time.Minute
 
-// New returns breakers that are all closed.
+// New returns Breakers without any failure, so all instances may get steps.
 func New(log *zap.Logger) *Breakers {
 	return &Breakers{log: log, byInstance: map[instances.Incarnation]*instanceBreaker{}}
 }
 
-// ReportFunc reports what a step showed about its instance, and the error if it failed. It must be called
+// ReportFunc reports the outcome of a step at its instance, and the error if it failed. The caller must call it
 // exactly once.
 type ReportFunc func(result breaker.Result, err error)
 
-// Begin asks whether an instance may get a step, and returns the function that reports the outcome. It returns
-// nil while the breaker is open or another step is its trial.
-func (b *Breakers) Begin(in registry.Instance) ReportFunc {
+// Allow reports whether an instance may get a step: it returns the function that reports the outcome of the step.
+// It returns nil while the breaker is open or another step is the trial.
+func (b *Breakers) Allow(in registry.Instance) ReportFunc {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	began := time.Now()
@@ -52,7 +52,7 @@ func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	if own == nil {
 		return func(result breaker.Result, err error) {
 			if result == breaker.Failure {
-				b.recordFirst(in, began, err)
+				b.recordFirstFailure(in, began, err)
 			}
 		}
 	}
@@ -60,12 +60,12 @@ func (b *Breakers) Begin(in registry.Instance) ReportFunc {
 	if done == nil {
 		return nil
 	}
-	return func(result breaker.Result, err error) { b.record(in, own, began, done, result, err) }
+	return func(result breaker.Result, err error) { b.recordResult(in, own, began, done, result, err) }
 }
 
-// recordFirst records a failure of a step that began when the instance had no breaker. Another step
-// may have failed since.
-func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error) {
+// recordFirstFailure records a failure of a step that began when the instance had no breaker. Another step may
+// have created the breaker since.
+func (b *Breakers) recordFirstFailure(in registry.Instance, began time.Time, err error) {
 	who := instances.IncarnationOf(in)
 	b.mu.Lock()
 	own := b.byInstance[who]
@@ -78,13 +78,13 @@ func (b *Breakers) recordFirst(in registry.Instance, began time.Time, err error)
 	}
 	b.mu.Unlock()
 	if done, _ := own.circuit.Try(); done != nil {
-		b.record(in, own, began, done, breaker.Failure, err)
+		b.recordResult(in, own, began, done, breaker.Failure, err)
 	}
 }
 
-// record records what a step showed. Steps that ran at the same time and failed together, such as
-// the failures of one connection, count as one failure.
-func (b *Breakers) record(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
+// recordResult records the outcome of a step. Steps that ran at the same time and failed together, such as by the
+// loss of one connection, count as one failure.
+func (b *Breakers) recordResult(in registry.Instance, own *instanceBreaker, began time.Time, done func(breaker.Result), result breaker.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -104,28 +104,28 @@ type Status int
 
 // The states.
 const (
-	Closed  Status = iota // fewer failures than it takes to open it
+	Closed  Status = iota // too few failures to open the breaker
 	Open                  // the instance gets no steps
-	InTrial               // a step shows now whether the instance works again
+	InTrial               // one step is testing whether the instance works again
 )
 
-// Failure describes an instance that failed its last step.
-type Failure struct {
+// InstanceFailure describes the breaker and the last error of an instance whose last step failed.
+type InstanceFailure struct {
 	Status Status
 	Err    error // the last failure
 }
 
-// Failures returns the instances of an agent that failed their last step.
-func (b *Breakers) Failures(agent string) map[instances.Incarnation]Failure {
+// Failures returns the instances of an agent whose last step failed.
+func (b *Breakers) Failures(agent string) map[instances.Incarnation]InstanceFailure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var failures map[instances.Incarnation]Failure
+	var failures map[instances.Incarnation]InstanceFailure
 	for who, own := range b.byInstance {
 		if who.Agent == agent {
 			if failures == nil {
-				failures = map[instances.Incarnation]Failure{}
+				failures = map[instances.Incarnation]InstanceFailure{}
 			}
-			failures[who] = Failure{own.status(), own.err}
+			failures[who] = InstanceFailure{own.status(), own.err}
 		}
 	}
 	return failures
@@ -135,7 +135,7 @@ func (i *instanceBreaker) status() Status {
 	switch {
 	case !i.circuit.IsOpen():
 		return Closed
-	case i.circuit.InTrial():
+	case i.circuit.IsTrialRunning():
 		return InTrial
 	default:
 		return Open
@@ -145,7 +145,7 @@ func (i *instanceBreaker) status() Status {
 func (b *Breakers) logChange(in registry.Instance, open bool) {
 	fields := []zap.Field{zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.Int64("incarnation", in.Incarnation)}
 	if open {
-		b.log.Warn("circuit breaker opened: the instance failed its last steps", append(fields, zap.Duration("pause", breaker.OpenFor))...)
+		b.log.Warn("circuit breaker opened: the instance failed its last steps", append(fields, zap.Duration("pause", breaker.OpenDuration))...)
 		return
 	}
 	b.log.Info("circuit breaker closed: the instance works again", fields...)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Three failures in a row open the breaker of an instance. After a pause one step is the trial.
+// Three failures in a row open the breaker of an instance. After a pause, one step is allowed as a trial.
 // Req: OC-34
 func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,32 +23,33 @@ func TestBreakers_OpenAfterThreeFailuresAndCloseAfterATrial(t *testing.T) {
 		for range breaker.MaxFailures {
 			require.NotEqual(t, Open, b.Failures("a")[who].Status)
 			time.Sleep(time.Millisecond)
-			b.Begin(in)(breaker.Failure, lost)
+			b.Allow(in)(breaker.Failure, lost)
 		}
-		require.Equal(t, Failure{Open, lost}, b.Failures("a")[who])
-		require.Nil(t, b.Begin(in))
+		require.Equal(t, InstanceFailure{Open, lost}, b.Failures("a")[who])
+		require.Nil(t, b.Allow(in))
 		require.Empty(t, b.Failures("b"))
 		anew := in
 		anew.Incarnation++
-		require.NotNil(t, b.Begin(anew), "a new process may work")
+		require.NotNil(t, b.Allow(anew), "a new process may work")
 
-		time.Sleep(breaker.OpenFor + time.Millisecond)
-		trial := b.Begin(in)
+		time.Sleep(breaker.OpenDuration + time.Millisecond)
+		trial := b.Allow(in)
 		require.NotNil(t, trial)
 		require.Equal(t, InTrial, b.Failures("a")[who].Status)
-		require.Nil(t, b.Begin(in), "one step at a time")
+		require.Nil(t, b.Allow(in), "one step at a time")
 		trial(breaker.Success, nil)
 		require.Empty(t, b.Failures("a"))
 	})
 }
 
-// An old failure that no other one followed is forgotten when another instance fails.
-func TestBreakers_ForgetOldFailures(t *testing.T) {
+// A failure that was not followed by another one is removed after a while. The removal happens when another
+// instance fails.
+func TestBreakers_DropOldFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(zap.NewNop())
-		b.Begin(registry.Instance{Agent: "a", ID: "1"})(breaker.Failure, errors.New("lost"))
+		b.Allow(registry.Instance{Agent: "a", ID: "1"})(breaker.Failure, errors.New("lost"))
 		time.Sleep(forgetAfter + time.Second)
-		b.Begin(registry.Instance{Agent: "a", ID: "2"})(breaker.Failure, errors.New("lost"))
+		b.Allow(registry.Instance{Agent: "a", ID: "2"})(breaker.Failure, errors.New("lost"))
 		require.Len(t, b.Failures("a"), 1)
 	})
 }

@@ -1,4 +1,5 @@
-// Package connection keeps the connections to workers, and verifies that each leads to the expected worker.
+// Package connection pools the connections to workers. It verifies that each connection leads to the expected
+// worker.
 package connection
 
 import (
@@ -27,56 +28,56 @@ type Pool struct {
 	telemetry *telemetry.Telemetry
 	dial      func(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error)
 
-	mu    sync.Mutex
-	self  *identity.Source
-	conns map[endpoint]*pooledConn
+	mu       sync.Mutex
+	identity *identity.Source
+	conns    map[endpoint]*pooledConn
 
-	unproven map[endpoint]string // why the process there is not a worker of the agent
+	identityErrors map[endpoint]string // why the process at an endpoint is not a worker of the agent
 }
 
-// endpoint is the address of a worker and the agent that it registered for. A connection that proved
-// to lead to one agent is never used for another, even if both register the same address.
+// endpoint is the address of a worker and the agent that it registered for. A connection that was verified for one
+// agent is never used for another, even if both registered the same address.
 type endpoint struct{ address, agent string }
 
 type pooledConn struct {
 	*grpc.ClientConn
-	creds        *identity.Credentials // nil in plain text
-	users        int
-	unregistered bool // the address is no longer registered, so the last user closes the connection
+	creds          *identity.Credentials // nil in plain text
+	userCount      int
+	isUnregistered bool // the address is no longer registered, so the last user closes the connection
 }
 
-// NewPool returns an empty pool. dial makes its plain text connections.
+// NewPool returns an empty pool. It uses dial for plain-text connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, unproven: map[endpoint]string{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[endpoint]*pooledConn{}, identityErrors: map[endpoint]string{}}
 }
 
-// UseIdentity makes every new connection use mutual TLS. This process uses the certificate of the source, and
-// the worker needs one of the agent that it registered for (S16). With a nil source connections stay in plain
-// text.
+// UseIdentity makes every new connection use mutual TLS. This process presents the certificate of source. The
+// worker needs a certificate of the agent that it registered for (S16). If source is nil, connections stay in
+// plain text.
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.self = self
+	p.identity = self
 }
 
 // connect opens a connection to an endpoint. The caller holds the lock.
 func (p *Pool) connect(to endpoint) (_ *pooledConn, err error) {
 	c, target := &pooledConn{}, "passthrough:///"+to.address
-	if p.self == nil {
+	if p.identity == nil {
 		c.ClientConn, err = p.dial(target, p.telemetry)
 		return c, err
 	}
-	c.creds = p.self.Client(identity.Worker, to.agent)
+	c.creds = p.identity.ClientCredentials(identity.Worker, to.agent)
 	c.ClientConn, err = rpc.DialWith(c.creds, target, p.telemetry)
 	return c, err
 }
 
-// Timeout is how long a worker may take to answer a connection.
+// Timeout is how long Get waits for a connection.
 const Timeout = time.Second
 
-// Get returns a connection to an instance that is up. If there is none within Timeout, nothing was
-// sent. The caller calls release once. Modes: system_network, and policy_security when the process
-// there does not prove to be a worker of the instance's agent.
+// Get returns a connection to an instance that is ready for calls. If it fails, nothing was sent to the instance.
+// The caller calls release once. Get fails with system_network, or with policy_security when the process does not
+// prove to be a worker of the instance's agent.
 func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.ClientConn, release func(), err error) {
 	p.mu.Lock()
 	to := endpoint{in.Address, in.Agent}
@@ -88,7 +89,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 		}
 		p.conns[to] = c
 	}
-	c.users++
+	c.userCount++
 	p.mu.Unlock()
 	release = sync.OnceFunc(func() { p.release(c) })
 
@@ -98,7 +99,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 		state := c.GetState()
 		switch state {
 		case connectivity.Ready:
-			p.recordProven(to)
+			p.clearIdentityError(to)
 			return c.ClientConn, release, nil
 		case connectivity.Idle:
 			c.Connect()
@@ -106,21 +107,21 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 			c.ResetConnectBackoff()
 			if state == c.GetState() {
 				release()
-				return nil, nil, p.unreachable(c, to, nil)
+				return nil, nil, p.unreachableError(c, to, nil)
 			}
 		default: // the connection recovers by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()
-			return nil, nil, p.unreachable(c, to, ctx.Err())
+			return nil, nil, p.unreachableError(c, to, ctx.Err())
 		}
 	}
 }
 
-func (p *Pool) unreachable(c *pooledConn, at endpoint, cause error) error {
+func (p *Pool) unreachableError(c *pooledConn, at endpoint, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.HandshakeError(); why != nil {
-			p.recordUnproven(at, why)
+			p.recordIdentityError(at, why)
 			return failure.Newf(failure.PolicySecurity, "dispatch",
 				"the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
 		}
@@ -131,20 +132,20 @@ func (p *Pool) unreachable(c *pooledConn, at endpoint, cause error) error {
 func (p *Pool) release(c *pooledConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.users--
-	if c.unregistered && c.users == 0 {
+	c.userCount--
+	if c.isUnregistered && c.userCount == 0 {
 		_ = c.Close()
 	}
 }
 
-// CloseExcept closes the connections to all addresses but the given ones, each once its last step has ended. A
-// draining worker is no longer registered but may still run steps.
+// CloseExcept closes the connections to all addresses except the given ones. Each is closed when its last step has
+// ended, because a draining worker is no longer registered but may still run steps.
 func (p *Pool) CloseExcept(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at := range p.unproven {
+	for at := range p.identityErrors {
 		if !addresses[at.address] {
-			delete(p.unproven, at)
+			delete(p.identityErrors, at)
 		}
 	}
 	for at, c := range p.conns {
@@ -152,16 +153,15 @@ func (p *Pool) CloseExcept(addresses map[string]bool) {
 			continue
 		}
 		delete(p.conns, at)
-		c.unregistered = true
-		if c.users == 0 {
+		c.isUnregistered = true
+		if c.userCount == 0 {
 			_ = c.Close()
 		}
 	}
 }
 
-// CheckHealth asks the worker at the address of an instance whether it is that instance, and whether
-// it takes steps or may do so again. The answer of another instance counts as unreachable. It takes
-// 2 s at most.
+// CheckHealth asks the worker at the address of an instance whether it is this instance and whether it accepts
+// steps, now or later. An answer from another instance counts as unreachable. It takes at most 2 s.
 func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.Health {
 	conn, release, err := p.Get(ctx, in)
 	if err != nil {
@@ -176,13 +176,13 @@ func (p *Pool) CheckHealth(ctx context.Context, in registry.Instance) instances.
 		return instances.Unreachable
 	}
 	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
-	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // when lost, it serves again once it has registered again
+	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // it lost its lease, and serves once it has registered again
 		return instances.NotServing
 	}
 	return instances.Serving
 }
 
-// Log returns the log of the pool's telemetry.
+// Log returns the logger of the pool.
 func (p *Pool) Log() *zap.Logger { return p.telemetry.Log }
 
 // Close closes all connections, which interrupts running steps.

@@ -28,14 +28,14 @@ func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*tr
 
 func TestPool_CheckHealthIdentifiesTheInstance(t *testing.T) {
 	worker := &statusWorker{}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Internal: true})
 	require.NoError(t, err)
 	troupev1.RegisterLifecycleServiceServer(server, worker)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	go func() { ended <- server.ProcessPart(lis, 0).Run(ctx, func() {}) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	pool := NewPool(telemetry.Discard(), rpc.Dial)
 	t.Cleanup(pool.Close)

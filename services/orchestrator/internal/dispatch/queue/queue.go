@@ -1,6 +1,5 @@
-// Package queue holds the steps that wait for an instance, one line for each agent, and counts the
-// steps that each instance has. A step waits here for a free slot instead of asking instances again
-// and again.
+// Package queue holds the steps that wait for an instance, in one wait list per agent. It also counts the steps
+// that each instance has. A step waits here for a free slot, so it does not have to ask instances repeatedly.
 package queue
 
 import (
@@ -12,90 +11,90 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Queue counts the steps that this orchestrator has at each instance, and orders those that wait
-// for a slot. The instance itself has the last word, because there may be other orchestrators. Safe
-// for concurrent use.
+// Queue counts the steps that this orchestrator has at each instance, and orders the steps that wait for a slot.
+// The instance itself makes the final decision, because other orchestrators may use it, too. Safe for concurrent
+// use.
 type Queue struct {
 	decide func(selection.Input) selection.Decision
 
 	mu     sync.Mutex
-	agents map[string]*agent
+	agents map[string]*agentSlots
 }
 
-// agent is the line of one agent and the slots of its instances.
-type agent struct {
-	line
-	list       *instances.List
-	candidates []selection.Candidate // of the list, with the steps in flight
-	index      map[string]int        // of the candidates, by id
-	inFlight   map[string]int32      // steps that have a slot, by instance id; also at instances that are gone
-	running    map[string]int32      // the part of inFlight that the instance has begun
-	counters   map[selection.Strategy]uint64
+// agentSlots is the wait list of one agent and the slot counts of its instances.
+type agentSlots struct {
+	waitList
+	instanceList   *instances.List
+	candidates     []selection.Candidate // instances of the list with their steps in flight
+	candidateIndex map[string]int        // index in candidates, by instance id
+	inFlight       map[string]int32      // number of reserved slots by instance id, including instances that are gone
+	running        map[string]int32      // number of steps in inFlight that have begun, by instance id
+	counters       map[selection.Strategy]uint64
 }
 
-// New returns an empty queue. decide says which instance gets a step.
+// New returns an empty queue. decide selects the instance that gets a step.
 func New(decide func(selection.Input) selection.Decision) *Queue {
-	return &Queue{decide: decide, agents: map[string]*agent{}}
+	return &Queue{decide: decide, agents: map[string]*agentSlots{}}
 }
 
-// agent returns the line and the slots of an agent, and creates them when needed. The caller holds the lock.
-func (q *Queue) agent(name string) *agent {
+// getAgent returns the slots of an agent, and creates them if needed. The caller holds the lock.
+func (q *Queue) getAgent(name string) *agentSlots {
 	a, ok := q.agents[name]
 	if !ok {
-		a = &agent{inFlight: map[string]int32{}, running: map[string]int32{}, counters: map[selection.Strategy]uint64{}}
+		a = &agentSlots{inFlight: map[string]int32{}, running: map[string]int32{}, counters: map[selection.Strategy]uint64{}}
 		q.agents[name] = a
 	}
 	return a
 }
 
-// setList takes the candidates from a list. It does nothing when the list is unchanged.
-func (a *agent) setList(list *instances.List) {
-	if a.list == list {
+// setList replaces the candidates by the instances of the list. It does nothing if the list is unchanged.
+func (a *agentSlots) setList(list *instances.List) {
+	if a.instanceList == list {
 		return
 	}
-	a.version++ // the instance cache wakes those who wait
-	a.list, a.candidates, a.index = list, slices.Clone(list.Candidates), make(map[string]int, len(list.Candidates))
+	a.version++ // the instance cache wakes the waiting steps
+	a.instanceList, a.candidates, a.candidateIndex = list, slices.Clone(list.Candidates), make(map[string]int, len(list.Candidates))
 	for i := range a.candidates {
 		c := &a.candidates[i]
-		a.index[c.ID], c.InFlight = i, a.inFlight[c.ID]
+		a.candidateIndex[c.ID], c.InFlight = i, a.inFlight[c.ID]
 	}
 }
 
-func (a *agent) addInFlight(id string, n int32) {
+func (a *agentSlots) addInFlight(id string, n int32) {
 	if a.inFlight[id] += n; a.inFlight[id] == 0 {
 		delete(a.inFlight, id)
 	}
-	if i, ok := a.index[id]; ok {
+	if i, ok := a.candidateIndex[id]; ok {
 		a.candidates[i].InFlight += n
 	}
 }
 
-// NextCounter numbers the steps of an agent for which a strategy decides, from 0.
+// NextCounter returns how many steps of the agent this strategy has routed before, and counts one more.
 func (q *Queue) NextCounter(agent string, strategy selection.Strategy) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(agent)
+	a := q.getAgent(agent)
 	n := a.counters[strategy]
 	a.counters[strategy]++
 	return n
 }
 
-// Take decides which instance of a list gets a step, and takes a slot there. The caller releases it
-// once. Take fills in the candidates and their steps in flight, under one lock, so that steps which
-// come at the same moment are spread. It returns false when no instance has a slot, or when other
-// steps come first. A step that gets a slot leaves the line.
-func (q *Queue) Take(agent string, list *instances.List, in selection.Input, w *Waiter) (registry.Instance, selection.Decision, bool) {
+// TakeSlot selects an instance from the list for a step and reserves a slot there. The caller releases the slot
+// once. It fills in the candidates with their steps in flight. All of this happens under one lock, so that
+// simultaneous steps are spread. It returns false when no instance has a slot, or when other steps come first. A
+// step that gets a slot leaves the wait list.
+func (q *Queue) TakeSlot(agent string, list *instances.List, in selection.Input, w *Waiter) (registry.Instance, selection.Decision, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(agent)
+	a := q.getAgent(agent)
 	a.setList(list)
-	if !a.mayLook(w) {
-		return registry.Instance{}, selection.OthersFirst(), false
+	if !a.mayTry(w) {
+		return registry.Instance{}, selection.DecideToWait(), false
 	}
 	in.Candidates, in.Sizes, in.Withheld = a.candidates, list.Sizes, list.Withheld
 	d := q.decide(in)
-	i, ok := a.index[d.Target]
-	a.recordLook(w, ok)
+	i, ok := a.candidateIndex[d.Target]
+	a.recordTry(w, ok)
 	if !ok {
 		return registry.Instance{}, d, false
 	}
@@ -103,76 +102,75 @@ func (q *Queue) Take(agent string, list *instances.List, in selection.Input, w *
 	return list.Instances[i], d, true
 }
 
-// Release returns a slot. A slot that was not used, because the instance rejected the step, wakes
-// no other step: that would be rejected as well.
-func (q *Queue) Release(in registry.Instance, used bool) {
+// ReleaseSlot returns a slot. If the slot was not used, because the instance rejected the step, no other step is
+// woken: it would be rejected as well.
+func (q *Queue) ReleaseSlot(in registry.Instance, used bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(in.Agent)
+	a := q.getAgent(in.Agent)
 	a.addInFlight(in.ID, -1)
 	if used {
-		a.addSlot()
+		a.notifyFreeSlot()
 	}
 }
 
-// StepBegan records that an instance began a step for which it was asked.
-func (q *Queue) StepBegan(in registry.Instance) { q.addRunning(in, 1) }
+// RecordStepBegan records that an instance began a step.
+func (q *Queue) RecordStepBegan(in registry.Instance) { q.addRunning(in, 1) }
 
-// StepEnded records that a step of StepBegan has ended.
-func (q *Queue) StepEnded(in registry.Instance) { q.addRunning(in, -1) }
+// RecordStepEnded records that a step that RecordStepBegan counted has ended.
+func (q *Queue) RecordStepEnded(in registry.Instance) { q.addRunning(in, -1) }
 
 func (q *Queue) addRunning(in registry.Instance, n int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(in.Agent)
+	a := q.getAgent(in.Agent)
 	if a.running[in.ID] += n; a.running[in.ID] == 0 {
 		delete(a.running, in.ID)
 	}
 }
 
-// IsRunning reports whether a step of this orchestrator runs at an instance that may have the next
-// step. Then a slot becomes free, however long it takes.
-func (q *Queue) IsRunning(agent string, list *instances.List, may func(selection.Candidate) bool) bool {
+// HasRunningStep reports whether a step of this orchestrator runs at an instance for which may returns true. If
+// so, a slot becomes free when that step ends.
+func (q *Queue) HasRunningStep(agent string, list *instances.List, may func(selection.Candidate) bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(agent)
+	a := q.getAgent(agent)
 	a.setList(list)
 	return slices.ContainsFunc(a.candidates, func(c selection.Candidate) bool { return a.running[c.ID] > 0 && may(c) })
 }
 
-// Candidates returns the instances of a list with the steps that they have in flight.
+// Candidates returns the instances of a list with their numbers of steps in flight.
 func (q *Queue) Candidates(agent string, list *instances.List) []selection.Candidate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.agent(agent)
+	a := q.getAgent(agent)
 	a.setList(list)
 	return slices.Clone(a.candidates)
 }
 
-// Join puts a step into the line of its agent, unless it is in the line already.
+// Join adds a step to the wait list of its agent, unless it is already there.
 func (q *Queue) Join(agent string, w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.agent(agent).join(w)
+	q.getAgent(agent).insert(w)
 }
 
-// Leave removes a step from the line of its agent, if it is in the line.
+// Leave removes a step from the wait list of its agent, if it is there.
 func (q *Queue) Leave(agent string, w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.agent(agent).leave(w)
+	q.getAgent(agent).remove(w)
 }
 
-// MustPoll reports whether a step looks for a slot periodically, and not only when it is woken:
-// instances may have slots that this orchestrator does not know of. One step polls for all that
-// look for the same.
+// MustPoll reports whether a step tries to get a slot periodically, not only when it is woken. Instances may have
+// free slots that this orchestrator does not know of. Of all steps that can use the same slots, only one polls.
 func (q *Queue) MustPoll(agent string, w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.order.Selective {
+	if w.order.IsSelective {
 		return true
 	}
-	waiting := q.agent(agent).waiting
-	first := slices.IndexFunc(waiting, func(other *Waiter) bool { return !other.order.Selective })
+	waiting := q.getAgent(agent).waiting
+	first := slices.IndexFunc(waiting, func(other *Waiter) bool { return !other.order.IsSelective })
 	return first < 0 || waiting[first] == w
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// queueRig is a queue with the slots of n instances, and the list of these instances.
-type queueRig struct {
+// queueFixture is a queue with the slots of n instances, and the list of these instances.
+type queueFixture struct {
 	*Queue
 	cache *instances.Cache
 }
 
-func newQueueRig(n, capacity int) *queueRig {
-	d := &queueRig{New(selection.Decide), instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
+func newQueueFixture(n, capacity int) *queueFixture {
+	d := &queueFixture{New(selection.Decide), instances.New(zap.NewNop(), func(bool, map[string]bool) {})}
 	known := make([]registry.Instance, n)
 	for i := range known {
 		known[i] = instance(fmt.Sprintf("%04d", i), fmt.Sprint(i, ":1"), capacity)
@@ -30,17 +30,18 @@ func newQueueRig(n, capacity int) *queueRig {
 	return d
 }
 
-// takeSlot takes a slot for one step.
-func (d *queueRig) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
+// takeSlot reserves a slot for one step.
+func (d *queueFixture) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
 	list, _ := d.cache.List("a")
-	return d.Take("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
+	return d.TakeSlot("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)},
+		NewWaiter(Order{}))
 }
 
-// Round robin gives each instance the same number of steps, however many steps ask at once.
+// Round robin gives each instance the same number of steps, no matter how many steps arrive at once.
 // Req: OC-17
 func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	const workers, each, n = 8, 100, 4
-	d := newQueueRig(n, workers*each)
+	d := newQueueFixture(n, workers*each)
 	var mu sync.Mutex
 	count := map[string]int{}
 	var running sync.WaitGroup
@@ -61,9 +62,9 @@ func TestQueue_SpreadsStepsEvenly(t *testing.T) {
 	require.Equal(t, map[string]int{"0000": 200, "0001": 200, "0002": 200, "0003": 200}, count)
 }
 
-// Steps that arrive at the same moment do not all go to the idle instance.
-func TestQueue_CountsSimultaneousSteps(t *testing.T) {
-	d := newQueueRig(2, 4)
+// Steps that arrive at the same moment do not all go to the same idle instance.
+func TestQueue_SpreadsSimultaneousSteps(t *testing.T) {
+	d := newQueueFixture(2, 4)
 	for range 4 {
 		first, _, _ := d.takeSlot(selection.LoadBalanced)
 		second, decision, _ := d.takeSlot(selection.LoadBalanced)
@@ -72,12 +73,12 @@ func TestQueue_CountsSimultaneousSteps(t *testing.T) {
 	_, decision, ok := d.takeSlot(selection.LoadBalanced)
 	require.False(t, ok)
 	require.Equal(t, "no instance can take it: 2 are full", decision.Reason)
-	require.True(t, decision.MaybeLater)
+	require.True(t, decision.MaySucceedLater)
 }
 
-// The counts of steps in flight survive when instances leave and come back.
-func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
-	d := newQueueRig(1, 2)
+// The counts of steps in flight are kept when instances disappear and return.
+func TestQueue_KeepsInFlightCountsWhenInstancesChange(t *testing.T) {
+	d := newQueueFixture(1, 2)
 	in, _, ok := d.takeSlot("")
 	require.True(t, ok)
 	key := in.Key()
@@ -96,23 +97,24 @@ func TestQueue_KeepsItsCountsWhenInstancesChange(t *testing.T) {
 
 	waiting := NewWaiter(Order{})
 	d.Join("a", waiting)
-	_, _, ok = d.Take("a", d.agents["a"].list, selection.Input{}, waiting)
+	_, _, ok = d.TakeSlot("a", d.agents["a"].instanceList, selection.Input{}, waiting)
 	require.False(t, ok)
-	d.Release(in, false)
-	require.Empty(t, waiting.woken, "one that was refused is nothing to wait for")
-	d.Release(in, true)
-	<-waiting.woken
+	d.ReleaseSlot(in, false)
+	require.Empty(t, waiting.wakeChan, "a slot of a rejected step wakes no other step")
+	d.ReleaseSlot(in, true)
+	<-waiting.wakeChan
 	d.Leave("a", waiting)
 	_, _, ok = d.takeSlot("")
 	require.True(t, ok)
 }
 
-// The benchmark makes one decision, including the read of the cache, the slot and the record.
+// The benchmark measures one routing decision. This includes reading the cache, reserving the slot and recording
+// the decision.
 func BenchmarkQueue(b *testing.B) {
 	for _, strategy := range selection.Strategies() {
 		for _, n := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
-				d := newQueueRig(n, 4)
+				d := newQueueFixture(n, 4)
 				policy := selection.Policy{
 					Strategy: strategy, Instance: "0003",
 					Weights: map[string]int{"v2": 10}, Priorities: map[string]int{"v2": 10},
@@ -120,11 +122,11 @@ func BenchmarkQueue(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					list, _ := d.cache.List("a")
-					in, _, ok := d.Take("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
+					in, _, ok := d.TakeSlot("a", list, selection.Input{Policy: policy, Session: "s", Counter: d.NextCounter("a", strategy)}, NewWaiter(Order{}))
 					if !ok {
 						b.Fatal("no instance")
 					}
-					d.Release(in, true)
+					d.ReleaseSlot(in, true)
 				}
 			})
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// simulation simulates instances of unequal speed. Each divides its speed among its turns, as a processor does. A
-// turn that finds no slot waits. The simulation has its own clock.
+// simulation simulates instances of unequal speed. Each instance divides its speed among its turns, as a processor
+// does. A turn that finds no slot waits. The simulation has its own clock.
 type simulation struct {
-	*queueRig
+	*queueFixture
 	strategy  selection.Strategy
 	speed     map[string]float64
 	running   []*job
@@ -24,15 +24,15 @@ type simulation struct {
 }
 
 type job struct {
-	work    float64 // remaining work
-	arrived float64
-	at      registry.Instance
+	work     float64 // remaining work
+	arrived  float64
+	instance registry.Instance
 }
 
 func (s *simulation) begin(j *job) bool {
 	in, _, ok := s.takeSlot(s.strategy)
 	if ok {
-		j.at = in
+		j.instance = in
 		s.running = append(s.running, j)
 	}
 	return ok
@@ -42,7 +42,7 @@ func (s *simulation) begin(j *job) bool {
 func (s *simulation) rates() map[string]float64 {
 	n := map[string]float64{}
 	for _, j := range s.running {
-		n[j.at.ID]++
+		n[j.instance.ID]++
 	}
 	for id := range n {
 		n[id] = s.speed[id] / n[id]
@@ -50,7 +50,7 @@ func (s *simulation) rates() map[string]float64 {
 	return n
 }
 
-// run runs the turns, and returns their durations, sorted.
+// run simulates the turns and returns their durations, sorted.
 func (s *simulation) run(turns []job) []float64 {
 	now := 0.0
 	for len(s.durations) < len(turns) {
@@ -60,12 +60,12 @@ func (s *simulation) run(turns []job) []float64 {
 			until = turns[next].arrived
 		}
 		for _, j := range s.running {
-			if end := now + j.work/rates[j.at.ID]; end < until {
+			if end := now + j.work/rates[j.instance.ID]; end < until {
 				until, first = end, j
 			}
 		}
 		for _, j := range s.running {
-			j.work -= (until - now) * rates[j.at.ID]
+			j.work -= (until - now) * rates[j.instance.ID]
 		}
 		now = until
 		if first == nil {
@@ -74,7 +74,7 @@ func (s *simulation) run(turns []job) []float64 {
 			}
 			continue
 		}
-		s.Release(first.at, true)
+		s.ReleaseSlot(first.instance, true)
 		s.durations = append(s.durations, now-first.arrived)
 		s.running = slices.DeleteFunc(s.running, func(j *job) bool { return j == first })
 		for len(s.waiting) > 0 && s.begin(s.waiting[0]) {
@@ -85,9 +85,9 @@ func (s *simulation) run(turns []job) []float64 {
 	return s.durations
 }
 
-// The same 10,000 turns run on the same eight instances, the fastest of which is three times as fast as the
-// slowest: once by the less busy of two, once by round robin. The p99 of the former is far lower for every
-// seed, and more so under higher load. No real clock is involved.
+// The test runs the same 10,000 turns on eight unequal instances, by load-balanced and by round-robin routing. The
+// fastest instance is three times as fast as the slowest. Load-balanced routing has a far lower p99 for every
+// seed, and more so under high load. No real clock is involved.
 func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 	const turns, seeds = 10_000, 2
 	speeds := []float64{1, 1, 1, 1, 2, 2, 3, 3}
@@ -104,7 +104,7 @@ func TestSpread_LoadBalancedBeatsRoundRobinOnUnequalInstances(t *testing.T) {
 			}
 			took := map[selection.Strategy][]float64{}
 			for _, strategy := range []selection.Strategy{selection.RoundRobin, selection.LoadBalanced} {
-				s := &simulation{queueRig: newQueueRig(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
+				s := &simulation{queueFixture: newQueueFixture(len(speeds), 16), strategy: strategy, speed: map[string]float64{}}
 				list, _ := s.cache.List("a")
 				for i, in := range list.Instances {
 					s.speed[in.ID] = speeds[i]

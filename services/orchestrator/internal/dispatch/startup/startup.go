@@ -17,13 +17,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// timeout bounds the start of an instance, in addition to the timeout of its agent.
-const timeout = 5 * time.Minute
+// startTimeout bounds the start of an instance, in addition to the timeout that its agent declares.
+const startTimeout = 5 * time.Minute
 
-// Connect returns a connection to an instance, which the caller releases once.
+// Connect returns a connection to an instance. The caller calls release once.
 type Connect func(context.Context, registry.Instance) (conn *grpc.ClientConn, release func(), err error)
 
-// Starter starts each instance once, however many steps wait for it. Safe for concurrent use.
+// Starter starts each instance once, no matter how many steps wait for it. Safe for concurrent use.
 type Starter struct {
 	connect Connect
 	ctx     context.Context //nolint:containedctx // of the starts that run: a start outlives the step that asked for it
@@ -34,7 +34,7 @@ type Starter struct {
 	starts map[registry.Key]*Start
 }
 
-// Start is one call of Startup for one incarnation of an instance.
+// Start is one Startup call to one incarnation of an instance.
 type Start struct {
 	incarnation int64
 	done        chan struct{}
@@ -47,8 +47,8 @@ func NewStarter(connect Connect) *Starter {
 	return &Starter{connect: connect, ctx: ctx, cancel: cancel, starts: map[registry.Key]*Start{}}
 }
 
-// Begin returns the start of an UNINITIALIZED instance. It begins the start when there is none yet, and does
-// not wait for its end.
+// Begin returns the start of an UNINITIALIZED instance. If there is none yet, it begins one. It does not wait for
+// the result.
 func (s *Starter) Begin(in registry.Instance) *Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,13 +60,13 @@ func (s *Starter) Begin(in registry.Instance) *Start {
 	s.running.Go(func() {
 		defer close(begun.done)
 		defer panics.Recover("dispatch.start", &begun.err)
-		begun.err = s.start(in)
+		begun.err = s.runStart(in)
 	})
 	return begun
 }
 
-// Forget drops the starts of all instances that no longer need one.
-func (s *Starter) Forget(registered []registry.Instance) {
+// ForgetUnneeded removes the starts of all instances that no longer need to be started.
+func (s *Starter) ForgetUnneeded(registered []registry.Instance) {
 	unstarted := map[registry.Key]bool{}
 	for _, in := range registered {
 		unstarted[in.Key()] = in.State == lifecycle.Uninitialized
@@ -76,7 +76,7 @@ func (s *Starter) Forget(registered []registry.Instance) {
 	maps.DeleteFunc(s.starts, func(key registry.Key, _ *Start) bool { return !unstarted[key] })
 }
 
-// errStarting is the result of Err while the start still runs.
+// errStarting is what Err returns while the start is still running.
 var errStarting = failure.New(failure.AgentState, "dispatch", "the instance is still starting")
 
 // Err returns nil once the instance is started. It does not wait.
@@ -89,13 +89,13 @@ func (s *Start) Err() error {
 	}
 }
 
-// isRepeatable reports whether the start is worth another try, because the worker never answered.
+// isRepeatable reports whether the start is worth retrying, because the worker never answered.
 func (s *Start) isRepeatable() bool {
 	return failure.Is(s.Err(), failure.SystemNetwork, failure.PolicySecurity)
 }
 
-func (s *Starter) start(in registry.Instance) error {
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+func (s *Starter) runStart(in registry.Instance) error {
+	ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
 	defer cancel()
 	conn, release, err := s.connect(ctx, in)
 	if err != nil {
@@ -108,5 +108,5 @@ func (s *Starter) start(in registry.Instance) error {
 	return nil
 }
 
-// Close stops waiting for the starts that run. Their workers continue them.
+// Close stops waiting for running starts. The workers themselves continue to start.
 func (s *Starter) Close() { s.cancel(); s.running.Wait() }

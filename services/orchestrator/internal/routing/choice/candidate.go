@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// FromInstance returns an instance of an agent as a candidate. out says why it cannot take a step (Available
-// when it can, or when it is only full, because a step can wait for it).
-func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
+// CandidateFromInstance returns an instance as a candidate for a task. out says why the instance cannot accept a
+// step. It is Available also for a full instance, because a step can wait for a slot.
+func CandidateFromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	return Candidate{
 		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
 		Metadata:  map[string]string{"version": c.Version, "incarnation": strconv.FormatInt(c.Incarnation, 10)},
@@ -18,10 +18,10 @@ func FromInstance(c selection.Candidate, out selection.Availability) Candidate {
 	}
 }
 
-// Combine returns an agent as a candidate: its instances together. The agent has the capabilities of all
-// available instances and their average load. If no instance is available, neither is the agent, for
-// the reason of the first instance, and it has the capabilities of all of them.
-func Combine(agent string, instances []Candidate) Candidate {
+// CombineInstances combines the instances of an agent into one candidate. The agent has the capabilities of all
+// available instances and their average load. If no instance is available, the agent is unavailable for the reason
+// of the first instance, and has the capabilities of all instances.
+func CombineInstances(agent string, instances []Candidate) Candidate {
 	all := Candidate{ID: agent, Name: agent, Type: Agent, Availability: selection.Absent}
 	n := 0
 	for _, c := range instances {

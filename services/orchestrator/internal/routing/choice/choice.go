@@ -9,49 +9,49 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Type is the type of a candidate.
-type Type string
+// CandidateType is the type of a candidate.
+type CandidateType string
 
 // The types.
 const (
-	Agent Type = "agent"
-	Tool  Type = "tool"
-	// Worker is an instance of an agent. Package selection decides among instances.
-	Worker Type = "worker"
+	Agent CandidateType = "agent"
+	Tool  CandidateType = "tool"
+	// Worker is the type of an instance of an agent. Package selection chooses among instances.
+	Worker CandidateType = "worker"
 )
 
-// Policy says how to choose. The zero Policy chooses by capability.
+// Policy says how to choose a candidate. The zero Policy chooses by capability.
 type Policy struct {
 	Strategy selection.Strategy
-	// Needs are capabilities, for strategy capability. A candidate must have at least one, and the one
-	// with the most is chosen. Without needs the first available candidate is.
+	// Needs lists capabilities, for strategy capability. A candidate must have at least one of them. The candidate
+	// with the most is chosen. Without needs, the first available candidate is chosen.
 	Needs      []string
 	Priorities map[string]int // by candidate id, for strategy priority: the highest is chosen (0 by default)
 	Names      []string       // ids of the candidates to choose, for strategy manual
 }
 
-// IsZero reports whether the policy is empty.
+// IsZero reports whether the policy sets nothing.
 func (p Policy) IsZero() bool {
 	return p.Strategy == "" && len(p.Needs) == 0 && len(p.Priorities) == 0 && len(p.Names) == 0
 }
 
-// Input is all that a decision depends on.
+// Input contains everything that a decision depends on.
 type Input struct {
 	selection.Request
-	Type     Type
+	Type     CandidateType
 	Strategy selection.Strategy // (capability when empty, OC-16)
 	Names    []string           // for strategy manual: ids of the candidates to choose, the best first
-	// Counter is the number of earlier decisions for the same step. It is part of the input so that round
-	// robin is repeatable (C-15).
+	// Counter is the number of earlier decisions for the same step. As a part of the input, it makes round robin
+	// reproducible (C-15).
 	Counter    uint64
 	Candidates []Candidate // in the order in which they are declared
 }
 
-// Candidate is an agent, a tool or an instance that could be chosen (OC-14).
+// Candidate is an agent, a tool or an instance that can be chosen (OC-14).
 type Candidate struct {
 	ID           string // within the input: the step that would run, or the tool
 	Name         string // of the agent, or of the tool
-	Type         Type
+	Type         CandidateType
 	Capabilities []string
 	Metadata     map[string]string
 	Available    bool
@@ -60,31 +60,30 @@ type Candidate struct {
 	Priority     int
 }
 
-// Rejected is a candidate that was not chosen, and why.
+// Rejected is a candidate that was not chosen, with the reason.
 type Rejected struct {
 	ID           string
 	Availability selection.Availability
 }
 
-// Decision says which candidate is chosen (none when Target is empty).
+// Decision says which candidate is chosen (no candidate if Target is empty).
 type Decision struct {
-	Type       Type
-	StandIn    bool // the strategy prefers a candidate that is not available
+	Type       CandidateType
+	IsStandIn  bool // the strategy prefers a candidate that is not available
 	Strategy   selection.Strategy
 	Target     string // id of the candidate that fits best
-	Reason     string // one sentence for a person; never empty
+	Reason     string // one sentence for people; never empty
 	Confidence float64
-	// Alternatives are the other candidates that could be chosen, the best first. Tools among them may
-	// be used, too.
+	// Alternatives are the other available candidates, best first. For tools, the step may use these as well.
 	Alternatives []string
 	Rejected     []Rejected // in the order of the candidates; 8 at most
-	Input        Input      // from which Decide makes this decision again
+	Input        Input      // input that leads to the same decision again
 }
 
 // maxRejected limits how many rejected candidates a decision names.
 const maxRejected = 8
 
-// Chosen returns the candidates that are allowed, the best first (none without a target).
+// Chosen returns the target and the alternatives, best first (empty without a target).
 func (d Decision) Chosen() []string {
 	if d.Target == "" {
 		return nil
@@ -92,16 +91,16 @@ func (d Decision) Chosen() []string {
 	return append([]string{d.Target}, d.Alternatives...)
 }
 
-// Find returns the candidate with an id (zero when there is none).
-func (in Input) Find(id string) Candidate {
+// FindCandidate returns the candidate with the given id (the zero Candidate if there is none).
+func (in Input) FindCandidate(id string) Candidate {
 	if i := slices.IndexFunc(in.Candidates, func(c Candidate) bool { return c.ID == id }); i >= 0 {
 		return in.Candidates[i]
 	}
 	return Candidate{}
 }
 
-// Rename returns the policy with its candidate ids replaced.
-func (p Policy) Rename(to func(string) string) Policy {
+// RenameCandidates returns the policy with each candidate id replaced by the result of to.
+func (p Policy) RenameCandidates(to func(string) string) Policy {
 	names, priorities := p.Names, p.Priorities
 	p.Names, p.Priorities = nil, nil
 	for _, name := range names {

@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Decide chooses among the candidates of the input. It leaves out those that are not available. The
-// strategy then orders the others; among equals, the one that is declared first comes first.
+// Decide chooses among the available candidates of the input. The strategy orders them. Candidates that are equal
+// for the strategy keep the order of their declaration.
 func Decide(in Input) Decision {
 	in.Strategy = cmp.Or(in.Strategy, selection.Capability)
 	d := Decision{Type: in.Type, Strategy: in.Strategy, Input: in}
@@ -21,11 +21,11 @@ func Decide(in Input) Decision {
 		free = append(free, c)
 	}
 	for _, name := range in.Names {
-		if in.Strategy == selection.Manual && in.Find(name).ID == "" {
+		if in.Strategy == selection.Manual && in.FindCandidate(name).ID == "" {
 			d.Rejected = append(d.Rejected, Rejected{name, selection.Absent})
 		}
 	}
-	in.order(free)
+	in.sortAvailable(free)
 	for i, c := range free {
 		if i == 0 {
 			d.Target = c.ID
@@ -34,30 +34,30 @@ func Decide(in Input) Decision {
 		}
 	}
 	if len(free) > 0 {
-		d.StandIn = in.isStandIn(free[0])
-		d.Confidence = in.confidence(free, d.StandIn)
+		d.IsStandIn = in.isStandIn(free[0])
+		d.Confidence = in.confidence(free, d.IsStandIn)
 	}
-	d.Reason = in.reason(free, d)
+	d.Reason = in.describeDecision(free, d)
 	d.Rejected = d.Rejected[:min(len(d.Rejected), maxRejected)]
 	return d
 }
 
-// availability returns why a candidate cannot be chosen (Available when it can).
+// availability returns why a candidate cannot be chosen (Available if it can).
 func (in Input) availability(c Candidate) selection.Availability {
 	switch {
 	case !c.Available:
 		return c.Availability
 	case in.Strategy == selection.Manual && !slices.Contains(in.Names, c.ID):
 		return selection.NotNamed
-	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMet(c) == 0:
+	case in.Strategy == selection.Capability && len(in.Needs) > 0 && in.countMetNeeds(c) == 0:
 		return selection.Unfit
 	default:
 		return selection.Available
 	}
 }
 
-// countMet returns how many of the needed capabilities a candidate has.
-func (in Input) countMet(c Candidate) (n int) {
+// countMetNeeds returns how many of the needed capabilities a candidate has.
+func (in Input) countMetNeeds(c Candidate) (n int) {
 	for _, need := range in.Needs {
 		if slices.Contains(c.Capabilities, need) {
 			n++
@@ -66,8 +66,8 @@ func (in Input) countMet(c Candidate) (n int) {
 	return n
 }
 
-// order sorts the available candidates by the preference of the strategy.
-func (in Input) order(free []Candidate) {
+// sortAvailable returns the available candidates in the order of the strategy's preference.
+func (in Input) sortAvailable(free []Candidate) {
 	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
 		turn := int(in.Counter % n) // decides also among candidates with the same load
 		copy(free, append(slices.Clone(free[turn:]), free[:turn]...))
@@ -75,25 +75,25 @@ func (in Input) order(free []Candidate) {
 	slices.SortStableFunc(free, in.compare)
 }
 
-// compare returns a negative number when the strategy prefers a to b. The order of a round robin is no
-// preference.
+// compare returns a negative number if the strategy prefers a to b. For round robin, it treats all candidates as
+// equal.
 func (in Input) compare(a, b Candidate) int {
 	switch in.Strategy {
 	case selection.Capability:
-		return cmp.Compare(in.countMet(b), in.countMet(a))
+		return cmp.Compare(in.countMetNeeds(b), in.countMetNeeds(a))
 	case selection.LoadBalanced:
 		return cmp.Compare(a.Load, b.Load)
 	case selection.Priority:
 		return cmp.Compare(b.Priority, a.Priority)
 	case selection.Manual:
 		return cmp.Compare(slices.Index(in.Names, a.ID), slices.Index(in.Names, b.ID))
-	default: // takes turns
+	default: // round robin
 		return 0
 	}
 }
 
-// isStandIn reports whether the strategy prefers an unavailable candidate to the chosen one. Load and round
-// robin are no preference.
+// isStandIn reports whether the strategy would prefer an unavailable candidate to the chosen one. Strategies by
+// load and round robin have no such preference.
 func (in Input) isStandIn(chosen Candidate) bool {
 	return in.Strategy != selection.LoadBalanced && slices.ContainsFunc(in.Candidates, func(c Candidate) bool {
 		if !c.Available {
@@ -104,13 +104,13 @@ func (in Input) isStandIn(chosen Candidate) bool {
 	})
 }
 
-// confidence returns how sure the choice is, 0 to 1 (OC-15, OC-17).
+// confidence returns the confidence in the decision, from 0 to 1 (OC-15, OC-17).
 func (in Input) confidence(free []Candidate, standIn bool) float64 {
 	switch {
 	case in.Strategy == selection.Capability && len(in.Needs) == 0:
 		return selection.GuessedConfidence
 	case in.Strategy == selection.Capability:
-		return float64(in.countMet(free[0])) / float64(len(in.Needs))
+		return float64(in.countMetNeeds(free[0])) / float64(len(in.Needs))
 	case standIn:
 		return selection.GuessedConfidence
 	case len(free) == 1:

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func agents(of ...Candidate) Input {
+func agentCandidates(of ...Candidate) Input {
 	for i := range of {
 		of[i].Name, of[i].Type = of[i].ID, Agent
 		of[i].Available = of[i].Availability == selection.Available
@@ -16,10 +16,10 @@ func agents(of ...Candidate) Input {
 	return Input{Type: Agent, Candidates: of}
 }
 
-// The candidate with the most of the needed capabilities is chosen; without needs the first available one.
+// The candidate with the most needed capabilities is chosen. Without needs, the first available one is chosen.
 // Req: OC-17
 func TestDecide_ByCapability(t *testing.T) {
-	in := agents(
+	in := agentCandidates(
 		Candidate{ID: "a", Capabilities: []string{"tax"}}, Candidate{ID: "b", Capabilities: []string{"law", "tax"}},
 		Candidate{ID: "c", Capabilities: []string{"law", "more", "tax"}}, Candidate{ID: "d"},
 	)
@@ -36,9 +36,10 @@ func TestDecide_ByCapability(t *testing.T) {
 	in.Candidates[2].Available, in.Candidates[2].Availability = false, selection.Absent
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
-	require.True(t, d.StandIn)
+	require.True(t, d.IsStandIn)
 	require.InDelta(t, 0.5, d.Confidence, 0, "one of the two that are required")
-	require.Equal(t, "a has 1 of the 2 that are needed: tax, law, and none with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
+	require.Equal(t,
+		"a has 1 of the 2 that are needed: tax, law, and none with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
 
 	in.Needs = nil
 	d = Decide(in)
@@ -48,10 +49,10 @@ func TestDecide_ByCapability(t *testing.T) {
 	require.Equal(t, "d", Decide(in).Target, "the first that is available")
 }
 
-// Over N×k decisions each of N candidates is chosen k times, also while others are not available.
+// In N×k decisions, each of N candidates is chosen k times, even while other candidates are unavailable.
 // Req: OC-17
 func TestDecide_RoundRobin(t *testing.T) {
-	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
+	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
 	in.Strategy = selection.RoundRobin
 	had := map[string]int{}
 	for range 30 {
@@ -63,13 +64,14 @@ func TestDecide_RoundRobin(t *testing.T) {
 }
 
 func TestDecide_ByLoad(t *testing.T) {
-	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Availability: selection.BreakerOpen})
+	in := agentCandidates(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d",
+		Availability: selection.BreakerOpen})
 	in.Strategy = selection.LoadBalanced
 	had := map[string]int{}
 	for range 30 {
 		d := Decide(in)
 		had[d.Target]++
-		require.False(t, d.StandIn)
+		require.False(t, d.IsStandIn)
 		require.InDelta(t, selection.InformedConfidence, d.Confidence, 0)
 		in.Counter++
 	}
@@ -80,7 +82,7 @@ func TestDecide_ByLoad(t *testing.T) {
 }
 
 func TestDecide_ByPriority(t *testing.T) {
-	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
+	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
 	in.Strategy = selection.Priority
 	d := Decide(in)
 	require.Equal(t, []string{"b", "a", "d", "c"}, d.Chosen())
@@ -89,12 +91,12 @@ func TestDecide_ByPriority(t *testing.T) {
 	in.Candidates[1].Available, in.Candidates[1].Availability = false, selection.Paused
 	d = Decide(in)
 	require.Equal(t, "a", d.Target)
-	require.True(t, d.StandIn)
+	require.True(t, d.IsStandIn)
 	require.InDelta(t, 0.5, d.Confidence, 0)
 }
 
 func TestDecide_ByName(t *testing.T) {
-	in := agents(Candidate{ID: "a"}, Candidate{ID: "b"})
+	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b"})
 	in.Strategy, in.Names = selection.Manual, []string{"b"}
 	d := Decide(in)
 	require.Equal(t, []string{"b"}, d.Chosen())
@@ -105,7 +107,7 @@ func TestDecide_ByName(t *testing.T) {
 	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
 }
 
-// Every tool with a needed capability is allowed, the best first.
+// Every tool with a needed capability is allowed, best match first.
 func TestDecide_AmongTools(t *testing.T) {
 	in := Input{Type: Tool, Candidates: []Candidate{
 		{ID: "clock", Available: true},
@@ -128,10 +130,10 @@ func TestDecide_AmongTools(t *testing.T) {
 	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
 }
 
-// The candidate of an agent combines its instances.
-func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
+// The candidate of an agent has the combined capabilities and the average load of its instances.
+func TestCombineInstances_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	instance := func(id string, busy int32, why selection.Availability, can ...string) Candidate {
-		return FromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
+		return CandidateFromInstance(selection.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
 	}
 	require.Equal(t, Candidate{
 		ID: "a-1", Name: "a-1", Type: Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "0"},
@@ -139,10 +141,12 @@ func TestCombine_CombinesTheInstancesOfAnAgent(t *testing.T) {
 	}, instance("a-1", 2, selection.Available, "gpu"))
 	require.Equal(t, Candidate{
 		ID: "a", Name: "a", Type: Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true, Load: 0.75,
-	}, Combine("a", []Candidate{
-		instance("a-1", 2, selection.Available, "gpu"), instance("a-2", 9, selection.Available, "gpu", "maps"), instance("a-3", 0, selection.BreakerOpen, "tax"),
+	}, CombineInstances("a", []Candidate{
+		instance("a-1", 2, selection.Available, "gpu"), instance("a-2", 9, selection.Available, "gpu", "maps"), instance("a-3", 0, selection.BreakerOpen,
+			"tax"),
 	}))
-	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Availability: selection.Paused},
-		Combine("a", []Candidate{instance("a-3", 0, selection.Paused, "tax"), instance("a-4", 0, selection.Draining)}))
-	require.Equal(t, selection.Absent, Combine("a", nil).Availability)
+	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"},
+		Availability: selection.Paused},
+		CombineInstances("a", []Candidate{instance("a-3", 0, selection.Paused, "tax"), instance("a-4", 0, selection.Draining)}))
+	require.Equal(t, selection.Absent, CombineInstances("a", nil).Availability)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// reason returns the reason of a decision in one sentence.
-func (in Input) reason(free []Candidate, d Decision) string {
+// describeDecision explains a decision in one sentence.
+func (in Input) describeDecision(free []Candidate, d Decision) string {
 	left := describeRejected(d.Rejected)
 	switch {
 	case len(free) == 0 && left == "":
@@ -16,20 +16,20 @@ func (in Input) reason(free []Candidate, d Decision) string {
 	case len(free) == 0:
 		return fmt.Sprintf("no %s can be chosen: %s", in.Type, left)
 	case left == "":
-		return in.targetReason(free, d)
+		return in.describeTarget(free, d)
 	default:
-		return in.targetReason(free, d) + "; " + left
+		return in.describeTarget(free, d) + "; " + left
 	}
 }
 
-func (in Input) targetReason(free []Candidate, d Decision) string {
+func (in Input) describeTarget(free []Candidate, d Decision) string {
 	c, n := free[0], len(free)
 	var why string
 	switch {
 	case in.Strategy == selection.Manual:
 		return "the workflow names " + strings.Join(d.Chosen(), ", ")
 	case in.Strategy == selection.Capability:
-		why = in.needsReason(c)
+		why = in.describeNeeds(c)
 	case in.Strategy == selection.Priority:
 		why = fmt.Sprintf("%s has priority %d, the highest", c.ID, c.Priority)
 	case n == 1:
@@ -40,9 +40,9 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 		why = fmt.Sprintf("%s is next in turn of %d", c.ID, n)
 	}
 	switch {
-	case d.StandIn && in.Strategy == selection.Capability:
+	case d.IsStandIn && in.Strategy == selection.Capability:
 		why += ", and none with more is available"
-	case d.StandIn:
+	case d.IsStandIn:
 		why += " of those that are available"
 	}
 	if in.Type == Tool && n > 1 {
@@ -51,10 +51,10 @@ func (in Input) targetReason(free []Candidate, d Decision) string {
 	return why
 }
 
-// needsReason says how many of the needed capabilities a candidate has.
-func (in Input) needsReason(c Candidate) string {
+// describeNeeds says how many of the needed capabilities a candidate has.
+func (in Input) describeNeeds(c Candidate) string {
 	needs := strings.Join(in.Needs, ", ")
-	switch n := in.countMet(c); len(in.Needs) {
+	switch n := in.countMetNeeds(c); len(in.Needs) {
 	case 0:
 		return c.ID + " is the first that is available, and nothing is needed"
 	case n:
@@ -64,8 +64,8 @@ func (in Input) needsReason(c Candidate) string {
 	}
 }
 
-// describeRejected returns a readable list of the rejected candidates, without those that the policy does not
-// name.
+// describeRejected returns a readable list of the rejected candidates. It omits candidates that a manual policy
+// does not name.
 func describeRejected(rejected []Rejected) string {
 	var parts []string
 	more := 0

@@ -1,5 +1,5 @@
-// Package cursor follows a turn through its workflow: which steps run next, and when the turn ends.
-// It has no clock and does no I/O, so an orchestrator that takes the turn over gets the same steps.
+// Package cursor tracks the position of a turn in its workflow: which steps run next, and when the turn ends. It
+// has no clock and does no I/O. So an orchestrator that takes over the turn computes the same steps.
 package cursor
 
 import (
@@ -15,68 +15,68 @@ import (
 
 // Task is one step to run.
 type Task struct {
-	Number   int // of the step in the turn, from 1
+	Number   int // number of the step in the turn, from 1
 	Decision routing.Decision
-	// Prior are the numbers of the earlier steps whose results this one gets, in order. After a join
-	// these are the steps of all branches.
-	Prior []int
+	// PriorSteps lists the numbers of the earlier steps whose results this step receives, in order. After a join
+	// it lists the steps of all branches.
+	PriorSteps []int
 }
 
-// IsHidden reports whether the text of the step is kept out of the conversation.
+// IsHidden reports whether the text of the step does not become part of the conversation.
 func (t Task) IsHidden() bool { return len(t.Decision.Step.Routes) > 0 || t.IsBranch() }
 
-// IsBranch reports whether the step is in a branch, so that others may run at the same time.
+// IsBranch reports whether the step belongs to a branch, so that other steps may run at the same time.
 func (t Task) IsBranch() bool { return t.Decision.Step.Fork != "" }
 
-// Cursor is the position of one turn in its workflow. It advances in rounds: all steps of a round run
-// at once, and the next round is decided when all of them have ended.
+// Cursor is the position of one turn in its workflow. It advances in rounds: all steps of a round run at once. The
+// next round is computed when all of them have ended.
 //
-// The cursor depends only on the workflow, the history at the start of the turn, the results so far
-// and the recorded choices. So an orchestrator that takes the turn over gets the same steps, with the
-// same numbers, for the same reasons. One goroutine uses it.
+// The cursor depends only on the workflow, the history at the start of the turn, the results so far and the
+// recorded choices. So an orchestrator that takes over the turn gets the same steps, with the same numbers and
+// reasons. Only one goroutine uses it.
 type Cursor struct {
 	flow        *workflow.Workflow
 	history     []conversation.Message
 	selector    Selector
-	choiceCount int // how many were made
+	choiceCount int // number of choices made so far
 	round       []Task
-	lastStep    int              // of the last step
-	visits      map[string]int   // how often the turn entered a step, by step
-	joins       map[string]*join // open forks and planners, by step
+	lastStep    int                  // number of the last step
+	visits      map[string]int       // how often the turn entered each step, by name
+	joins       map[string]*openJoin // open forks and planners, by name of their step
 }
 
-// join is a fork with branches that have not reached its join, or a planner with open tasks.
-type join struct {
-	running int              // branches or tasks that have not ended
-	prior   []int            // steps of those that have ended
-	next    routing.Decision // what follows when all have ended
-	fork    string           // the enclosing fork (empty when there is none)
-	queued  []workflow.Step  // sequential tasks that have not begun
+// openJoin tracks a fork whose branches have not all ended, or a planner whose tasks have not all ended.
+type openJoin struct {
+	runningCount int              // branches or tasks that have not ended
+	priorSteps   []int            // numbers of the ended steps
+	next         routing.Decision // decision that follows when all have ended
+	fork         string           // the enclosing fork (empty when there is none)
+	queuedTasks  []workflow.Step  // sequential tasks that have not begun
 }
 
-// Selector chooses among the routes of a step that has no agent. number counts the choices of the turn, from 1.
-// An earlier owner of the turn has recorded this choice under the same number. next is the number that the
-// chosen step gets.
+// Selector chooses among the routes of a step that has no agent. number is the number of this choice in the turn,
+// from 1. An earlier owner of the turn may have recorded the choice under this number. next is the number that the
+// chosen step will get.
 type Selector func(number, next int, step workflow.Step) (routing.Decision, error)
 
-// New returns the cursor of a turn that begins with a history whose last message is the turn's own.
-// The selector may be nil when the workflow has no step without an agent and with routes. It fails
-// with policy_budget when the first round has more steps than the workflow allows.
+// New returns the cursor of a turn that starts with the given history. The last message of the history is the
+// turn's own. The selector may be nil if no step of the workflow needs a choice. New fails with policy_budget if
+// the first round has more steps than the workflow allows.
 func New(flow *workflow.Workflow, history []conversation.Message, selector Selector) (*Cursor, error) {
-	c := &Cursor{flow: flow, history: history, selector: selector, visits: map[string]int{}, joins: map[string]*join{}}
+	c := &Cursor{flow: flow, history: history, selector: selector, visits: map[string]int{}, joins: map[string]*openJoin{}}
 	if err := c.enter(firstDecision(flow), "", nil); err != nil {
 		return nil, err
 	}
 	return c, c.checkLimit()
 }
 
-// Round returns the steps to run now, by number (none when the turn ends).
+// Round returns the steps to run now, ordered by number (empty when the turn has ended).
 func (c *Cursor) Round() []Task { return c.round }
 
-// Advance moves to the next round, given the results of this one in the order of its steps. It fails
-// when the turn ends without an answer: with the failure of the first step that the turn does not
-// survive, with agent_contract when a step asks for something that the workflow does not allow, and
-// with policy_budget when no steps are left.
+// Advance moves to the next round. results holds the results of the current round, in the order of its steps.
+// Advance fails if the turn ends without an answer. If a failed step ends the turn, it returns the failure of that
+// step. It fails with agent_contract if a step asks for something that the workflow forbids, and with
+// policy_budget if no more steps are allowed.
 func (c *Cursor) Advance(results []execution.Result) error {
 	ended := c.round
 	c.round = nil
@@ -87,7 +87,7 @@ func (c *Cursor) Advance(results []execution.Result) error {
 	}
 	for i, r := range results {
 		task := ended[i]
-		from, prior := task.Decision.Step, task.Prior
+		from, prior := task.Decision.Step, task.PriorSteps
 		if r.Failure == nil {
 			prior = append(slices.Clip(prior), task.Number)
 		}
@@ -109,15 +109,15 @@ func (c *Cursor) Advance(results []execution.Result) error {
 	return c.checkLimit()
 }
 
-// TurnError returns the error with which a result ends the turn, whatever the other results of the
-// round are (nil when the turn continues or ends with an answer).
+// TurnError returns the error with which a result ends the turn (nil if the turn continues or has an answer). It
+// ignores the other results of the round.
 func (c *Cursor) TurnError(task Task, result execution.Result) error {
 	_, err := nextDecision(c.flow, task.Decision.Step, result)
 	return err
 }
 
-// enter enters a step, in a branch of a fork or outside of branches. A rule or a limit may lead to
-// another step instead.
+// enter adds a step to the next round, inside the branch of a fork or outside of any fork. A rule or a limit may
+// lead to another step instead.
 func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
 	for byRule := false; ; {
 		if fork != "" && d.Step.Name == c.joins[fork].next.Step.Name {
@@ -146,14 +146,14 @@ func (c *Cursor) enter(d routing.Decision, fork string, prior []int) error {
 		return c.startBranches(d.Step, prior)
 	}
 	c.lastStep++
-	c.round = append(c.round, Task{Number: c.lastStep, Decision: d, Prior: prior})
+	c.round = append(c.round, Task{Number: c.lastStep, Decision: d, PriorSteps: prior})
 	return nil
 }
 
 // startBranches enters all branches of a fork.
 func (c *Cursor) startBranches(step workflow.Step, prior []int) error {
-	c.joins[step.Name] = &join{
-		running: len(step.Parallel), fork: step.Fork,
+	c.joins[step.Name] = &openJoin{
+		runningCount: len(step.Parallel), fork: step.Fork,
 		next: fixedDecision(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), step.Name, step.Join)),
 	}
 	for i, head := range step.Parallel {
@@ -165,18 +165,18 @@ func (c *Cursor) startBranches(step workflow.Step, prior []int) error {
 	return nil
 }
 
-// endBranch ends a branch of a fork. The join follows the last one.
+// endBranch ends one branch of a fork. After the last branch, the join is entered.
 func (c *Cursor) endBranch(fork string, prior []int) error {
 	j := c.joins[fork]
-	j.running--
-	j.prior = append(j.prior, prior...)
-	if j.running > 0 {
+	j.runningCount--
+	j.priorSteps = append(j.priorSteps, prior...)
+	if j.runningCount > 0 {
 		c.startTask(j, prior)
 		return nil
 	}
 	delete(c.joins, fork)
-	slices.Sort(j.prior)
-	return c.enter(j.next, j.fork, slices.Compact(j.prior))
+	slices.Sort(j.priorSteps)
+	return c.enter(j.next, j.fork, slices.Compact(j.priorSteps))
 }
 
 // checkLimit fails when the turn has more steps than the workflow allows.
@@ -188,9 +188,9 @@ func (c *Cursor) checkLimit() error {
 		"the workflow %s took %d steps without an end; limits.steps allows no more", c.flow.Name, c.flow.MaxSteps)
 }
 
-// PriorResults returns the results that the steps of a round had before the turn was taken over (nil
-// for steps that still have to run). reached is the number of a step that the turn is known to have
-// reached. A step of an earlier round without a result has failed, because the turn went past it.
+// PriorResults returns the results that the steps of a round already had before a takeover (nil for steps that
+// still have to run). reached is the highest step that the turn is known to have reached. A step of an earlier
+// round without a result must have failed, because the turn continued after it.
 func PriorResults(round []Task, prior []execution.Result, reached int) []*execution.Result {
 	found := make([]*execution.Result, len(round))
 	last := round[len(round)-1].Number

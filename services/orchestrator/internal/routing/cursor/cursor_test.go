@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// A cursor asks for each choice under its number, in the same order each time.
+// A cursor numbers its choices. It asks the selector for them in the same order each time.
 func TestCursor_NumbersItsChoices(t *testing.T) {
 	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
 kind: Workflow
@@ -41,7 +41,7 @@ spec:
 	c, err := New(flow, questionHistory, func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		chosen = append(chosen, step.Name)
 		require.Equal(t, len(chosen), number)
-		return routing.Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
+		return routing.Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], ChoiceNumber: number}, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"left", "right"}, chosen)
@@ -59,20 +59,20 @@ spec:
 	require.ErrorIs(t, err, absent)
 }
 
-// numbers returns the numbers and names of the steps of a round.
-func numbers(round []Task) (all []string) {
+// numberedNames returns the numbers and names of the steps of a round.
+func numberedNames(round []Task) (all []string) {
 	for _, t := range round {
-		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.Prior))
+		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.PriorSteps))
 	}
 	return all
 }
 
-// successfulResults returns successful results for a round.
+// successfulResults returns one successful result for each step of a round.
 func successfulResults(round []Task) []execution.Result {
 	return make([]execution.Result, len(round))
 }
 
-func forked() *workflow.Workflow {
+func forkedWorkflow() *workflow.Workflow {
 	return &workflow.Workflow{Name: "w", Entry: "split", MaxSteps: 20, Steps: map[string]workflow.Step{
 		"split": {Name: "split", Agent: "x", Parallel: []string{"c", "inner", "a"}, Join: "end"},
 		"c":     {Name: "c", Agent: "c", Next: "end", Fork: "split"},
@@ -87,7 +87,7 @@ func forked() *workflow.Workflow {
 }
 
 func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
-	c, err := New(forked(), questionHistory, nil)
+	c, err := New(forkedWorkflow(), questionHistory, nil)
 	require.NoError(t, err)
 	for _, want := range [][]string{
 		{"1 split []"},
@@ -96,15 +96,15 @@ func TestCursor_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 		{"8 end [1 2 3 4 5 6 7]"},
 		nil,
 	} {
-		require.Equal(t, want, numbers(c.Round()))
+		require.Equal(t, want, numberedNames(c.Round()))
 		require.NoError(t, c.Advance(successfulResults(c.Round())))
 	}
 }
 
-// A step in a branch cannot end the turn while others run. The result of a failed step is not given to later
-// steps.
+// A step in a branch cannot end the turn while other branches run. Later steps do not receive the result of a
+// failed step.
 func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
-	c, err := New(forked(), questionHistory, nil)
+	c, err := New(forkedWorkflow(), questionHistory, nil)
 	require.NoError(t, err)
 	require.NoError(t, c.Advance(successfulResults(c.Round())))
 	results := successfulResults(c.Round())
@@ -112,10 +112,11 @@ func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
 	require.Equal(t, failure.AgentContract, failure.ModeOf(c.Advance(results)))
 }
 
-func TestCursor_EntersOtherwiseBeyondALimit(t *testing.T) {
+func TestCursor_EntersTheOtherwiseStepBeyondALimit(t *testing.T) {
 	low := 0.2
 	flow := &workflow.Workflow{Name: "w", Entry: "try", MaxSteps: 20, Steps: map[string]workflow.Step{
-		"try":   {Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, Limit: 2, Otherwise: "human"},
+		"try": {Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, MaxEntries: 2,
+			Otherwise: "human"},
 		"human": {Name: "human", Agent: "y", Next: "end"},
 		"end":   {Name: "end", Agent: "z", End: true},
 	}}
@@ -123,28 +124,28 @@ func TestCursor_EntersOtherwiseBeyondALimit(t *testing.T) {
 	require.NoError(t, err)
 	unsure := []execution.Result{{Confidence: &low}}
 	require.NoError(t, c.Advance(unsure))
-	require.Equal(t, []string{"2 try [1]"}, numbers(c.Round()))
+	require.Equal(t, []string{"2 try [1]"}, numberedNames(c.Round()))
 	require.Equal(t, "the result of try meets condition 1: a confidence below 0.5", c.Round()[0].Decision.Reason)
 	require.NoError(t, c.Advance(unsure))
-	require.Equal(t, []string{"3 human [1 2]"}, numbers(c.Round()))
+	require.Equal(t, []string{"3 human [1 2]"}, numberedNames(c.Round()))
 	require.Equal(t, "the turn came to try 2 times, which is its limit", c.Round()[0].Decision.Reason)
 }
 
-func TestCursor_LimitsStepsAsTheWorkflowSays(t *testing.T) {
-	flow := forked()
+func TestCursor_EnforcesTheStepLimitOfTheWorkflow(t *testing.T) {
+	flow := forkedWorkflow()
 	flow.MaxSteps = 4
 	c, err := New(flow, questionHistory, nil)
 	require.NoError(t, err)
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Advance(successfulResults(c.Round()))))
 }
 
-// randomWorkflow is a random workflow, for property tests.
+// randomWorkflow builds a random workflow for property tests.
 type randomWorkflow struct {
 	*rand.Rand
 	flow *workflow.Workflow
 }
 
-func (g *randomWorkflow) add(s workflow.Step) string {
+func (g *randomWorkflow) addStep(s workflow.Step) string {
 	s.Name = fmt.Sprintf("s%d", len(g.flow.Steps))
 	if s.Agent == "" && len(s.Parallel) == 0 {
 		s.Agent = "agent-" + s.Name
@@ -153,15 +154,15 @@ func (g *randomWorkflow) add(s workflow.Step) string {
 	return s.Name
 }
 
-// addBefore adds random steps that lead to the given one, and returns the first.
-func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
+// addStepsBefore adds random steps that lead to the given step, and returns the first of them.
+func (g *randomWorkflow) addStepsBefore(next, fork string, depth int) string {
 	for range 1 + g.IntN(2) {
 		switch kind := g.IntN(7); {
 		case kind < 2 && depth > 0:
-			name := g.add(workflow.Step{Parallel: []string{"?"}, Fork: fork})
+			name := g.addStep(workflow.Step{Parallel: []string{"?"}, Fork: fork})
 			step := workflow.Step{Name: name, Join: next, Fork: fork}
 			for range 2 + g.IntN(2) {
-				step.Parallel = append(step.Parallel, g.addBefore(next, name, depth-1))
+				step.Parallel = append(step.Parallel, g.addStepsBefore(next, name, depth-1))
 			}
 			if g.IntN(2) == 0 {
 				step.Agent = "agent-" + name
@@ -169,30 +170,30 @@ func (g *randomWorkflow) addBefore(next, fork string, depth int) string {
 			g.flow.Steps[name] = step
 			next = name
 		case kind == 2:
-			instead := g.add(workflow.Step{Next: next, Fork: fork})
-			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Fallback: instead}})
+			instead := g.addStep(workflow.Step{Next: next, Fork: fork})
+			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Fallback: instead}})
 		case kind == 3:
-			name := g.add(workflow.Step{Next: next, Fork: fork, Limit: 2, Otherwise: next})
+			name := g.addStep(workflow.Step{Next: next, Fork: fork, MaxEntries: 2, Otherwise: next})
 			step := g.flow.Steps[name]
 			step.Then = []workflow.Edge{{When: workflow.Condition{ObservationsBelow: 1}, Next: name}}
 			g.flow.Steps[name] = step
 			next = name
 		case kind == 4:
-			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
-				Agents: []string{"worker", "helper"}, Max: 3, Parallel: g.IntN(2) == 0, Continue: true,
+			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
+				Agents: []string{"worker", "helper"}, MaxTasks: 3, Parallel: g.IntN(2) == 0, Continue: true,
 			}})
 		default:
-			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
+			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
 		}
 	}
 	return next
 }
 
-// result returns a random result that a step can survive.
-func (g *randomWorkflow) result(task Task) execution.Result {
+// randomResult returns a random result that does not end the turn.
+func (g *randomWorkflow) randomResult(task Task) execution.Result {
 	step := task.Decision.Step
 	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
-	if step.OnError.Survivable() && g.IntN(3) == 0 {
+	if step.OnError.ContinuesTurn() && g.IntN(3) == 0 {
 		return execution.Result{Step: r.Step, Agent: r.Agent, Failure: failure.New(failure.ResourceAPI, "test", "down")}
 	}
 	if g.IntN(2) == 0 {
@@ -206,8 +207,8 @@ func (g *randomWorkflow) result(task Task) execution.Result {
 	return r
 }
 
-// someResults returns the results of some rounds, and a part of the results of the next round.
-func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
+// partialResults returns the results of some rounds, and a part of the results of the next round.
+func (g *randomWorkflow) partialResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
 	whole := g.IntN(len(ways))
 	for i, round := range ways[:whole+1] {
 		for _, task := range round {
@@ -219,13 +220,13 @@ func (g *randomWorkflow) someResults(ways [][]Task, all []execution.Result) (kno
 	return known
 }
 
-// After a takeover with any part of the results, the cursor returns the same steps, with the same numbers,
-// reasons and prior results.
+// A cursor that resumes with any part of the results returns the same steps, with the same numbers, reasons and
+// prior results.
 func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
 		g := &randomWorkflow{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
-		g.flow.Entry = g.addBefore(g.add(workflow.Step{End: true}), "", 2)
+		g.flow.Entry = g.addStepsBefore(g.addStep(workflow.Step{End: true}), "", 2)
 		c, err := New(g.flow, questionHistory, nil)
 		require.NoError(t, err)
 		var known []execution.Result
@@ -234,7 +235,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 			ways = append(ways, c.Round())
 			var results []execution.Result
 			for _, task := range c.Round() {
-				results = append(results, g.result(task))
+				results = append(results, g.randomResult(task))
 				tasks += len(results[len(results)-1].Tasks)
 			}
 			require.NoError(t, c.Advance(results), "seed %d", seed)
@@ -243,9 +244,9 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 			require.Equal(t, len(known), results[len(results)-1].Step, "no number is left out")
 		}
 		require.True(t, ways[len(ways)-1][0].Decision.Step.End, "seed %d", seed)
-		replay(t, g, ways, known, g.someResults(ways, known), seed)
+		replay(t, g, ways, known, g.partialResults(ways, known), seed)
 
-		// Failures are not stored. Only the presence of later steps shows that a step has failed.
+		// Failures are not stored. A step without a result has failed if the turn has later steps.
 		var stored []execution.Result
 		for _, r := range known {
 			if r.Failure == nil {
@@ -259,7 +260,7 @@ func TestCursor_DependsOnlyOnTheResultsSoFar(t *testing.T) {
 	require.Greater(t, tasks, 200)
 }
 
-// replay runs the turn again with a part of the results in any order. Steps without a result run again, with
+// replay runs the turn again with a part of the results, in random order. Steps without a result run again and get
 // the same result.
 func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []execution.Result, seed uint64) {
 	t.Helper()
@@ -269,7 +270,7 @@ func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []executi
 	require.NoError(t, err)
 	for i := 0; len(c.Round()) > 0; i++ {
 		require.Less(t, i, len(ways), "seed %d", seed)
-		require.Equal(t, numbers(ways[i]), numbers(c.Round()), "seed %d", seed)
+		require.Equal(t, numberedNames(ways[i]), numberedNames(c.Round()), "seed %d", seed)
 		var results []execution.Result
 		for j, found := range PriorResults(c.Round(), known, 0) {
 			if found == nil {
@@ -287,7 +288,7 @@ func replay(t *testing.T, g *randomWorkflow, ways [][]Task, all, known []executi
 
 // Req: OC-16
 func TestDecide_LearningStrategyLetsTheAgentChoose(t *testing.T) {
-	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: questionHistory})
+	chosen, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: questionHistory})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")
 }

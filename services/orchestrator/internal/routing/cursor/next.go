@@ -14,8 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// These are the confidences of decisions. Those by the workflow and its rules are certain. The choice of a
-// model is not.
+// Confidences of decisions. Decisions by the workflow and its rules are certain. The choice of a model is not.
 const (
 	certainConfidence = 1.0
 	learnedConfidence = 0.8
@@ -31,9 +30,9 @@ func firstDecision(w *workflow.Workflow) routing.Decision {
 	return fixedDecision(step, fmt.Sprintf("the workflow %s begins with %s", w.Name, step.Name))
 }
 
-// nextDecision returns the decision for the step that follows a step (no step after an end and after
-// a fork). It fails with the step's own failure when that ends the turn, and with agent_contract when
-// the step asks for an agent that the workflow does not allow (RA-7).
+// nextDecision returns the decision that follows a step. The decision has no step after the end of the turn and at
+// a fork. It fails with the step's own failure if that ends the turn. It fails with agent_contract if the step
+// asks for an agent that the workflow forbids (RA-7).
 func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Result) (routing.Decision, error) {
 	failed := result.Failure
 	switch {
@@ -41,14 +40,14 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 		return routing.Decision{}, checkMayEnd(from)
 	case failed == nil && len(result.Tasks) > 0:
 		return planDecision(w, from, result.Tasks)
-	case failed != nil && from.OnError.Fallback != "" && !isRejection(failed):
+	case failed != nil && from.OnError.Fallback != "" && !isPolicyRejection(failed):
 		return routing.Decision{
 			Step:     w.Steps[from.OnError.Fallback],
-			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, modeOrUnknown(failed), from.OnError.Fallback),
+			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, failureMode(failed), from.OnError.Fallback),
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessedConfidence,
 		}, nil
 	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // the turn continues as if it had not failed
-	case failed != nil && (len(from.Routes) == 0 || isRejection(failed)):
+	case failed != nil && (len(from.Routes) == 0 || isPolicyRejection(failed)):
 		return routing.Decision{}, failed
 	}
 	if len(from.Routes) > 0 {
@@ -69,7 +68,7 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
 }
 
-// checkMayEnd fails for a step in a branch: the turn cannot end while other branches run.
+// checkMayEnd returns an error for a step in a branch, because the turn cannot end while other branches run.
 func checkMayEnd(from workflow.Step) error {
 	if from.Fork == "" {
 		return nil
@@ -78,8 +77,8 @@ func checkMayEnd(from workflow.Step) error {
 		"agent %s would end the turn in a branch of %s; only a step outside of branches may ask the user, wait or stop", from.Agent, from.Fork)
 }
 
-// ruleDecision returns the decision of the first rule of a step that matches, and whether there is
-// one. Then the agent of the step is not asked (RA-8, RA-10).
+// ruleDecision returns the decision of the first matching rule of a step, and whether there is one. If so, the
+// agent of the step does not run (RA-8, RA-10).
 func ruleDecision(w *workflow.Workflow, step workflow.Step, history []conversation.Message) (routing.Decision, bool) {
 	rule, ok := matchRule(step, history)
 	return routing.Decision{
@@ -90,24 +89,24 @@ func ruleDecision(w *workflow.Workflow, step workflow.Step, history []conversati
 	}, ok
 }
 
-// limitDecision returns the decision for the step that replaces one whose limit is reached, and
-// whether it is.
+// limitDecision returns the decision that replaces a step whose limit is reached. The second result reports
+// whether the limit is reached.
 func limitDecision(w *workflow.Workflow, step workflow.Step, times int) (routing.Decision, bool) {
 	return routing.Decision{
 		Step:     w.Steps[step.Otherwise],
 		Reason:   fmt.Sprintf("the turn came to %s %d times, which is its limit", step.Name, times),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certainConfidence,
-	}, step.Limit > 0 && times >= step.Limit
+	}, step.MaxEntries > 0 && times >= step.MaxEntries
 }
 
-// isRejection reports whether a policy or the user rejected a step. A default or fallback applies to a step
-// that failed. It must not bypass a rejection.
-func isRejection(f *failure.Error) bool {
+// isPolicyRejection reports whether a policy or the user rejected a step. A default route or fallback applies only
+// to a step that failed, so that it cannot bypass a rejection.
+func isPolicyRejection(f *failure.Error) bool {
 	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
 		failure.UserPermission, failure.UserUnauthenticated, failure.UserInvalidInput, failure.UserCancelled)
 }
 
-// routeDecision follows the route that the agent of a step asked for, or else the default.
+// routeDecision follows the route that the agent of a step chose, or else the default route.
 func routeDecision(w *workflow.Workflow, from workflow.Step, result execution.Result) (routing.Decision, error) {
 	asked := result.NextAgent
 	if asked != "" {
@@ -126,7 +125,7 @@ func routeDecision(w *workflow.Workflow, from workflow.Step, result execution.Re
 	}
 	why := fmt.Sprintf("%s named none of its routes", from.Agent)
 	if result.Failure != nil {
-		why = fmt.Sprintf("%s failed (%s)", from.Agent, modeOrUnknown(result.Failure))
+		why = fmt.Sprintf("%s failed (%s)", from.Agent, failureMode(result.Failure))
 	}
 	if from.Default == "" {
 		if result.Failure != nil {
@@ -154,9 +153,9 @@ func matchRule(step workflow.Step, history []conversation.Message) (workflow.Rul
 	return step.Rules[i], true
 }
 
-func modeOrUnknown(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
+func failureMode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
 
-// otherAgents returns the agents of all routes but the chosen one.
+// otherAgents returns the agents of all routes except the chosen one.
 func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string {
 	var all []string
 	for _, name := range routes {
@@ -167,7 +166,7 @@ func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string 
 	return all
 }
 
-// defaultAgent returns the agent of a step's default (empty when that is the chosen agent).
+// defaultAgent returns the agent of a step's default route (empty if that is the chosen agent).
 func defaultAgent(w *workflow.Workflow, from workflow.Step, chosen string) string {
 	agent := w.Steps[from.Default].Agent
 	if agent == w.Steps[chosen].Agent {

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-func assistant(t *testing.T) *workflow.Workflow {
+func assistantWorkflow(t *testing.T) *workflow.Workflow {
 	t.Helper()
 	set, err := workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
@@ -24,15 +24,15 @@ func assistant(t *testing.T) *workflow.Workflow {
 	return flow
 }
 
-// Input is all that one decision depends on.
+// Input contains everything that one decision of a cursor depends on.
 type Input struct {
 	Workflow *workflow.Workflow
 	From     string                 // the step that ended (empty at the start of the turn)
-	Result   execution.Result       // of that step
-	History  []conversation.Message // at the start of the turn, its own message last
+	Result   execution.Result       // result of that step
+	History  []conversation.Message // messages at the start of the turn; the turn's own message is last
 }
 
-// Decide returns the first decision of a cursor, or the decision that follows one of its steps.
+// Decide returns the first decision of a cursor, or the decision that follows the step From.
 func Decide(in Input) (routing.Decision, error) {
 	c, err := New(in.Workflow, in.History, nil)
 	if err == nil && in.From != "" {
@@ -49,7 +49,7 @@ var questionHistory = []conversation.Message{conversation.User("What may an agen
 
 // Req: RA-5
 func TestDecide_FollowsTheGraph(t *testing.T) {
-	flow := assistant(t)
+	flow := assistantWorkflow(t)
 	for _, c := range []struct {
 		from   string
 		result execution.Result
@@ -72,7 +72,8 @@ func TestDecide_FollowsTheGraph(t *testing.T) {
 
 // Req: RA-7
 func TestDecide_RejectsAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
-	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"}, History: questionHistory})
+	_, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"},
+		History: questionHistory})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.ErrorContains(t, err, "the workflow allows clarification, research")
 }
@@ -82,7 +83,7 @@ func TestDecide_ReplyToAClarificationGoesDirectlyToResearch(t *testing.T) {
 	history := []conversation.Message{
 		conversation.User("Tell me about it"), conversation.Assistant("clarification", "About what?"), conversation.User("the journal"),
 	}
-	d, err := Decide(Input{Workflow: assistant(t), History: history})
+	d, err := Decide(Input{Workflow: assistantWorkflow(t), History: history})
 	require.NoError(t, err)
 	require.Equal(t, "research", d.Step.Agent)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, d.Strategy)
@@ -92,7 +93,7 @@ func TestDecide_ReplyToAClarificationGoesDirectlyToResearch(t *testing.T) {
 // Req: RA-10
 func TestDecide_AsksForClarificationOnlyOnce(t *testing.T) {
 	history := []conversation.Message{conversation.Assistant("clarification", "About what?"), conversation.User("it"), conversation.User("that")}
-	d, err := Decide(Input{Workflow: assistant(t), History: history})
+	d, err := Decide(Input{Workflow: assistantWorkflow(t), History: history})
 	require.NoError(t, err)
 	require.Equal(t, "research", d.Step.Agent)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, d.Strategy)
@@ -105,7 +106,7 @@ func TestDecide_DefaultsToResearchWithoutAChoiceOrAModel(t *testing.T) {
 		"failed":        {Agent: "coordinator", Failure: failure.New(failure.ResourceAPI, "model", "down")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: result, History: questionHistory})
+			d, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: result, History: questionHistory})
 			require.NoError(t, err)
 			require.Equal(t, "research", d.Step.Agent)
 			require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, d.Strategy)
@@ -115,23 +116,24 @@ func TestDecide_DefaultsToResearchWithoutAChoiceOrAModel(t *testing.T) {
 
 func TestDecide_FailedStepEndsTheTurn(t *testing.T) {
 	failed := failure.New(failure.AgentLogic, "agent", "broken")
-	_, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Failure: failed}, History: questionHistory})
+	_, err := Decide(Input{Workflow: assistantWorkflow(t), From: "research", Result: execution.Result{Failure: failed}, History: questionHistory})
 	require.ErrorIs(t, err, failed)
 }
 
-// The default route applies when a step could not choose. It does not bypass a rejection or a stop.
+// The default route applies if a step could not choose. It does not apply after a rejection or a stop.
 func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
-	refused := failure.New(failure.PolicySecurity, "agent", "not this")
-	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: questionHistory})
-	require.ErrorIs(t, err, refused)
-	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: questionHistory})
+	rejection := failure.New(failure.PolicySecurity, "agent", "not this")
+	_, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{Failure: rejection}, History: questionHistory})
+	require.ErrorIs(t, err, rejection)
+	next, err := Decide(Input{Workflow: assistantWorkflow(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true},
+		History: questionHistory})
 	require.NoError(t, err)
 	require.Equal(t, routing.Decision{}, next)
 }
 
 // Req: OC-18
 func TestDecide_SameInputSameDecision(t *testing.T) {
-	flow := assistant(t)
+	flow := assistantWorkflow(t)
 	in := Input{Workflow: flow, From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "research"}, History: questionHistory}
 	first, err := Decide(in)
 	require.NoError(t, err)

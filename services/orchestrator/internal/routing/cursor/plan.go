@@ -12,17 +12,17 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// planDecision returns what follows once the tasks of a planner are done. It fails with agent_contract
-// when the workflow does not allow the tasks: agents ask and do not decide (contract OC-13).
+// planDecision returns the decision that follows once the tasks of a planner are done. It fails with
+// agent_contract if the workflow forbids one of the tasks (contract OC-13).
 func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.PlannedTask) (routing.Decision, error) {
 	p := from.Plan
 	if p == nil {
 		return routing.Decision{}, failure.Newf(failure.AgentContract, routing.Op,
 			"agent %s makes %d tasks in step %s, which has no plan; declare plan.agents there", from.Agent, len(tasks), from.Name)
 	}
-	if len(tasks) > p.Max {
+	if len(tasks) > p.MaxTasks {
 		return routing.Decision{}, failure.Newf(failure.AgentContract, routing.Op,
-			"agent %s makes %d tasks in step %s; plan.max allows %d", from.Agent, len(tasks), from.Name, p.Max)
+			"agent %s makes %d tasks in step %s; plan.max allows %d", from.Agent, len(tasks), from.Name, p.MaxTasks)
 	}
 	for i, task := range tasks {
 		if !slices.Contains(p.Agents, task.Agent) {
@@ -37,29 +37,29 @@ func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.Pl
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("all %d tasks of %s are done, and %s follows", len(tasks), from.Name, from.Next)), nil
 }
 
-// startTasks begins the tasks of a planner: all of them, or the first if they are sequential.
+// startTasks begins the tasks of a planner. It begins all of them, or only the first if they are sequential.
 func (c *Cursor) startTasks(from workflow.Step, tasks []execution.PlannedTask, next routing.Decision, prior []int) {
-	j := &join{running: len(tasks), next: next, fork: from.Fork}
+	j := &openJoin{runningCount: len(tasks), next: next, fork: from.Fork}
 	c.joins[from.Name] = j
 	for i, task := range tasks {
-		j.queued = append(j.queued, from.PlannedStep(i+1, task))
+		j.queuedTasks = append(j.queuedTasks, from.PlannedStep(i+1, task))
 	}
 	c.startTask(j, prior)
-	for from.Plan.Parallel && len(j.queued) > 0 {
+	for from.Plan.Parallel && len(j.queuedTasks) > 0 {
 		c.startTask(j, prior)
 	}
 }
 
-// startTask begins the next queued task of a planner, if there is one. A sequential task gets the
-// results of the tasks before it.
-func (c *Cursor) startTask(j *join, prior []int) {
-	if len(j.queued) == 0 {
+// startTask begins the next queued task of a planner, if there is one. A sequential task receives the results of
+// the earlier tasks.
+func (c *Cursor) startTask(j *openJoin, prior []int) {
+	if len(j.queuedTasks) == 0 {
 		return
 	}
-	step := j.queued[0]
-	j.queued = j.queued[1:]
+	step := j.queuedTasks[0]
+	j.queuedTasks = j.queuedTasks[1:]
 	c.lastStep++
-	c.round = append(c.round, Task{Number: c.lastStep, Prior: prior, Decision: routing.Decision{
+	c.round = append(c.round, Task{Number: c.lastStep, PriorSteps: prior, Decision: routing.Decision{
 		Step: step, Reason: fmt.Sprintf("%s is a task of %s", step.Name, step.Fork),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learnedConfidence,
 		Alternatives: withoutAgent(c.flow.Steps[step.Fork].Plan.Agents, step.Agent),

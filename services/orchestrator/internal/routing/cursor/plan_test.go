@@ -21,7 +21,7 @@ func plannerFlow(p workflow.Plan) *workflow.Workflow {
 
 var bothAgents = []string{"search", "calc"}
 
-// plannerResult returns the result of a planner.
+// plannerResult returns the result of a planner that plans the given tasks.
 func plannerResult(agents ...string) []execution.Result {
 	var r execution.Result
 	for i, agent := range agents {
@@ -36,13 +36,13 @@ func TestCursor_RunsTheTasksOfAPlanner(t *testing.T) {
 		tasks []string
 		want  [][]string
 	}{
-		"one after the other": {workflow.Plan{Agents: bothAgents, Max: 8}, []string{"search", "calc", "search"}, [][]string{
+		"one after the other": {workflow.Plan{Agents: bothAgents, MaxTasks: 8}, []string{"search", "calc", "search"}, [][]string{
 			{"2 plan[1] do 0 [1]"}, {"3 plan[2] do 1 [1 2]"}, {"4 plan[3] do 2 [1 2 3]"}, {"5 sum [1 2 3 4]"},
 		}},
-		"at once": {workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}, []string{"search", "calc", "search"}, [][]string{
+		"at once": {workflow.Plan{Agents: bothAgents, MaxTasks: 8, Parallel: true}, []string{"search", "calc", "search"}, [][]string{
 			{"2 plan[1] do 0 [1]", "3 plan[2] do 1 [1]", "4 plan[3] do 2 [1]"}, {"5 sum [1 2 3 4]"},
 		}},
-		"none": {workflow.Plan{Agents: bothAgents, Max: 8}, nil, [][]string{{"2 sum [1]"}}},
+		"none": {workflow.Plan{Agents: bothAgents, MaxTasks: 8}, nil, [][]string{{"2 sum [1]"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			course, err := New(plannerFlow(c.plan), questionHistory, nil)
@@ -50,7 +50,7 @@ func TestCursor_RunsTheTasksOfAPlanner(t *testing.T) {
 			require.False(t, course.Round()[0].IsHidden())
 			require.NoError(t, course.Advance(plannerResult(c.tasks...)))
 			for i, want := range c.want {
-				require.Equal(t, want, numbers(course.Round()))
+				require.Equal(t, want, numberedNames(course.Round()))
 				require.Equal(t, i < len(c.want)-1, course.Round()[0].IsHidden(), "they say nothing to the session")
 				require.NoError(t, course.Advance(successfulResults(course.Round())))
 			}
@@ -64,10 +64,14 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 		plan  workflow.Plan
 		tasks []execution.Result
 	}{
-		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: bothAgents, Max: 8}, plannerResult("calc", "boss")},
-		"agent planner makes 3 tasks in step plan; plan.max allows 2":            {workflow.Plan{Agents: bothAgents, Max: 2}, plannerResult("calc", "calc", "calc")},
-		"use 1 to 4096, and not only white space":                                {workflow.Plan{Agents: bothAgents, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
-		"agent planner gives calc a task of 4097 bytes":                          {workflow.Plan{Agents: bothAgents, Max: 2}, []execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
+		`agent planner gives task 2 to "boss"; the workflow allows search, calc`: {workflow.Plan{Agents: bothAgents, MaxTasks: 8}, plannerResult("calc",
+			"boss")},
+		"agent planner makes 3 tasks in step plan; plan.max allows 2": {workflow.Plan{Agents: bothAgents, MaxTasks: 2}, plannerResult("calc",
+			"calc", "calc")},
+		"use 1 to 4096, and not only white space": {workflow.Plan{Agents: bothAgents, MaxTasks: 2},
+			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
+		"agent planner gives calc a task of 4097 bytes": {workflow.Plan{Agents: bothAgents, MaxTasks: 2},
+			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
 	} {
 		course, err := New(plannerFlow(c.plan), questionHistory, nil)
 		require.NoError(t, err)
@@ -77,7 +81,7 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 		require.Equal(t, failure.AgentContract, failure.ModeOf(err))
 		require.Equal(t, failure.AgentContract, failure.ModeOf(course.TurnError(first, c.tasks[0])), "known at once")
 	}
-	course, err := New(forked(), questionHistory, nil)
+	course, err := New(forkedWorkflow(), questionHistory, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, course.Advance(plannerResult("a")), "makes 1 tasks in step split, which has no plan")
 }
@@ -85,7 +89,7 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
 	for _, goesOn := range []bool{false, true} {
-		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Continue: goesOn}), questionHistory, nil)
+		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, MaxTasks: 8, Continue: goesOn}), questionHistory, nil)
 		require.NoError(t, err)
 		require.NoError(t, course.Advance(plannerResult("calc", "search")))
 		err = course.Advance([]execution.Result{{Failure: down}})
@@ -94,19 +98,19 @@ func TestCursor_FailedTaskEndsTheTurnUnlessThePlanContinues(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, []string{"3 plan[2] do 1 [1]"}, numbers(course.Round()))
+		require.Equal(t, []string{"3 plan[2] do 1 [1]"}, numberedNames(course.Round()))
 		require.NoError(t, course.Advance(successfulResults(course.Round())))
-		require.Equal(t, []string{"4 sum [1 3]"}, numbers(course.Round()), "no step gets the result of a failed task")
+		require.Equal(t, []string{"4 sum [1 3]"}, numberedNames(course.Round()), "no step gets the result of a failed task")
 	}
 }
 
-// A task counts as a step, and no task may end the turn.
+// A task counts as a step of the turn. A task cannot end the turn.
 func TestCursor_TasksCountAsSteps(t *testing.T) {
-	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}), questionHistory, nil)
+	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, MaxTasks: 8, Parallel: true}), questionHistory, nil)
 	require.NoError(t, err)
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(course.Advance(plannerResult("calc", "calc", "calc", "calc", "calc", "calc"))))
 
-	course, err = New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8}), questionHistory, nil)
+	course, err = New(plannerFlow(workflow.Plan{Agents: bothAgents, MaxTasks: 8}), questionHistory, nil)
 	require.NoError(t, err)
 	require.NoError(t, course.Advance(plannerResult("calc")))
 	require.ErrorContains(t, course.Advance([]execution.Result{{InputRequired: true}}), "agent calc would end the turn in a branch of plan")
@@ -114,7 +118,7 @@ func TestCursor_TasksCountAsSteps(t *testing.T) {
 
 // A planner that asks the user ends the turn with its question, even if it has planned tasks.
 func TestCursor_PlannerMayAskTheUser(t *testing.T) {
-	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8}), questionHistory, nil)
+	course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, MaxTasks: 8}), questionHistory, nil)
 	require.NoError(t, err)
 	results := plannerResult("calc")
 	results[0].InputRequired = true
@@ -122,12 +126,12 @@ func TestCursor_PlannerMayAskTheUser(t *testing.T) {
 	require.Empty(t, course.Round())
 }
 
-// The plan of a turn is a function of its workflow, its goal and the results of its steps: the same goal and
-// tools lead to the same plan.
+// The plan of a turn is a function of its workflow, its goal and the results of its steps. The same goal and tools
+// lead to the same plan.
 // Req: OC-29
 func TestCursor_SameGoalLeadsToTheSamePlan(t *testing.T) {
 	way := func() (all [][]Task) {
-		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, Max: 8, Parallel: true}), questionHistory, nil)
+		course, err := New(plannerFlow(workflow.Plan{Agents: bothAgents, MaxTasks: 8, Parallel: true}), questionHistory, nil)
 		require.NoError(t, err)
 		for results := plannerResult("calc", "search"); len(course.Round()) > 0; results = successfulResults(course.Round()) {
 			all = append(all, course.Round())

@@ -1,5 +1,5 @@
-// Package desired caches what operators want of instances and agents: which instance is to pause or
-// drain, and which agent is quarantined. It is watched from the registry.
+// Package desired caches the desired state of instances and agents, which operators set: pause, drain or
+// quarantine. It watches the registry for changes.
 package desired
 
 import (
@@ -13,38 +13,38 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// State caches the desired state that operators recorded for instances and agents. It is
-// watched from the registry. Safe for concurrent use.
+// State caches the desired states that operators recorded for instances and agents. It watches the registry. Safe
+// for concurrent use.
 type State struct {
 	onChange func() // called after each change, without the lock
 
-	mu              sync.Mutex
-	source          source
-	desires         map[registry.Key]registry.DesiredState
-	quarantined     map[string]registry.DesiredState // by agent: the part of desires that quarantines it
-	quarantineBegun map[string]chan struct{}         // by agent, closed while it is quarantined
+	mu                sync.Mutex
+	source            source
+	states            map[registry.Key]registry.DesiredState
+	quarantined       map[string]registry.DesiredState // the states that quarantine an agent, by agent
+	quarantineStarted map[string]chan struct{}         // closed while the agent is quarantined, by agent
 }
 
-// source is where the known desired state comes from.
+// source says where the known desired states come from.
 type source int
 
 const (
-	initial      source = iota // nothing is recorded yet, and no caller waits for it
-	awaited                    // nothing is known yet, so no instance may take steps
-	fromSnapshot               // the quarantines of a snapshot; it may know less than the registry
+	initial      source = iota // nothing is known yet, but instances may get steps
+	awaited                    // nothing is known yet, so no instance may get steps
+	fromSnapshot               // the quarantines of a snapshot, which may be incomplete
 	fromRegistry
 )
 
-// New returns an empty desired state. onChange is called after each change.
+// New returns an empty State. onChange is called after each change.
 func New(onChange func()) *State {
 	return &State{
-		onChange: onChange, desires: map[registry.Key]registry.DesiredState{},
-		quarantined: map[string]registry.DesiredState{}, quarantineBegun: map[string]chan struct{}{},
+		onChange: onChange, states: map[registry.Key]registry.DesiredState{},
+		quarantined: map[string]registry.DesiredState{}, quarantineStarted: map[string]chan struct{}{},
 	}
 }
 
-// change applies a change to the desires and calls onChange.
-func (s *State) change(apply func()) {
+// update applies a change to the desired states and calls onChange.
+func (s *State) update(apply func()) {
 	s.mu.Lock()
 	apply()
 	s.updateQuarantines()
@@ -52,120 +52,121 @@ func (s *State) change(apply func()) {
 	s.onChange()
 }
 
-// updateQuarantines is called with the lock held, after each change of the desires. It closes
-// the channels of agents that are quarantined now, and drops the channels of agents that no longer are.
+// updateQuarantines updates the channels of agents after a change of the desired states. It closes the channels of
+// agents that are now quarantined, and removes the channels of agents that no longer are. The caller holds the
+// lock.
 func (s *State) updateQuarantines() {
 	before := s.quarantined
-	s.quarantined = registry.QuarantinedAgents(s.desires)
+	s.quarantined = registry.QuarantinedAgents(s.states)
 	for agent := range s.quarantined {
 		if _, already := before[agent]; !already {
-			close(s.beginChannel(agent))
+			close(s.quarantineChannel(agent))
 		}
 	}
 	for agent := range before {
 		if _, still := s.quarantined[agent]; !still {
-			delete(s.quarantineBegun, agent)
+			delete(s.quarantineStarted, agent)
 		}
 	}
 }
 
-// beginChannel returns the channel that is closed while an agent is quarantined. The caller holds the lock.
-func (s *State) beginChannel(agent string) chan struct{} {
-	if s.quarantineBegun[agent] == nil {
-		s.quarantineBegun[agent] = make(chan struct{})
+// quarantineChannel returns the channel that is closed while an agent is quarantined. The caller holds the lock.
+func (s *State) quarantineChannel(agent string) chan struct{} {
+	if s.quarantineStarted[agent] == nil {
+		s.quarantineStarted[agent] = make(chan struct{})
 	}
-	return s.quarantineBegun[agent]
+	return s.quarantineStarted[agent]
 }
 
-// Watch keeps the desired state up to date from the registry until ctx ends.
+// Watch updates the desired states from the registry until ctx ends.
 func (s *State) Watch(ctx context.Context, d registry.DesiredStates) error {
-	return d.WatchDesires(ctx, func(all map[registry.Key]registry.DesiredState) {
-		s.change(func() { s.desires, s.source = all, fromRegistry })
+	return d.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
+		s.update(func() { s.states, s.source = all, fromRegistry })
 	})
 }
 
-// Await keeps steps from all instances until the desired state is known, from the registry or from a snapshot.
-// It is called before any instance is known.
-func (s *State) Await() {
+// WithholdUntilKnown withholds steps from all instances until the desired states are known, from the registry or
+// from a snapshot. Call it before any instance is known. It does not block.
+func (s *State) WithholdUntilKnown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.source = awaited
 }
 
-// Recover applies the quarantines of a snapshot while the desired state is unknown. Otherwise it ignores them.
-func (s *State) Recover(quarantines []registry.DesiredState) {
+// RestoreQuarantines applies the quarantines of a snapshot if the desired states are still unknown. Otherwise it
+// does nothing.
+func (s *State) RestoreQuarantines(quarantines []registry.DesiredState) {
 	if s.IsKnown() {
 		return
 	}
-	s.change(func() {
-		if s.source != awaited { // the registry was faster
+	s.update(func() {
+		if s.source != awaited { // the registry has already delivered newer states
 			return
 		}
 		s.source = fromSnapshot
 		for _, d := range quarantines {
-			s.desires[d.Key] = d
+			s.states[d.Key] = d
 		}
 	})
 }
 
-// IsKnown reports whether the desired state is known, from the registry or from a snapshot.
+// IsKnown reports whether the desired states are known, from the registry or from a snapshot.
 func (s *State) IsKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.source != awaited
 }
 
-// IsFromRegistry reports whether the registry has delivered the desired state. The one of a snapshot may be
-// incomplete.
+// IsFromRegistry reports whether the registry has delivered the desired states. A snapshot may be incomplete.
 func (s *State) IsFromRegistry() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.source == fromRegistry
 }
 
-// Put applies desires at once, before the watch of the registry delivers them.
+// Put applies desired states at once, before the registry watch delivers them.
 func (s *State) Put(desires ...registry.DesiredState) {
-	s.change(func() {
+	s.update(func() {
 		for _, d := range desires {
-			s.desires[d.Key] = d
+			s.states[d.Key] = d
 		}
 	})
 }
 
-// EndQuarantine lets an agent take steps again at once, before the watch of the registry says so.
+// EndQuarantine lets an agent get steps again at once, before the registry watch delivers the change.
 func (s *State) EndQuarantine(agent string) {
-	s.change(func() { delete(s.desires, registry.AgentKey(agent)) })
+	s.update(func() { delete(s.states, registry.AgentKey(agent)) })
 }
 
-// Get returns the desire that is recorded for an instance (zero when there is none).
+// Get returns the desired state of an instance (the zero value if none is recorded).
 func (s *State) Get(key registry.Key) registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.desires[key]
+	return s.states[key]
 }
 
-// All returns a copy of all recorded desires.
+// All returns a copy of all recorded desired states.
 func (s *State) All() map[registry.Key]registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.desires)
+	return maps.Clone(s.states)
 }
 
-// Restriction says why no instance of an agent may take steps, whatever its own state is.
+// Restriction says why no instance of an agent may get steps, whatever the state of the instance is.
 type Restriction int
 
 // The restrictions.
 const (
 	Unrestricted Restriction = iota
 	Quarantined
-	StateUnknown // the desired state is awaited
+	StateUnknown // the desired states are not known yet
 )
 
-// Lookup returns what operators want of an instance and what restricts its whole agent.
+// Lookup returns the desired state of an instance and the restriction of its agent.
 func (s *State) Lookup(key registry.Key) (registry.DesiredKind, Restriction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want, restriction := s.desires[key].Kind, Unrestricted
+	want, restriction := s.states[key].Kind, Unrestricted
 	if _, ok := s.quarantined[key.Agent]; ok {
 		restriction = Quarantined
 	} else if s.source == awaited {
@@ -174,7 +175,7 @@ func (s *State) Lookup(key registry.Key) (registry.DesiredKind, Restriction) {
 	return want, restriction
 }
 
-// Quarantine returns the desire that quarantines an agent (S18), and whether there is one.
+// Quarantine returns the desired state that quarantines an agent (S18), and whether there is one.
 func (s *State) Quarantine(agent string) (registry.DesiredState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,21 +183,21 @@ func (s *State) Quarantine(agent string) (registry.DesiredState, bool) {
 	return d, ok
 }
 
-// Quarantines returns the desires that quarantine agents, by agent.
+// Quarantines returns the desired states that quarantine agents, ordered by agent.
 func (s *State) Quarantines() []registry.DesiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.SortedFunc(maps.Values(s.quarantined), func(a, b registry.DesiredState) int { return cmp.Compare(a.Key.Agent, b.Key.Agent) })
 }
 
-// QuarantineBegun returns a channel that is closed once the agent is quarantined.
-func (s *State) QuarantineBegun(agent string) <-chan struct{} {
+// QuarantineStarted returns a channel that is closed when the agent is quarantined.
+func (s *State) QuarantineStarted(agent string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.beginChannel(agent)
+	return s.quarantineChannel(agent)
 }
 
-// RejectQuarantined returns an error for every call from a worker whose agent is quarantined.
+// RejectQuarantined returns an error if the caller is a worker of a quarantined agent.
 func (s *State) RejectQuarantined(p identity.Principal, _ string) error {
 	if p.Role != identity.Worker {
 		return nil

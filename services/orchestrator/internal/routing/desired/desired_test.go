@@ -9,33 +9,33 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// fixedDesires is a registry that delivers the same desires once.
-type fixedDesires struct {
+// fixedDesiredStates is a registry that delivers the same desired states once.
+type fixedDesiredStates struct {
 	registry.DesiredStates
 	all map[registry.Key]registry.DesiredState
 }
 
-func (r fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+func (r fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
 	apply(r.all)
 	return nil
 }
 
-// While the desired state is awaited, no instance may take steps. A snapshot ends that, and the registry
-// replaces what the snapshot said.
-func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
+// No instance may get steps until the desired states are known. A snapshot provides them first, and the registry
+// then replaces what the snapshot provided.
+func TestState_ComesFromTheSnapshotUntilTheRegistryAnswers(t *testing.T) {
 	changes := 0
 	s := New(func() { changes++ })
 	key := registry.Key{Agent: "a", ID: "1"}
 	quarantine := registry.DesiredState{Key: registry.AgentKey("a"), Kind: registry.Quarantine}
-	s.Recover([]registry.DesiredState{quarantine})
+	s.RestoreQuarantines([]registry.DesiredState{quarantine})
 	require.Zero(t, changes, "it is not awaited")
 
-	s.Await()
+	s.WithholdUntilKnown()
 	_, restriction := s.Lookup(key)
 	require.Equal(t, StateUnknown, restriction)
 	require.False(t, s.IsKnown())
 
-	s.Recover([]registry.DesiredState{quarantine})
+	s.RestoreQuarantines([]registry.DesiredState{quarantine})
 	_, restriction = s.Lookup(key)
 	require.Equal(t, Quarantined, restriction)
 	require.True(t, s.IsKnown())
@@ -43,7 +43,7 @@ func TestState_IsAwaitedThenTakenFromASnapshotThenWatched(t *testing.T) {
 	require.Equal(t, 1, changes)
 
 	pause := registry.DesiredState{Key: key, Kind: registry.Pause}
-	require.NoError(t, s.Watch(t.Context(), fixedDesires{all: map[registry.Key]registry.DesiredState{key: pause}}))
+	require.NoError(t, s.Watch(t.Context(), fixedDesiredStates{all: map[registry.Key]registry.DesiredState{key: pause}}))
 	want, restriction := s.Lookup(key)
 	require.Equal(t, registry.Pause, want)
 	require.Equal(t, Unrestricted, restriction)

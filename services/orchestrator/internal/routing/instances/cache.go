@@ -1,5 +1,6 @@
-// Package instances caches the instances that the registry knows, so that steps are dispatched while
-// the registry is away. It also decides what a vanished registration means: the worker may still work.
+// Package instances caches the instances in the registry, so that steps are dispatched even while the registry
+// cannot be reached. It also decides what happens to an instance whose registration vanished, because the worker
+// may still run.
 package instances
 
 import (
@@ -18,27 +19,27 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// Cache caches the instances that the registry knows. When the registry is away the cache stays
-// as it is, and steps are still dispatched (guarantees F9). An instance whose registration vanishes
-// may still work: missing.go decides what becomes of it (F11). Safe for concurrent use.
+// Cache caches the instances in the registry. While the registry cannot be reached, the cache keeps its content
+// and steps are still dispatched (guarantees F9). An instance whose registration vanished may still run. File
+// missing.go decides what happens to it (F11). Safe for concurrent use.
 type Cache struct {
 	log      *zap.Logger
 	onChange func(filled bool, addresses map[string]bool)
 	desired  *desired.State
-	verifier verifier
+	prober   missingProber
 	capacity atomic.Int64 // capacity of the instances that may take steps
 
-	mu        sync.Mutex
-	source    cacheSource
-	awaySince time.Time // since when the registry is away (zero while it is there)
-	instances map[registry.Key]registry.Instance
-	missing   missingInstances
-	lists     map[string]*List           // by agent: those that were built since the last change
-	changed   chan struct{}              // closed and replaced at each change
-	unclaimed map[registry.Key]time.Time // desires without an instance, since when
+	mu                sync.Mutex
+	source            cacheSource
+	registryAwaySince time.Time // when the registry became unreachable (zero while it is reachable)
+	instances         map[registry.Key]registry.Instance
+	missing           missingInstances
+	lists             map[string]*List           // lists built since the last change, by agent
+	changed           chan struct{}              // closed and replaced at each change
+	unclaimedSince    map[registry.Key]time.Time // when the instance of a desired state was found missing, by its key
 }
 
-// cacheSource is where the instances of the cache come from.
+// cacheSource says where the instances of the cache come from.
 type cacheSource int
 
 const (
@@ -47,46 +48,46 @@ const (
 	listed                  // from the registry
 )
 
-// New returns an empty cache. onChange is called at each change, in order, with whether the
-// cache was ever filled and the addresses of its instances. It must not use the cache.
+// New returns an empty cache. onChange is called after each change, in order, and must not use the cache. Its
+// arguments are whether the cache was ever filled, and the addresses of its instances.
 func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool)) *Cache {
 	r := &Cache{
-		log: log, onChange: onChange, verifier: verifier{wake: make(chan struct{}, 1)},
+		log: log, onChange: onChange, prober: missingProber{wake: make(chan struct{}, 1)},
 		instances: map[registry.Key]registry.Instance{}, missing: missingInstances{absences: map[registry.Key]*absence{}},
-		lists: map[string]*List{}, changed: make(chan struct{}), unclaimed: map[registry.Key]time.Time{},
+		lists: map[string]*List{}, changed: make(chan struct{}), unclaimedSince: map[registry.Key]time.Time{},
 	}
 	r.desired = desired.New(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.announce()
+		r.notifyChange()
 	})
 	return r
 }
 
-// Desired returns the desired state of these instances, as operators set it.
+// Desired returns the desired states of the instances.
 func (r *Cache) Desired() *desired.State { return r.desired }
 
-// Watch keeps the cache up to date from the registry until ctx ends.
+// Watch updates the cache from the registry until ctx ends.
 func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 	var verifying sync.WaitGroup
 	defer verifying.Wait()
-	if r.verifier.ask != nil {
-		verifying.Go(func() { r.verifier.run(ctx, r) })
+	if r.prober.probe != nil {
+		verifying.Go(func() { r.prober.run(ctx, r) })
 	}
 	return w.Watch(ctx, r.Apply)
 }
 
-// Apply is the callback of registry.Watcher.
+// Apply applies an update of the registry. It is the callback for registry.Watcher.
 func (r *Cache) Apply(u registry.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u.Away != nil {
-		r.awaySince = time.Now()
-		defer r.announce()
-		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Away), zap.Int("instances", len(r.instances)))
+	if u.Unreachable != nil {
+		r.registryAwaySince = time.Now()
+		defer r.notifyChange()
+		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Unreachable), zap.Int("instances", len(r.instances)))
 		return
 	}
-	r.awaySince = time.Time{}
+	r.registryAwaySince = time.Time{}
 	switch {
 	case u.List != nil:
 		r.source = listed
@@ -98,10 +99,11 @@ func (r *Cache) Apply(u registry.Update) {
 		r.remove(*u.Delete)
 	}
 	r.missing.review(r.instances, time.Now())
-	r.announce()
+	r.notifyChange()
 }
 
-// replace is called with the lock held. Registrations that are not on the list have vanished.
+// replace replaces all registered instances by a list. Instances that are not on the list have vanished. The
+// caller holds the lock.
 func (r *Cache) replace(list []registry.Instance) {
 	before := r.instances
 	r.instances = make(map[registry.Key]registry.Instance, len(list))
@@ -116,24 +118,24 @@ func (r *Cache) replace(list []registry.Instance) {
 	}
 }
 
-// remove is called with the lock held, for a registration that vanished. A drained instance is removed at once,
-// because its registration is expected to end.
+// remove handles a registration that vanished. A draining instance is removed at once, because its registration is
+// expected to end. The caller holds the lock.
 func (r *Cache) remove(key registry.Key) {
 	in, ok := r.instances[key]
 	delete(r.instances, key)
-	if !ok || r.verifier.ask == nil || r.desired.Get(key).Kind == registry.Drain {
+	if !ok || r.prober.probe == nil || r.desired.Get(key).Kind == registry.Drain {
 		return
 	}
 	r.missing.add(in, time.Now())
-	r.verifier.notify()
+	r.prober.notify()
 }
 
-// announce is called with the lock held, after each change. It wakes those who wait for one.
-func (r *Cache) announce() {
+// notifyChange wakes all goroutines that wait for a change. The caller holds the lock.
+func (r *Cache) notifyChange() {
 	addresses, places := map[string]bool{}, 0
-	for _, in := range r.all() {
+	for _, in := range r.shownInstances() {
 		addresses[in.Address] = true
-		if _, why := r.fitness(in); why == selection.Available {
+		if _, why := r.classify(in); why == selection.Available {
 			places += in.Capacity
 		}
 	}
@@ -144,9 +146,9 @@ func (r *Cache) announce() {
 	r.onChange(r.source != unfilled, addresses)
 }
 
-// all is called with the lock held. It returns the registered instances and the missing ones that
-// are still shown.
-func (r *Cache) all() []registry.Instance {
+// shownInstances returns the registered instances and the missing ones that still count as known. The caller holds
+// the lock.
+func (r *Cache) shownInstances() []registry.Instance {
 	all := slices.Collect(maps.Values(r.instances))
 	for _, a := range r.missing.absences {
 		if r.missing.isShown(a) {
@@ -156,11 +158,11 @@ func (r *Cache) all() []registry.Instance {
 	return all
 }
 
-// Instances returns all known instances, by agent and id.
+// Instances returns all known instances, ordered by agent and id.
 func (r *Cache) Instances() []registry.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.all()
+	all := r.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return all
 }
@@ -169,11 +171,11 @@ func compareKeys(a, b registry.Instance) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
 }
 
-// Knows reports whether any instance of the agent is known, in whatever state.
-func (r *Cache) Knows(agent string) bool {
+// KnowsAgent reports whether any instance of the agent is known, in any state.
+func (r *Cache) KnowsAgent(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.all(), func(in registry.Instance) bool { return in.Agent == agent })
+	return slices.ContainsFunc(r.shownInstances(), func(in registry.Instance) bool { return in.Agent == agent })
 }
 
 // IsFilled reports whether the cache was ever filled, from the registry or from a snapshot.
@@ -183,8 +185,7 @@ func (r *Cache) IsFilled() bool {
 	return r.source != unfilled
 }
 
-// IsMissing reports whether the registration of an instance vanished and the instance is still
-// shown.
+// IsMissing reports whether the registration of an instance has vanished while the instance still counts as known.
 func (r *Cache) IsMissing(key registry.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,23 +193,23 @@ func (r *Cache) IsMissing(key registry.Key) bool {
 	return ok && r.missing.isShown(a)
 }
 
-// IsFrozen reports whether so many registrations vanished at once that no instance is removed.
-func (r *Cache) IsFrozen() bool {
+// HasFrozenRemovals reports whether removals are frozen, because too many registrations vanished at once.
+func (r *Cache) HasFrozenRemovals() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.missing.frozen
 }
 
-// Staleness returns for how long the registry has been away (0 while it is there).
+// Staleness returns how long the registry has been unreachable (0 while it is reachable).
 func (r *Cache) Staleness() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.awaySince.IsZero() {
+	if r.registryAwaySince.IsZero() {
 		return 0
 	}
-	return time.Since(r.awaySince)
+	return time.Since(r.registryAwaySince)
 }
 
-// Capacity returns how many steps the instances that may take steps can run at once. It takes no
-// lock and may be used in onChange.
+// Capacity returns how many steps the available instances can run at once. It takes no lock, so onChange may call
+// it.
 func (r *Cache) Capacity() int { return int(r.capacity.Load()) }

@@ -24,9 +24,9 @@ func filledCache() (*Cache, *map[string]bool) {
 	return r, &known
 }
 
-func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
+func TestCache_KeepsItsInstancesWhenTheRegistryIsAway(t *testing.T) {
 	r, _ := filledCache()
-	r.Apply(registry.Update{Away: errors.New("no etcd")})
+	r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 	candidates := instances(r, "a")
 	require.Len(t, candidates, 3)
 	require.Positive(t, r.Staleness())
@@ -35,23 +35,23 @@ func TestCache_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
 	require.Len(t, r.Instances(), 1)
 }
 
-func TestCache_AnnouncesChanges(t *testing.T) {
+func TestCache_NotifiesOfChanges(t *testing.T) {
 	r, known := filledCache()
 	none, changed := r.List("b")
 	require.Empty(t, none.Instances)
 	put := registry.Instance{ID: "5", Agent: "b", Address: "5:1", State: lifecycle.Ready}
 	r.Apply(registry.Update{Put: &put})
 	<-changed
-	require.True(t, r.Knows("b"))
+	require.True(t, r.KnowsAgent("b"))
 	require.True(t, (*known)["5:1"])
 
 	key := put.Key()
 	r.Apply(registry.Update{Delete: &key})
-	require.False(t, r.Knows("b"))
+	require.False(t, r.KnowsAgent("b"))
 	require.False(t, (*known)["5:1"])
 }
 
-// instances returns the instances of an agent that may take a step.
+// instances returns the instances of an agent that may get a step.
 func instances(r *Cache, agent string) []registry.Instance {
 	list, _ := r.List(agent)
 	return list.Instances

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Reading any file returns a snapshot or an error, and does not panic.
+// Reading an arbitrary file returns a snapshot or an error. It never panics.
 func FuzzSnapshot(f *testing.F) {
 	now := time.Now().UTC().Format(time.RFC3339)
 	for _, text := range []string{
@@ -27,7 +27,7 @@ func FuzzSnapshot(f *testing.F) {
 			require.ErrorContains(t, err, path)
 			return
 		}
-		_, err = marshal(known, nil)
+		_, err = marshalSnapshot(known, nil)
 		require.NoError(t, err)
 	})
 }

@@ -10,30 +10,30 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// List holds what is known of the instances of one agent at one moment. All callers share it until
-// the next change, and none may modify it.
+// List holds what is known about the instances of one agent at one moment. All callers share it until the next
+// change, so it must not be modified.
 type List struct {
-	// Instances may take steps: first those that are ready, then ready ones whose registration is
-	// missing, then those that have to be started first (contract C-7); each by id.
+	// Instances may get steps. Ready instances come first, then ready ones whose registration is missing, then
+	// instances that must be started first (contract C-7). Each group is ordered by id.
 	Instances  []registry.Instance
 	Candidates []selection.Candidate // the same instances, as selection sees them, without steps in flight
-	Sizes      selection.Sizes
-	// Withheld may take no steps, because of their desired state, their own state, or because they
-	// are missing; by id.
+	Sizes      selection.ClassSizes
+	// Withheld instances may not get steps, because of their desired state, their own state, or a missing
+	// registration. They are ordered by id.
 	Withheld []selection.Rejected
-	// WithheldCapabilities are the capabilities of the withheld instances.
+	// WithheldCapabilities lists all capabilities of the withheld instances.
 	WithheldCapabilities []string
 }
 
-// List returns what is known of an agent, and a channel that is closed at the next change of the
-// cache. A list is built once for each change, not for each call.
+// List returns the instances of an agent, and a channel that is closed at the next change of the cache. The list
+// is built once per change, not once per call.
 func (r *Cache) List(agent string) (*List, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.list(agent), r.changed
 }
 
-// list is called with the lock held.
+// list returns the cached list of an agent, or builds it. The caller holds the lock.
 func (r *Cache) list(agent string) *List {
 	l, ok := r.lists[agent]
 	if !ok {
@@ -43,7 +43,7 @@ func (r *Cache) list(agent string) *List {
 	return l
 }
 
-// newList is called with the lock of the cache held.
+// newList builds the list of an agent. The caller holds the lock of the cache.
 func newList(r *Cache, agent string) *List {
 	var classes [3][]registry.Instance
 	l := &List{}
@@ -57,13 +57,13 @@ func newList(r *Cache, agent string) *List {
 	}
 	for _, in := range r.instances {
 		if in.Agent == agent {
-			class, why := r.fitness(in)
+			class, why := r.classify(in)
 			add(in, class, why)
 		}
 	}
 	for key, a := range r.missing.absences {
 		if _, back := r.instances[key]; key.Agent == agent && !back && r.missing.isShown(a) {
-			class, why := r.fitness(a.instance)
+			class, why := r.classify(a.instance)
 			if why == selection.Available && (!r.missing.frozen || class != selection.Ready) {
 				why = selection.Missing
 			}
@@ -83,13 +83,13 @@ func newList(r *Cache, agent string) *List {
 	slices.SortFunc(l.Withheld, func(a, b selection.Rejected) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(l.WithheldCapabilities)
 	l.WithheldCapabilities = slices.Compact(l.WithheldCapabilities)
-	l.Sizes = selection.Arrange(l.Candidates)
+	l.Sizes = selection.PrepareCandidates(l.Candidates)
 	return l
 }
 
-// fitness is called with the lock held. It returns whether an instance may take steps, by what
-// restricts its agent, by its desired state and by the state that it registered.
-func (r *Cache) fitness(in registry.Instance) (selection.Class, selection.Availability) {
+// classify returns the class of an instance and whether it may get steps. This depends on the restriction of its
+// agent, its desired state and its registered state. The caller holds the lock.
+func (r *Cache) classify(in registry.Instance) (selection.Class, selection.Availability) {
 	want, restriction := r.desired.Lookup(in.Key())
 	switch {
 	case restriction == desired.Quarantined:
@@ -109,7 +109,7 @@ func (r *Cache) fitness(in registry.Instance) (selection.Class, selection.Availa
 	}
 }
 
-// Ready returns how many instances of an agent take steps.
+// Ready returns how many instances of an agent accept steps.
 func (r *Cache) Ready(agent string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

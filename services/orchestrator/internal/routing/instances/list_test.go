@@ -40,7 +40,7 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	}
 	l, _ := r.List("a")
 	require.Equal(t, map[string]selection.Class{"1": selection.Ready, "9": selection.Ready, "2": selection.Unstarted}, classes(l))
-	require.Equal(t, selection.Sizes{2, 0, 1}, l.Sizes)
+	require.Equal(t, selection.ClassSizes{2, 0, 1}, l.Sizes)
 	require.Equal(t, []selection.Rejected{
 		{ID: "3", Availability: selection.NotReady},
 		{ID: "4", Availability: selection.Paused},
@@ -57,7 +57,7 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 	require.Equal(t, 2, r.Ready("a"))
 }
 
-// The list of an agent is built once for each change of the cache, and not for each decision.
+// The list of an agent is built once for each change of the cache, not for each decision.
 func TestList_IsBuiltOncePerChange(t *testing.T) {
 	r, _ := filledCache()
 	first, changed := r.List("a")
@@ -73,18 +73,18 @@ func TestList_IsBuiltOncePerChange(t *testing.T) {
 	require.Len(t, first.Instances, 3, "a list that was handed out does not change")
 }
 
-// A vanished instance that answers gets no steps. When many vanish at once they keep getting steps, after
-// registered ones.
+// A vanished instance that still answers gets no steps. When many vanish at once, they keep getting steps, but
+// after registered instances.
 func TestList_RanksMissingInstancesLast(t *testing.T) {
-	inBubble(t, 8, func(m *mesh) {
+	runVanishTest(t, 8, func(m *vanishFixture) {
 		m.vanish("0")
 		l, _ := m.List("a")
 		require.Len(t, l.Candidates, 7)
 		require.Equal(t, []selection.Rejected{{ID: "0", Incarnation: l.Withheld[0].Incarnation, Availability: selection.Missing}}, l.Withheld)
 		m.vanish("1")
-		require.True(t, m.IsFrozen())
+		require.True(t, m.HasFrozenRemovals())
 		l, _ = m.List("a")
-		require.Equal(t, selection.Sizes{6, 2, 0}, l.Sizes)
+		require.Equal(t, selection.ClassSizes{6, 2, 0}, l.Sizes)
 		require.Equal(t, "1", l.Candidates[7].ID)
 		require.Equal(t, selection.MissingReady, classes(l)["0"])
 		require.Equal(t, 8, m.Ready("a"))

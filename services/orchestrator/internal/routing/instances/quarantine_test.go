@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func quarantineDesire(agent string) registry.DesiredState {
+func quarantineState(agent string) registry.DesiredState {
 	return registry.DesiredState{Key: registry.AgentKey(agent), Kind: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
 }
 
@@ -30,17 +30,17 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Guarantees S18: no instance of a quarantined agent may take a step, whichever registers,
-// and whatever is wanted of its instances.
-func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
+// No instance of a quarantined agent may get a step, whichever instance registers and whatever its desired state
+// is (guarantee S18).
+func TestCache_WithholdsInstancesOfAQuarantinedAgent(t *testing.T) {
 	r, _ := filledCache()
-	shut := r.Desired().QuarantineBegun("a")
+	shut := r.Desired().QuarantineStarted("a")
 	worker := identity.Principal{Role: identity.Worker, Name: "a"}
 	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
-	r.Desired().Put(quarantineDesire("a"))
+	r.Desired().Put(quarantineState("a"))
 	require.True(t, isClosed(shut))
-	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "also for who asks later")
-	require.False(t, isClosed(r.Desired().QuarantineBegun("b")))
+	require.True(t, isClosed(r.Desired().QuarantineStarted("a")), "also for who asks later")
+	require.False(t, isClosed(r.Desired().QuarantineStarted("b")))
 	require.Empty(t, instances(r, "a"))
 	require.Zero(t, r.Ready("a"))
 	require.Zero(t, r.Capacity())
@@ -55,51 +55,51 @@ func TestCache_AQuarantinedAgentHasNoInstances(t *testing.T) {
 	require.True(t, failure.Is(r.Desired().RejectQuarantined(worker, ""), failure.PolicySecurity))
 	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Worker, Name: "b"}, ""))
 	require.NoError(t, r.Desired().RejectQuarantined(identity.Principal{Role: identity.Client, Name: "a"}, ""), "a client is no agent")
-	unclaimed, _ := r.Unclaimed()
+	unclaimed, _ := r.UnclaimedDesiredStates()
 	require.Empty(t, unclaimed, "it is not forgotten")
 
 	r.Desired().EndQuarantine("a")
 	require.Len(t, instances(r, "a"), 4)
-	require.False(t, isClosed(r.Desired().QuarantineBegun("a")))
+	require.False(t, isClosed(r.Desired().QuarantineStarted("a")))
 	require.NoError(t, r.Desired().RejectQuarantined(worker, ""))
 	r.Desired().EndQuarantine("a")
-	r.Desired().Put(quarantineDesire("a"))
-	require.True(t, isClosed(r.Desired().QuarantineBegun("a")), "again")
+	r.Desired().Put(quarantineState("a"))
+	require.True(t, isClosed(r.Desired().QuarantineStarted("a")), "again")
 }
 
-// fixedDesires is a registry that delivers desires once.
-type fixedDesires struct{ registry.DesiredStates }
+// fixedDesiredStates is a registry that delivers desired states once.
+type fixedDesiredStates struct{ registry.DesiredStates }
 
-func (fixedDesires) WatchDesires(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
-	d := quarantineDesire("b")
+func (fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+	d := quarantineState("b")
 	apply(map[registry.Key]registry.DesiredState{d.Key: d})
 	return nil
 }
 
-// An orchestrator that starts gives no instance a step before it knows which agents are quarantined.
+// After its start, an orchestrator gives no instance a step before it knows which agents are quarantined.
 func TestCache_WaitsForTheDesiredState(t *testing.T) {
 	r := New(zap.NewNop(), func(bool, map[string]bool) {})
-	r.Desired().Await()
+	r.Desired().WithholdUntilKnown()
 	other := instance("1", lifecycle.Ready)
 	other.Agent = "b"
 	r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready), other}})
 	require.Empty(t, instances(r, "a"))
-	require.NoError(t, r.Desired().Watch(t.Context(), fixedDesires{}))
+	require.NoError(t, r.Desired().Watch(t.Context(), fixedDesiredStates{}))
 	require.Len(t, instances(r, "a"), 1)
 	require.Empty(t, instances(r, "b"))
 }
 
-// An orchestrator that starts without etcd knows the quarantined agents from its snapshot.
+// An orchestrator that starts without etcd takes the quarantined agents from its snapshot.
 func TestSnapshot_ContainsQuarantinedAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {
+	runSnapshotTest(t, path, confirmingInstance("", ""), func(_ *testing.T, r *Cache) {
 		r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready)}})
-		r.Desired().Put(quarantineDesire("a"))
+		r.Desired().Put(quarantineState("a"))
 		sleepFor(2 * time.Second)
 	})
-	keepSnapshot(t, path, livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
-		r.Desired().Await()
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+	runSnapshotTest(t, path, confirmingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		r.Desired().WithholdUntilKnown()
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		require.Empty(t, instances(r, "a"))

@@ -19,33 +19,32 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 )
 
-// SnapshotFile keeps the last known registry in a file, for an orchestrator that starts while the
-// registry is away (guarantees F10).
+// SnapshotFile stores the last known instances in a file. An orchestrator uses it when it starts while the
+// registry cannot be reached (guarantees F10).
 type SnapshotFile struct {
 	Path string
-	// Confirm asks the worker of an instance for its state, and reports whether the same instance
-	// answered. It must return within about 3 s.
+	// Confirm asks the worker of an instance for its state, and reports whether this very instance answered. It
+	// must return within about 3 s.
 	Confirm func(context.Context, registry.Instance) (registry.Instance, bool)
 }
 
 const (
 	snapshotMaxAge  = 24 * time.Hour // an older file is not used
 	snapshotRefresh = time.Hour      // rewrites the file although nothing changed, so that it does not grow old
-	snapshotPause   = time.Second    // between two writes
+	snapshotPause   = time.Second    // minimum time between two writes
 	recoverPause    = 5 * time.Second
 )
 
-// document is the content of the file.
-type document struct {
+// snapshotDocument is the JSON content of the file.
+type snapshotDocument struct {
 	Saved time.Time `json:"saved"`
-	content
+	snapshotContent
 }
 
-// content is the part of the document that changes with the registry.
-type content struct {
+// snapshotContent is the part of the document that changes with the registry.
+type snapshotContent struct {
 	Instances []json.RawMessage `json:"instances"`
-	// Quarantined lists the quarantined agents, so that an orchestrator that starts from the file gives them no
-	// steps.
+	// Quarantined lists the quarantined agents. An orchestrator that starts from the file must give them no steps.
 	Quarantined []quarantinedAgent `json:"quarantined,omitempty"`
 }
 
@@ -55,10 +54,10 @@ type quarantinedAgent struct {
 	Since  time.Time `json:"since"`
 }
 
-// Keep writes the file at each change while the registry is reachable and trusted. While the registry was never
-// reachable, Keep adds to the cache those instances of the file that confirm themselves, and asks the others
-// again. It returns nil when ctx ends.
-func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
+// Sync keeps the file and the cache in step until ctx ends. It writes the file at each change while the cache
+// agrees with the registry. While the registry has never answered, it restores the instances that confirm
+// themselves from the file, and retries the others. It returns nil.
+func (s SnapshotFile) Sync(ctx context.Context, r *Cache) error {
 	log := r.log.With(zap.String("snapshot", s.Path))
 	var saved []byte
 	var written time.Time
@@ -67,7 +66,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 		pause := snapshotRefresh
 		switch {
 		case now.isReliable():
-			text, err := marshal(now.instances, now.quarantines)
+			text, err := marshalSnapshot(now.instances, now.quarantines)
 			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
 				if err = s.write(text); err == nil {
 					saved, written = text, time.Now()
@@ -76,7 +75,7 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 			if err != nil {
 				log.Warn("the snapshot was not written", zap.Error(err))
 			}
-			if !wait(ctx, snapshotPause, nil) {
+			if !sleepUntilChange(ctx, snapshotPause, nil) {
 				return nil
 			}
 		case now.registryAway && now.source != listed:
@@ -84,17 +83,17 @@ func (s SnapshotFile) Keep(ctx context.Context, r *Cache) error {
 			if stored, quarantines, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
 			} else {
-				r.desired.Recover(quarantines)
-				r.recover(s.confirmAll(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
+				r.desired.RestoreQuarantines(quarantines)
+				r.restore(s.confirmAll(ctx, slices.DeleteFunc(stored, now.isReady)), len(stored))
 			}
 		}
-		wait(ctx, pause, now.changed)
+		sleepUntilChange(ctx, pause, now.changed)
 	}
 	return nil
 }
 
-// wait reports whether ctx has not ended.
-func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+// sleepUntilChange waits for d or until changed is closed. It returns false if ctx has ended.
+func sleepUntilChange(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -105,13 +104,13 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// cacheView is the part of the cache that a snapshot contains, with the facts that decide whether it is written
-// or read.
+// cacheView is the part of the cache that a snapshot contains. It also has the facts that decide whether the file
+// is written or read.
 type cacheView struct {
 	source          cacheSource
-	registryAway    bool                // the registry is away
+	registryAway    bool                // the registry cannot be reached
 	removalsDecided bool                // no missing instance is in doubt, and the desired state is known
-	instances       []registry.Instance // also missing ones that are still shown; by agent and id
+	instances       []registry.Instance // includes missing instances that still count as known; ordered by agent and id
 	quarantines     []registry.DesiredState
 	changed         <-chan struct{}
 }
@@ -119,15 +118,15 @@ type cacheView struct {
 func (r *Cache) view() cacheView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.all()
+	all := r.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return cacheView{
-		source: r.source, registryAway: !r.awaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
+		source: r.source, registryAway: !r.registryAwaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
 		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
 	}
 }
 
-// isReliable reports whether the cache agrees with the registry, so that it may be written.
+// isReliable reports whether the cache agrees with the registry, so that the snapshot may be written.
 func (v cacheView) isReliable() bool {
 	return v.source != unfilled && !v.registryAway && v.removalsDecided
 }
@@ -139,9 +138,9 @@ func (v cacheView) isReady(in registry.Instance) bool {
 	})
 }
 
-// recover adds confirmed instances to a cache that the registry has not filled yet. stored is how
-// many the snapshot has.
-func (r *Cache) recover(confirmed []registry.Instance, stored int) {
+// restore adds confirmed instances to a cache that the registry has not filled yet. stored is the number of
+// instances in the snapshot.
+func (r *Cache) restore(confirmed []registry.Instance, stored int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.source == listed {
@@ -160,11 +159,11 @@ func (r *Cache) recover(confirmed []registry.Instance, stored int) {
 	}
 	r.source = snapshotted
 	r.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(r.instances)), zap.Int("of", stored))
-	r.announce()
+	r.notifyChange()
 }
 
-// marshal returns the content of the file without the time when it was saved.
-func marshal(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
+// marshalSnapshot returns the content of the file, without the time of saving.
+func marshalSnapshot(instances []registry.Instance, quarantined []registry.DesiredState) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
 		text, err := instancewire.MarshalInstance(in)
@@ -177,14 +176,14 @@ func marshal(instances []registry.Instance, quarantined []registry.DesiredState)
 		}
 		texts = append(texts, same.Bytes())
 	}
-	out := content{Instances: texts}
+	out := snapshotContent{Instances: texts}
 	for _, d := range quarantined {
 		out.Quarantined = append(out.Quarantined, quarantinedAgent{d.Key.Agent, d.Reason, d.Since})
 	}
 	return json.Marshal(out)
 }
 
-// write replaces the file atomically. Only its owner may read it.
+// write replaces the file atomically. Only the owner may read the file.
 func (s SnapshotFile) write(content []byte) error {
 	text := fmt.Appendf(nil, "{\"saved\":%q,%s\n", time.Now().UTC().Format(time.RFC3339), content[1:])
 	file, err := os.CreateTemp(filepath.Dir(s.Path), filepath.Base(s.Path)+".*") // mode 0600
@@ -210,7 +209,7 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.DesiredState, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	var d document
+	var d snapshotDocument
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
 	}
@@ -232,7 +231,7 @@ func (s SnapshotFile) read() ([]registry.Instance, []registry.DesiredState, erro
 	return all, quarantines, nil
 }
 
-// confirmAll asks all instances at once and returns those that confirm themselves.
+// confirmAll asks all instances concurrently and returns the ones that confirm themselves.
 func (s SnapshotFile) confirmAll(ctx context.Context, stored []registry.Instance) []registry.Instance {
 	answers := make([]registry.Instance, len(stored))
 	same := make([]bool, len(stored))

@@ -19,9 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 )
 
-// keepSnapshot runs a cache that keeps a snapshot, in a synctest bubble. Only the instances in alive confirm
-// themselves.
-func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
+// runSnapshotTest runs a test with a cache that syncs with a snapshot file, in a synctest bubble. Only the
+// instances in alive confirm themselves.
+func runSnapshotTest(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(zap.NewNop(), func(bool, map[string]bool) {})
@@ -32,7 +32,7 @@ func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testi
 				state, ok := alive.Load(in.ID)
 				in.State, _ = state.(lifecycle.State)
 				return in, ok
-			}}.Keep(ctx, r)
+			}}.Sync(ctx, r)
 		}()
 		synctest.Wait()
 		test(t, r)
@@ -41,8 +41,8 @@ func keepSnapshot(t *testing.T, path string, alive *sync.Map, test func(t *testi
 	})
 }
 
-// livingInstance is an instance that confirms itself.
-func livingInstance(id string, s lifecycle.State) *sync.Map {
+// confirmingInstance returns a map with one instance that confirms itself in the given state.
+func confirmingInstance(id string, s lifecycle.State) *sync.Map {
 	var m sync.Map
 	m.Store(id, s)
 	return &m
@@ -50,11 +50,11 @@ func livingInstance(id string, s lifecycle.State) *sync.Map {
 
 func sleepFor(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func writtenSnapshot(t *testing.T) string {
+func writeSnapshot(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keepSnapshot(t, path, livingInstance("", ""), func(_ *testing.T, r *Cache) {
-		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("a", "2")}})
+	runSnapshotTest(t, path, confirmingInstance("", ""), func(_ *testing.T, r *Cache) {
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.NewInstance("a", "1"), registrytest.NewInstance("a", "2")}})
 		sleepFor(2 * time.Second)
 	})
 	return path
@@ -62,10 +62,10 @@ func writtenSnapshot(t *testing.T) string {
 
 func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	keepSnapshot(t, path, livingInstance("", ""), func(t *testing.T, r *Cache) {
+	runSnapshotTest(t, path, confirmingInstance("", ""), func(t *testing.T, r *Cache) {
 		sleepFor(time.Minute)
 		require.NoFileExists(t, path, "nothing is known")
-		want := []registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("b", "1")}
+		want := []registry.Instance{registrytest.NewInstance("a", "1"), registrytest.NewInstance("b", "1")}
 		r.Apply(registry.Update{List: &want})
 		sleepFor(2 * time.Second)
 		got, _, err := SnapshotFile{Path: path}.read()
@@ -92,9 +92,9 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 
 // Guarantees F10.
 func TestSnapshot_RestoresInstancesThatConfirmThemselves(t *testing.T) {
-	keepSnapshot(t, writtenSnapshot(t), livingInstance("2", lifecycle.Ready), func(t *testing.T, r *Cache) {
+	runSnapshotTest(t, writeSnapshot(t), confirmingInstance("2", lifecycle.Ready), func(t *testing.T, r *Cache) {
 		require.False(t, r.IsFilled())
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.True(t, r.IsFilled())
 		candidates := instances(r, "a")
@@ -102,16 +102,16 @@ func TestSnapshot_RestoresInstancesThatConfirmThemselves(t *testing.T) {
 		require.Equal(t, "2", candidates[0].ID)
 		require.Positive(t, r.Staleness())
 
-		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "3")}})
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.NewInstance("a", "3")}})
 		require.Equal(t, "3", r.Instances()[0].ID, "the registry has the last word")
 	})
 }
 
 func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
-	away := registry.Update{Away: errors.New("no etcd")}
+	away := registry.Update{Unreachable: errors.New("no etcd")}
 	t.Run("when no instance confirms it", func(t *testing.T) {
-		alive := livingInstance("", "")
-		keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
+		alive := confirmingInstance("", "")
+		runSnapshotTest(t, writeSnapshot(t), alive, func(t *testing.T, r *Cache) {
 			r.Apply(away)
 			sleepFor(time.Second)
 			require.False(t, r.IsFilled())
@@ -122,7 +122,7 @@ func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 		})
 	})
 	t.Run("when the registry was there", func(t *testing.T) {
-		keepSnapshot(t, writtenSnapshot(t), livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		runSnapshotTest(t, writeSnapshot(t), confirmingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 			r.Apply(registry.Update{List: &[]registry.Instance{}})
 			sleepFor(2 * time.Second)
 			r.Apply(away)
@@ -131,7 +131,7 @@ func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 		})
 	})
 	t.Run("when it is too old", func(t *testing.T) {
-		keepSnapshot(t, writtenSnapshot(t), livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		runSnapshotTest(t, writeSnapshot(t), confirmingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 			sleepFor(25 * time.Hour)
 			r.Apply(away)
 			sleepFor(time.Second)
@@ -139,9 +139,9 @@ func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 		})
 	})
 	t.Run("when it cannot be read", func(t *testing.T) {
-		path := writtenSnapshot(t)
+		path := writeSnapshot(t)
 		require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-		keepSnapshot(t, path, livingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
+		runSnapshotTest(t, path, confirmingInstance("1", lifecycle.Ready), func(t *testing.T, r *Cache) {
 			r.Apply(away)
 			sleepFor(time.Minute)
 			require.False(t, r.IsFilled())
@@ -149,39 +149,39 @@ func TestSnapshot_IsIgnoredWhenItIsNotNeededOrInvalid(t *testing.T) {
 	})
 }
 
-// Workers that were slow or still starting are asked again while the registry is away.
+// Workers that answered too late or were still starting are asked again while the registry cannot be reached.
 func TestSnapshot_RetriesUntilTheRegistryIsBack(t *testing.T) {
-	alive := livingInstance("1", lifecycle.Ready)
+	alive := confirmingInstance("1", lifecycle.Ready)
 	alive.Store("2", lifecycle.Initializing)
-	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+	runSnapshotTest(t, writeSnapshot(t), alive, func(t *testing.T, r *Cache) {
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		require.Equal(t, 1, r.Ready("a"))
 		alive.Store("2", lifecycle.Ready)
 		sleepFor(recoverPause)
 		require.Equal(t, 2, r.Ready("a"))
 	})
-	alive = livingInstance("1", lifecycle.Ready)
-	keepSnapshot(t, writtenSnapshot(t), alive, func(t *testing.T, r *Cache) {
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+	alive = confirmingInstance("1", lifecycle.Ready)
+	runSnapshotTest(t, writeSnapshot(t), alive, func(t *testing.T, r *Cache) {
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Second)
 		alive.Store("2", lifecycle.Ready)
 		sleepFor(recoverPause)
 		require.Equal(t, 2, r.Ready("a"))
 		r.Apply(registry.Update{List: &[]registry.Instance{}})
-		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		r.Apply(registry.Update{Unreachable: errors.New("no etcd")})
 		sleepFor(time.Minute)
 		require.Zero(t, r.Ready("a"), "the registry has the last word")
 	})
 }
 
 // While removals are frozen, the file is not overwritten.
-func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
+func TestSnapshot_IsNotOverwrittenWhileRemovalsAreFrozen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "instances.json")
-	inBubble(t, 4, func(m *mesh) {
+	runVanishTest(t, 4, func(m *vanishFixture) {
 		ctx, cancel := context.WithCancel(m.t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- SnapshotFile{Path: path}.Keep(ctx, m.Cache) }()
+		go func() { ended <- SnapshotFile{Path: path}.Sync(ctx, m.Cache) }()
 		written := func() int {
 			m.sleep(3 * time.Second)
 			all, _, err := SnapshotFile{Path: path}.read()
@@ -193,17 +193,17 @@ func TestSnapshot_KeepsInstancesInDoubt(t *testing.T) {
 		require.Equal(t, 4, written(), "it answers")
 		m.setHealth("1", Unreachable)
 		m.vanish("1", "2")
-		require.True(t, m.IsFrozen())
+		require.True(t, m.HasFrozenRemovals())
 		require.Equal(t, 4, written())
 		m.sleep(registrationTTL)
-		require.True(t, m.IsFrozen())
+		require.True(t, m.HasFrozenRemovals())
 		require.Len(t, m.Instances(), 3)
 		require.Equal(t, 4, written(), "until it is known better")
 		for _, id := range []string{"0", "2"} {
 			m.setHealth(id, Unreachable)
 		}
 		m.sleep(2 * registrationTTL)
-		require.False(t, m.IsFrozen())
+		require.False(t, m.HasFrozenRemovals())
 		require.Equal(t, 1, written())
 		cancel()
 		require.NoError(t, <-ended)

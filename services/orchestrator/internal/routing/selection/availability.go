@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Availability says whether an instance can get a step, and if not, why.
+// Availability says whether an instance can get a step and, if not, why.
 type Availability uint8
 
 // The reasons.
@@ -13,8 +13,8 @@ const (
 	Available    Availability = iota // it can get the step
 	Full                             // this orchestrator has filled all of its slots
 	Lost                             // it lost this step before
-	Refused                          // it was asked and refused the step
-	Unresponsive                     // it did not answer lately
+	RejectedStep                     // it rejected the step
+	Unresponsive                     // it recently did not answer
 	BreakerOpen                      // its circuit breaker is open (OC-34)
 	Starting                         // it is being started, or its start failed
 	Paused
@@ -29,7 +29,7 @@ const (
 	availabilities // number of values
 )
 
-// texts returns the recorded name of a reason, and how to say it of one instance and of many.
+// texts returns the recorded name of a reason, and its phrases for one instance and for several.
 func (w Availability) texts() (name, one, many string) {
 	switch w {
 	case Available:
@@ -38,7 +38,7 @@ func (w Availability) texts() (name, one, many string) {
 		return "full", "is full", "are full"
 	case Lost:
 		return "lost", "lost it before", "lost it before"
-	case Refused:
+	case RejectedStep:
 		return "refused", "refused it", "refused it"
 	case Unresponsive:
 		return "unresponsive", "does not answer", "do not answer"
@@ -69,16 +69,16 @@ func (w Availability) texts() (name, one, many string) {
 	}
 }
 
-// String returns the name, as it is recorded.
+// String returns the recorded name.
 func (w Availability) String() string { name, _, _ := w.texts(); return name }
 
 // Describe returns a phrase about one instance, such as "is full".
 func (w Availability) Describe() string { _, one, _ := w.texts(); return one }
 
-// MarshalText writes the name.
+// MarshalText implements encoding.TextMarshaler.
 func (w Availability) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (w *Availability) UnmarshalText(text []byte) error {
 	for known := range availabilities {
 		if known.String() == string(text) {
@@ -89,7 +89,7 @@ func (w *Availability) UnmarshalText(text []byte) error {
 	return fmt.Errorf("there is no reason %q", text)
 }
 
-// String returns the name, as it is recorded.
+// String returns the recorded name.
 func (c Class) String() string {
 	switch c {
 	case Ready:
@@ -103,10 +103,10 @@ func (c Class) String() string {
 	}
 }
 
-// MarshalText writes the name.
+// MarshalText implements encoding.TextMarshaler.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Class) UnmarshalText(text []byte) error {
 	for known := Ready; known <= Unstarted; known++ {
 		if known.String() == string(text) {
@@ -120,7 +120,7 @@ func (c *Class) UnmarshalText(text []byte) error {
 // tally counts the instances by availability.
 type tally [availabilities]int
 
-// countRejected counts all instances that are not available.
+// countRejected returns the number of instances that are not available.
 func (t *tally) countRejected() (n int) {
 	for _, count := range t[1:] {
 		n += count
@@ -128,7 +128,7 @@ func (t *tally) countRejected() (n int) {
 	return n
 }
 
-// String describes the instances that are not available.
+// String summarizes the instances that are not available.
 func (t *tally) String() string {
 	var parts []string
 	for why := Available + 1; why < availabilities; why++ {

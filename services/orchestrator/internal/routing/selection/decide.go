@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Decide decides which candidate gets the step. Its time grows with the number of candidates, by a few
-// nanoseconds each. Its memory does not.
+// Decide selects the candidate that gets the step. Its time grows with the number of candidates, by a few
+// nanoseconds each. Its memory use does not grow.
 //
-// When the target does not take the step, add it to Excluded and decide again with the same counter. The
-// next target is the Fallback, unless loads have changed.
+// If the target does not accept the step, add it to Excluded and decide again with the same counter. The next
+// target is then the Fallback, unless loads have changed.
 func Decide(in Input) Decision {
 	s := surveyCandidates(&in)
-	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejectedCandidates(), Input: s.record()}
-	if s.free.n == 0 {
-		d.Reason, d.MaybeLater = s.noneReason(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[Refused] > 0
+	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejectedCandidates(), Input: s.recordedInput()}
+	if s.available.count == 0 {
+		d.Reason, d.MaySucceedLater = s.describeNoTarget(), s.tally[Full]+s.tally[Unresponsive]+s.tally[BreakerOpen]+s.tally[RejectedStep] > 0
 		return d
 	}
 	choices := s.choices()
@@ -28,68 +28,68 @@ func Decide(in Input) Decision {
 	if s.isStandIn(choices[0]) {
 		d.Type = StandIn
 	}
-	d.Reason, d.Confidence = s.reason(choices), s.confidence(d.Type)
+	d.Reason, d.Confidence = s.describeTarget(choices), s.confidence(d.Type)
 	return d
 }
 
-// OthersFirst returns the decision for a step while earlier steps of the queue look for a slot.
-func OthersFirst() Decision {
-	return Decision{Reason: "other steps wait for a place, and come first", MaybeLater: true}
+// DecideToWait returns the decision for a step that must wait, because earlier steps of the queue try first.
+func DecideToWait() Decision {
+	return Decision{Reason: "other steps wait for a place, and come first", MaySucceedLater: true}
 }
 
-// ranked is a candidate with its rank.
-type ranked struct {
+// rankedCandidate is a candidate with its rank.
+type rankedCandidate struct {
 	rank
 	index        int32 // in the input
 	availability Availability
 }
 
-// topRanked keeps the first few candidates by rank.
-type topRanked struct {
-	n     int
-	items [maxRejected]ranked
+// topCandidates keeps the candidates with the lowest ranks.
+type topCandidates struct {
+	count int
+	items [maxRejected]rankedCandidate
 }
 
-// admits reports whether a candidate with this rank would be among the first.
-func (t *topRanked) admits(r rank, limit int) bool {
-	return t.n < limit || r.before(t.items[t.n-1].rank)
+// admits reports whether a candidate with rank r belongs among the first limit candidates.
+func (t *topCandidates) admits(r rank, limit int) bool {
+	return t.count < limit || r.before(t.items[t.count-1].rank)
 }
 
-func (t *topRanked) add(g ranked, limit int) {
-	if t.n == limit {
-		t.n--
+func (t *topCandidates) add(g rankedCandidate, limit int) {
+	if t.count == limit {
+		t.count--
 	}
-	i := t.n
+	i := t.count
 	for ; i > 0 && g.before(t.items[i-1].rank); i-- {
 		t.items[i] = t.items[i-1]
 	}
 	t.items[i] = g
-	t.n++
+	t.count++
 }
 
-// all returns the kept candidates, in order.
-func (t *topRanked) all() []ranked { return t.items[:t.n] }
+// all returns the kept candidates, best rank first.
+func (t *topCandidates) all() []rankedCandidate { return t.items[:t.count] }
 
 // survey is the result of one pass over all candidates.
 type survey struct {
-	in      *Input
-	ranking *ranking
-	free    topRanked // candidates that can take the step
-	out     topRanked // candidates that cannot
-	tally   tally
+	in        *Input
+	ranking   *ranking
+	available topCandidates // candidates that can take the step
+	rejected  topCandidates // candidates that cannot
+	tally     tally
 }
 
 func surveyCandidates(in *Input) *survey {
 	s := &survey{in: in, ranking: newRanking(in)}
 	for i := range in.Candidates {
 		c := &in.Candidates[i]
-		why, kept, limit := s.availability(c), &s.free, maxChoices
+		why, kept, limit := s.availability(c), &s.available, maxChoices
 		if why != Available {
-			kept, limit = &s.out, maxRejected
+			kept, limit = &s.rejected, maxRejected
 		}
 		s.tally[why]++
 		if r := s.ranking.rankOf(c); kept.admits(r, limit) {
-			kept.add(ranked{r, int32(i), why}, limit)
+			kept.add(rankedCandidate{r, int32(i), why}, limit)
 		}
 	}
 	for _, w := range in.Withheld {
@@ -101,10 +101,10 @@ func surveyCandidates(in *Input) *survey {
 	return s
 }
 
-func (s *survey) candidate(g ranked) *Candidate { return &s.in.Candidates[g.index] }
+func (s *survey) candidate(g rankedCandidate) *Candidate { return &s.in.Candidates[g.index] }
 
 func (s *survey) availability(c *Candidate) Availability {
-	if s.ranking.restricts {
+	if s.ranking.hasRestrictions {
 		if why := s.ranking.restriction(c); why != Available {
 			return why
 		}
@@ -120,11 +120,10 @@ func (s *survey) availability(c *Candidate) Availability {
 	return Available
 }
 
-// choices returns the first candidates, in the order in which they are asked. Where the strategy
-// compares loads, it is the less busy of the first two, then the less busy of the remaining one and
-// the third, and so on.
-func (s *survey) choices() []ranked {
-	all := s.free.all()
+// choices returns the first candidates, in the order in which they are tried. If the strategy compares loads, the
+// less busy of the first two comes first. Then comes the less busy of the remaining one and the third, and so on.
+func (s *survey) choices() []rankedCandidate {
+	all := s.available.all()
 	for i := range len(all) - 1 {
 		if s.ranking.comparesLoads(all[i].rank, all[i+1].rank) && isBusier(s.candidate(all[i]), s.candidate(all[i+1])) {
 			all[i], all[i+1] = all[i+1], all[i]
@@ -133,18 +132,18 @@ func (s *survey) choices() []ranked {
 	return all
 }
 
-// isStandIn reports whether the strategy prefers a candidate that was rejected.
-func (s *survey) isStandIn(choice ranked) bool {
+// isStandIn reports whether the strategy would prefer a rejected candidate to the chosen one.
+func (s *survey) isStandIn(choice rankedCandidate) bool {
 	if s.ranking.manual.id != "" {
 		return s.candidate(choice).ID != s.ranking.manual.id
 	}
-	return s.out.n > 0 && s.ranking.prefers(s.out.items[0].rank, choice.rank)
+	return s.rejected.count > 0 && s.ranking.prefers(s.rejected.items[0].rank, choice.rank)
 }
 
-func (s *survey) confidence(t Type) float64 {
+func (s *survey) confidence(t DecisionType) float64 {
 	switch {
 	case s.ranking.strategy == Capability && s.ranking.manual.id == "":
-		return s.score(&s.free.items[0])
+		return s.capabilityScore(&s.available.items[0])
 	case t == StandIn:
 		return GuessedConfidence
 	case s.tally[Available] == 1:
@@ -158,17 +157,17 @@ func (s *survey) confidence(t Type) float64 {
 	}
 }
 
-// score returns the share of the needed capabilities that a candidate has (OC-17).
-func (s *survey) score(choice *ranked) float64 {
+// capabilityScore returns the share of the needed capabilities that the chosen candidate has (OC-17).
+func (s *survey) capabilityScore(choice *rankedCandidate) float64 {
 	if len(s.ranking.needs) == 0 {
 		return GuessedConfidence
 	}
-	return float64(s.ranking.countMet(s.candidate(*choice))) / float64(len(s.ranking.needs))
+	return float64(s.ranking.countMetNeeds(s.candidate(*choice))) / float64(len(s.ranking.needs))
 }
 
-// rejectedCandidates returns the rejected candidates that the strategy prefers most, then the withheld instances.
+// rejectedCandidates returns the rejected candidates with the best ranks, followed by withheld instances.
 func (s *survey) rejectedCandidates() (all []Rejected) {
-	for _, g := range s.out.all() {
+	for _, g := range s.rejected.all() {
 		c := s.candidate(g)
 		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Availability: g.availability}
 		if known := s.in.Excluded[c.ID]; known.Availability == g.availability {
@@ -176,13 +175,13 @@ func (s *survey) rejectedCandidates() (all []Rejected) {
 		}
 		all = append(all, out)
 	}
-	withheld := s.withheld()
+	withheld := s.namedWithheld()
 	return append(all, withheld[:min(len(withheld), maxRejected-len(all))]...)
 }
 
-// withheld returns the withheld instances that a decision names. The one that a manual policy names
+// namedWithheld returns the withheld instances that the decision lists. The instance that a manual policy names
 // comes first.
-func (s *survey) withheld() (few []Rejected) {
+func (s *survey) namedWithheld() (few []Rejected) {
 	if s.ranking.manual.id != "" {
 		for _, w := range s.in.Withheld {
 			if w.ID == s.ranking.manual.id {
@@ -201,16 +200,16 @@ func (s *survey) withheld() (few []Rejected) {
 	return few
 }
 
-// record returns the part of the input that is enough to repeat the decision.
-func (s *survey) record() Input {
+// recordedInput returns the part of the input that is needed to repeat the decision.
+func (s *survey) recordedInput() Input {
 	in := *s.in
 	var kept []int32
-	for _, few := range [][]ranked{s.free.all(), s.out.all()} {
+	for _, few := range [][]rankedCandidate{s.available.all(), s.rejected.all()} {
 		for _, g := range few {
 			kept = append(kept, g.index)
 		}
 	}
-	for _, i := range s.ranking.shares.firsts { // so that the shares stay what they are
+	for _, i := range s.ranking.shares.firstCandidates { // keeps the shares of the versions the same
 		if i >= 0 {
 			kept = append(kept, int32(i))
 		}
@@ -232,10 +231,10 @@ func (s *survey) record() Input {
 			}
 			in.Excluded[c.ID] = out
 		}
-		c.hash, c.kind, c.skill = 0, 0, 0
+		c.hash, c.versionNumber, c.capabilitySet = 0, 0, 0
 		in.Candidates = append(in.Candidates, c)
 	}
-	in.Withheld = s.withheld()
+	in.Withheld = s.namedWithheld()
 	for _, w := range in.Withheld {
 		left[w.Availability]--
 	}

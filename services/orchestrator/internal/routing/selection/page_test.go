@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the documentation of routing.
+// page is the path of the documentation about routing.
 const page = "../../../../../docs/routing.md"
 
-// The decision that the page shows is the one that Decide makes for the input on the page.
-func TestPage_DecisionIsReal(t *testing.T) {
+// The decision shown in the documentation is what Decide returns for the input shown there.
+func TestPage_ShowsADecisionThatDecideMakes(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("(?s)\n```json\n(.*?)```\n").FindSubmatch(text)
@@ -24,10 +24,10 @@ func TestPage_DecisionIsReal(t *testing.T) {
 	decoder.DisallowUnknownFields()
 	var d Decision
 	require.NoError(t, decoder.Decode(&d))
-	require.JSONEq(t, encode(t, Decide(d.Input)), string(quoted[1]))
+	require.JSONEq(t, encodeJSON(t, Decide(d.Input)), string(quoted[1]))
 }
 
-// Every reason why an instance is left out is on the page.
+// The documentation lists every reason why an instance is excluded.
 func TestPage_ListsEveryReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

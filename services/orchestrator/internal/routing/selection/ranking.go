@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// rank orders candidates. The lowest is asked first.
+// rank is the sort key of a candidate. The lowest rank is tried first.
 type rank struct {
-	class    uint32 // first criterion: the class, then what the strategy demands
+	class    uint32 // first criterion: the class, combined with the strategy's own groups
 	position int32  // last criterion: the position, starting at the candidate whose turn it is
 	key      uint64
 }
@@ -26,72 +26,71 @@ func (r rank) before(other rank) bool {
 	}
 }
 
-// ranking is how a strategy ranks the candidates of an input. It looks at one candidate at a time and
-// never at how many others there are. So the candidates that a record leaves out do not change the
-// order of the rest.
+// ranking ranks the candidates of an input by one strategy. It looks at one candidate at a time and ignores how
+// many others there are. So omitting candidates from a record does not change the order of the rest.
 type ranking struct {
-	strategy  Strategy
-	manual    namedInstance
-	seed      uint64
-	restricts bool     // the policy keeps some candidates from the step
-	next      [3]int32 // position of the candidate whose turn it is, by class
-	sizes     Sizes
+	strategy        Strategy
+	manual          namedInstance
+	seed            uint64
+	hasRestrictions bool     // the policy excludes some candidates
+	nextPosition    [3]int32 // position of the candidate whose turn it is, by class
+	sizes           ClassSizes
 
-	needs    []string  // of a capability policy
-	versions []version // that the policy names
-	shares   shares    // of a weighted policy
+	needs    []string  // needed capabilities under a capability policy
+	versions []version // versions that the policy names
+	shares   shares    // shares of the versions under a weighted policy
 
-	versionByKind    [maxKinds]int // by the kind of a candidate: 1 + index of its version (0 until it is looked up)
-	metBySkill       [maxKinds]int // by the skill of a candidate: 1 + how many needs it meets (0 until it is counted)
-	countedCandidate *Candidate    // the candidate without a skill number that met[0] is about
+	versionIndexes   [maxNumbered]int // by version number of a candidate: 1 + index of its version (0 until it is looked up)
+	metCounts        [maxNumbered]int // by capability set of a candidate: 1 + how many needs it meets (0 until it is counted)
+	countedCandidate *Candidate       // the candidate without a capability set number that metCounts[0] belongs to
 }
 
-// namedInstance is the candidate that a manual policy names.
+// namedInstance is the instance that a manual policy names.
 type namedInstance struct {
 	id          string
 	hash        uint64
 	isExclusive bool // no other candidate may get the step
 }
 
-// shares says which version of the agent gets a step of a weighted policy.
+// shares determines which version of the agent gets a step under a weighted policy.
 type shares struct {
-	drawn  int      // index of the version that gets the step (-1 when none has a share)
-	firsts []int    // index of the first candidate of each version (-1 when there is none)
-	groups []uint32 // of each version: when it is asked
+	drawnVersion    int      // index of the version that gets the step (-1 when none has a share)
+	firstCandidates []int    // index of the first candidate of each version (-1 when there is none)
+	groups          []uint32 // by version: the group in which it is tried
 }
 
-// version is a version that a policy names, with its weight or priority.
+// version is a version that the policy names, with its weight or priority.
 type version struct {
 	name  string
 	value int
 }
 
 func newRanking(in *Input) *ranking {
-	o := &ranking{strategy: in.Policy.rankingStrategy(), sizes: in.Sizes, shares: shares{drawn: -1}}
+	o := &ranking{strategy: in.Policy.rankingStrategy(), sizes: in.Sizes, shares: shares{drawnVersion: -1}}
 	if in.Policy.strategy() == Manual {
 		o.manual = namedInstance{in.Policy.Instance, hash(in.Policy.Instance), in.Policy.Fallback == ""}
 	}
 	for class, n := range in.Sizes {
 		if n > 0 {
-			o.next[class] = int32(in.Counter % uint64(n))
+			o.nextPosition[class] = int32(in.Counter % uint64(n))
 		}
 	}
 	switch o.strategy {
 	case Sticky:
 		o.seed = hash(in.Session)
 	case LoadBalanced:
-		o.seed = mix(in.Counter ^ hash(in.Session))
+		o.seed = mixBits(in.Counter ^ hash(in.Session))
 	case Weighted:
-		o.seed = mix(in.Counter ^ hash(in.Session))
+		o.seed = mixBits(in.Counter ^ hash(in.Session))
 		o.addVersions(in.Policy.Weights)
-		o.draw(in)
+		o.drawVersion(in)
 	case Priority:
 		o.addVersions(in.Policy.Priorities)
 	case Capability:
 		o.needs = in.Policy.Needs
-	default: // takes turns
+	default: // round robin
 	}
-	o.restricts = o.manual.isExclusive || len(o.shares.groups) > 0 || len(o.needs) > 0
+	o.hasRestrictions = o.manual.isExclusive || len(o.shares.groups) > 0 || len(o.needs) > 0
 	return o
 }
 
@@ -101,8 +100,8 @@ func (o *ranking) addVersions(values map[string]int) {
 	}
 }
 
-// versionIndex returns the index of a version. Versions that the policy does not name share the index
-// after the last one.
+// versionIndex returns the index of a version. All versions that the policy does not name get the index after the
+// last one.
 func (o *ranking) versionIndex(name string) int {
 	for i := range o.versions {
 		if o.versions[i].name == name {
@@ -112,15 +111,15 @@ func (o *ranking) versionIndex(name string) int {
 	return len(o.versions)
 }
 
-// versionOf returns the version index of a candidate. It compares texts only once for each version.
+// versionOf returns the version index of a candidate. It compares each version name only once.
 func (o *ranking) versionOf(c *Candidate) int {
-	if c.kind == 0 {
+	if c.versionNumber == 0 {
 		return o.versionIndex(c.Version)
 	}
-	if o.versionByKind[c.kind] == 0 {
-		o.versionByKind[c.kind] = 1 + o.versionIndex(c.Version)
+	if o.versionIndexes[c.versionNumber] == 0 {
+		o.versionIndexes[c.versionNumber] = 1 + o.versionIndex(c.Version)
 	}
-	return o.versionByKind[c.kind] - 1
+	return o.versionIndexes[c.versionNumber] - 1
 }
 
 // isNamed reports whether the policy names the candidate.
@@ -128,59 +127,59 @@ func (o *ranking) isNamed(c *Candidate) bool {
 	return (c.hash == 0 || c.hash == o.manual.hash) && c.ID == o.manual.id
 }
 
-// draw decides which version gets this step. Of as many steps as the shares add up to, each version
-// that has candidates gets exactly its share, well mixed.
-func (o *ranking) draw(in *Input) {
-	o.shares.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
-	missing := len(o.shares.firsts)
+// drawVersion selects the version that gets this step. Over as many steps as the shares add up to, each version
+// with candidates gets exactly its share. The versions alternate evenly.
+func (o *ranking) drawVersion(in *Input) {
+	o.shares.firstCandidates = slices.Repeat([]int{-1}, len(o.versions)+1)
+	missing := len(o.shares.firstCandidates)
 	for i := 0; i < len(in.Candidates) && missing > 0; i++ {
-		if v := o.versionOf(&in.Candidates[i]); o.shares.firsts[v] < 0 {
-			o.shares.firsts[v] = i
+		if v := o.versionOf(&in.Candidates[i]); o.shares.firstCandidates[v] < 0 {
+			o.shares.firstCandidates[v] = i
 			missing--
 		}
 	}
 	total := 0
-	for v := range o.shares.firsts {
-		total += o.share(v)
+	for v := range o.shares.firstCandidates {
+		total += o.versionShare(v)
 	}
 	if total > 0 {
 		at := int(in.Counter%uint64(total)) * stride(total) % total
-		for v := range o.shares.firsts {
-			if at -= o.share(v); at < 0 {
-				o.shares.drawn = v
+		for v := range o.shares.firstCandidates {
+			if at -= o.versionShare(v); at < 0 {
+				o.shares.drawnVersion = v
 				break
 			}
 		}
 	}
-	for v := range o.shares.firsts {
-		o.shares.groups = append(o.shares.groups, o.group(v))
+	for v := range o.shares.firstCandidates {
+		o.shares.groups = append(o.shares.groups, o.versionGroup(v))
 	}
 }
 
-// The groups of versions, in the order in which they are asked.
+// The groups of versions, in the order in which they are tried.
 const (
 	groupDrawn     = iota
-	groupSharing   // has a share of other steps
+	groupSharing   // gets other steps of its share
 	groupShareless // no share is left for it
-	groupBarred    // gets no steps at all
+	groupExcluded  // gets no steps at all
 )
 
-func (o *ranking) group(v int) uint32 {
+func (o *ranking) versionGroup(v int) uint32 {
 	switch {
-	case v == o.shares.drawn:
+	case v == o.shares.drawnVersion:
 		return groupDrawn
 	case v < len(o.versions) && o.versions[v].value <= 0:
-		return groupBarred
-	case o.share(v) > 0:
+		return groupExcluded
+	case o.versionShare(v) > 0:
 		return groupSharing
 	default:
 		return groupShareless
 	}
 }
 
-// share returns the share of a version in the steps (0 while it has no candidate).
-func (o *ranking) share(v int) int {
-	if o.shares.firsts[v] < 0 {
+// versionShare returns the percentage of steps that a version gets (0 if it has no candidate).
+func (o *ranking) versionShare(v int) int {
+	if o.shares.firstCandidates[v] < 0 {
 		return 0
 	}
 	if v < len(o.versions) {
@@ -193,7 +192,8 @@ func (o *ranking) share(v int) int {
 	return max(0, rest)
 }
 
-// stride returns a step width that reaches every number below n once, far from the one before.
+// stride returns a step width that visits every number below n exactly once and keeps successive numbers far from
+// each other.
 func stride(n int) int {
 	for s := max(1, n*5/8); ; s++ {
 		a, b := s, n
@@ -206,46 +206,46 @@ func stride(n int) int {
 	}
 }
 
-// restriction returns why the policy excludes a candidate, whatever its load is (Available when it does not).
+// restriction returns why the policy excludes a candidate, independent of its load (Available if it does not).
 func (o *ranking) restriction(c *Candidate) Availability {
 	switch {
 	case o.manual.isExclusive && !o.isNamed(c):
 		return NotNamed
-	case len(o.shares.groups) > 0 && o.shares.groups[o.versionOf(c)] == groupBarred:
+	case len(o.shares.groups) > 0 && o.shares.groups[o.versionOf(c)] == groupExcluded:
 		return NoShare
-	case len(o.needs) > 0 && o.countMet(c) == 0:
+	case len(o.needs) > 0 && o.countMetNeeds(c) == 0:
 		return Unfit
 	default:
 		return Available
 	}
 }
 
-// These are the weights of the parts of rank.class.
+// Weights of the criteria that are added up in rank.class.
 const (
-	leadClass   = 4 // above what the strategy adds
-	leadUnnamed = 4 * leadClass
+	classWeight   = 4 // outweighs what the strategy adds
+	unnamedWeight = 4 * classWeight
 )
 
 func (o *ranking) rankOf(c *Candidate) rank {
-	r := rank{class: uint32(c.Class) * leadClass, position: c.Position - o.next[c.Class]}
+	r := rank{class: uint32(c.Class) * classWeight, position: c.Position - o.nextPosition[c.Class]}
 	if r.position < 0 {
 		r.position += int32(o.sizes[c.Class])
 	}
 	switch o.strategy {
 	case LoadBalanced:
-		r.key = mix(o.seed ^ c.idHash())
-	case Sticky: // rendezvous: each instance bids for the session, the highest has it
-		r.key = ^mix(o.seed ^ c.idHash())
+		r.key = mixBits(o.seed ^ c.idHash())
+	case Sticky: // rendezvous hashing: the instance with the highest hash gets the session
+		r.key = ^mixBits(o.seed ^ c.idHash())
 	case Weighted:
-		r.class, r.key = r.class+o.shares.groups[o.versionOf(c)], mix(o.seed^c.idHash())
+		r.class, r.key = r.class+o.shares.groups[o.versionOf(c)], mixBits(o.seed^c.idHash())
 	case Priority:
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
 	case Capability: // among equals always the first, without turns (OC-17)
-		r.key, r.position = uint64(len(o.needs)-o.countMet(c))<<32, c.Position
-	default: // whose turn it is
+		r.key, r.position = uint64(len(o.needs)-o.countMetNeeds(c))<<32, c.Position
+	default: // the candidate whose turn it is
 	}
 	if o.manual.id != "" {
-		r.class += leadUnnamed
+		r.class += unnamedWeight
 		if o.isNamed(c) {
 			r = rank{}
 		}
@@ -253,21 +253,21 @@ func (o *ranking) rankOf(c *Candidate) rank {
 	return r
 }
 
-// countMet returns how many of the needed capabilities a candidate has. It compares texts only once for
-// each numbered set of capabilities.
-func (o *ranking) countMet(c *Candidate) int {
-	if o.metBySkill[c.skill] == 0 || c.skill == 0 && c != o.countedCandidate {
-		o.countMetText(c)
+// countMetNeeds returns how many of the needed capabilities a candidate has. It compares the names only once for
+// each numbered capability set.
+func (o *ranking) countMetNeeds(c *Candidate) int {
+	if o.metCounts[c.capabilitySet] == 0 || c.capabilitySet == 0 && c != o.countedCandidate {
+		o.compareNeeds(c)
 	}
-	return o.metBySkill[c.skill] - 1
+	return o.metCounts[c.capabilitySet] - 1
 }
 
-// countMetText computes the result of countMet by comparing texts.
-func (o *ranking) countMetText(c *Candidate) {
-	o.countedCandidate, o.metBySkill[c.skill] = c, 1
+// compareNeeds computes the result of countMetNeeds by comparing the names of capabilities.
+func (o *ranking) compareNeeds(c *Candidate) {
+	o.countedCandidate, o.metCounts[c.capabilitySet] = c, 1
 	for _, need := range o.needs {
 		if slices.Contains(c.Capabilities, need) {
-			o.metBySkill[c.skill]++
+			o.metCounts[c.capabilitySet]++
 		}
 	}
 }
@@ -279,8 +279,7 @@ func (o *ranking) priority(c *Candidate) int {
 	return 0
 }
 
-// prefers reports whether the strategy prefers a to b. The order of a round robin or a random draw is no
-// preference.
+// prefers reports whether the strategy prefers a to b. Round robin and random draws express no preference.
 func (o *ranking) prefers(a, b rank) bool {
 	switch {
 	case a.class != b.class && (o.manual.id != "" || o.strategy == Weighted):
@@ -294,17 +293,17 @@ func (o *ranking) prefers(a, b rank) bool {
 	}
 }
 
-// comparesLoads reports whether the strategy takes the less busy of two neighbors first.
+// comparesLoads reports whether the strategy tries the less busy of two neighboring candidates first.
 func (o *ranking) comparesLoads(a, b rank) bool {
 	return (o.strategy == LoadBalanced || o.strategy == Weighted) && a.class == b.class
 }
 
-// isBusier reports whether a uses a greater share of its capacity than b.
+// isBusier reports whether a uses a larger share of its capacity than b.
 func isBusier(a, b *Candidate) bool {
 	return int64(a.InFlight)*int64(b.Capacity) > int64(b.InFlight)*int64(a.Capacity)
 }
 
-// load returns the share of the capacity in use (1<<16 for all of it).
+// load returns the used share of the capacity as a fixed-point number (1<<16 means full).
 func (c *Candidate) load() uint32 {
 	return uint32(int64(max(0, c.InFlight)) << 16 / int64(max(1, c.Capacity)))
 }
@@ -316,15 +315,15 @@ func (c *Candidate) idHash() uint64 {
 	return c.hash
 }
 
-// hash returns the same value in every process, so that all orchestrators send a session to the same instance.
+// hash returns the same value in every process. So all orchestrators send a session to the same instance.
 func hash(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
-	return mix(h.Sum64())
+	return mixBits(h.Sum64())
 }
 
-// mix maps neighboring numbers to numbers that are far apart.
-func mix(x uint64) uint64 {
+// mixBits scrambles a number, so that neighboring numbers map to very different ones.
+func mixBits(x uint64) uint64 {
 	high, low := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	x = high ^ low
 	high, low = bits.Mul64(x^0xa0761d6478bd642f, 0xe7037ed1a0b428db)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// reason explains in one sentence why the first of the choices gets the step.
-func (s *survey) reason(choices []ranked) string {
+// describeTarget explains in one sentence why the first of the choices gets the step.
+func (s *survey) describeTarget(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
-	why := s.targetReason(choices)
+	why := s.describeChoice(choices)
 	switch c.Class {
 	case MissingReady:
 		why += ", though its registration is missing"
@@ -24,36 +24,36 @@ func (s *survey) reason(choices []ranked) string {
 	return why
 }
 
-func (s *survey) targetReason(choices []ranked) string {
+func (s *survey) describeChoice(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
 	if s.ranking.manual.id != "" {
-		return s.manualReason(choices)
+		return s.describeManual(choices)
 	}
 	if s.isStandIn(choices[0]) {
-		return s.standInReason(c)
+		return s.describeStandIn(c)
 	}
 	switch s.ranking.strategy {
 	case Sticky:
 		return "the session stays with " + c.ID
 	case Weighted:
-		return fmt.Sprintf("this step belongs to %s, and %s", s.describeShare(), s.loadReason(choices))
+		return fmt.Sprintf("this step belongs to %s, and %s", s.describeShare(), s.describeLoad(choices))
 	case Priority:
 		return fmt.Sprintf("%s has priority %d, the highest", c.ID, s.ranking.priority(c))
 	case Capability:
-		return s.needsReason(c)
+		return s.describeNeeds(c)
 	default:
-		return s.turnReason(choices)
+		return s.describeTurn(choices)
 	}
 }
 
-// turnReason explains the choice among instances that the policy ranks equally.
-func (s *survey) turnReason(choices []ranked) string {
+// describeTurn explains a choice among instances that the policy ranks equally.
+func (s *survey) describeTurn(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
 	switch n := s.tally[Available]; {
 	case n == 1:
 		return c.ID + " is the only one that can take it"
 	case s.ranking.strategy == LoadBalanced:
-		return s.loadReason(choices)
+		return s.describeLoad(choices)
 	case s.ranking.strategy == Sticky:
 		return "the session stays with " + c.ID
 	default:
@@ -61,7 +61,7 @@ func (s *survey) turnReason(choices []ranked) string {
 	}
 }
 
-func (s *survey) loadReason(choices []ranked) string {
+func (s *survey) describeLoad(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
 	slots := fmt.Sprintf("%s has %d of %d slots in use", c.ID, c.InFlight, c.Capacity)
 	if len(choices) == 1 || !s.ranking.comparesLoads(choices[0].rank, choices[1].rank) {
@@ -73,18 +73,18 @@ func (s *survey) loadReason(choices []ranked) string {
 	return slots + ", as few as the other of two asked"
 }
 
-// manualReason explains the choice of a policy that names an instance.
-func (s *survey) manualReason(choices []ranked) string {
+// describeManual explains the choice under a policy that names an instance.
+func (s *survey) describeManual(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
 	if c.ID == s.ranking.manual.id {
 		return s.in.Policy.nameSource() + " names " + c.ID
 	}
-	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed(), s.turnReason(choices))
+	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed(), s.describeTurn(choices))
 }
 
 // describeNamed says why the named instance does not get the step.
 func (s *survey) describeNamed() string {
-	for _, g := range s.out.all() {
+	for _, g := range s.rejected.all() {
 		if s.candidate(g).ID == s.ranking.manual.id {
 			return g.availability.Describe()
 		}
@@ -97,9 +97,9 @@ func (s *survey) describeNamed() string {
 	return "is not known"
 }
 
-// standInReason explains the choice of an instance that replaces a preferred one.
-func (s *survey) standInReason(c *Candidate) string {
-	missed := s.out.items[0]
+// describeStandIn explains the choice of an instance that replaces a preferred one.
+func (s *survey) describeStandIn(c *Candidate) string {
+	missed := s.rejected.items[0]
 	if class := s.candidate(missed).Class; class < c.Class {
 		return fmt.Sprintf("%s stands in, because no %s instance can take it", c.ID, class)
 	}
@@ -111,16 +111,16 @@ func (s *survey) standInReason(c *Candidate) string {
 	case Priority:
 		return fmt.Sprintf("%s has priority %d, and none with a higher priority can take the step", c.ID, s.ranking.priority(c))
 	case Capability:
-		return s.needsReason(c) + ", and none with more can take it"
+		return s.describeNeeds(c) + ", and none with more can take it"
 	default:
 		return c.ID + " stands in for " + s.candidate(missed).ID
 	}
 }
 
-// needsReason says how many of the needed capabilities an instance has.
-func (s *survey) needsReason(c *Candidate) string {
+// describeNeeds says how many of the needed capabilities an instance has.
+func (s *survey) describeNeeds(c *Candidate) string {
 	needs := strings.Join(s.ranking.needs, ", ")
-	switch n := s.ranking.countMet(c); len(s.ranking.needs) {
+	switch n := s.ranking.countMetNeeds(c); len(s.ranking.needs) {
 	case 0:
 		return c.ID + " is the first that can take it, and the step needs nothing"
 	case n:
@@ -130,21 +130,21 @@ func (s *survey) needsReason(c *Candidate) string {
 	}
 }
 
-// describeShare names the version that the step belongs to.
+// describeShare says which version the step belongs to.
 func (s *survey) describeShare() string {
 	o := s.ranking
 	switch {
-	case o.shares.drawn < 0:
+	case o.shares.drawnVersion < 0:
 		return "no version"
-	case o.shares.drawn == len(o.versions):
+	case o.shares.drawnVersion == len(o.versions):
 		return "the other versions"
 	default:
-		return fmt.Sprintf("version %s (%d of 100)", o.versions[o.shares.drawn].name, o.versions[o.shares.drawn].value)
+		return fmt.Sprintf("version %s (%d of 100)", o.versions[o.shares.drawnVersion].name, o.versions[o.shares.drawnVersion].value)
 	}
 }
 
-// noneReason explains why no instance is selected.
-func (s *survey) noneReason() string {
+// describeNoTarget explains why no instance is selected.
+func (s *survey) describeNoTarget() string {
 	switch {
 	case s.ranking.manual.isExclusive:
 		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.nameSource(), s.ranking.manual.id, s.describeNamed())

@@ -1,11 +1,11 @@
-// Package selection decides which instance of an agent gets a step. A decision is a pure function of
-// its input, has a reason, and carries the part of its input from which it can be made again
-// (contract OC-15, OC-18). Nothing here has a clock, a lock or a state.
+// Package selection decides which instance of an agent gets a step. A decision is a pure function of its input and
+// has a reason. It records the part of its input that is needed to repeat it (contract OC-15, OC-18). The package
+// has no clock, no locks and no state.
 package selection
 
 import "slices"
 
-// Request describes the task for which a decision is made. It is the same for agents, instances and tools
+// Request describes the task of a decision. Decisions about agents, instances and tools use the same Request
 // (contract OC-14).
 type Request struct {
 	TraceID  string            `json:"trace_id,omitempty"`
@@ -13,10 +13,9 @@ type Request struct {
 	Goal     string            `json:"goal,omitempty"` // what the user wants
 	Task     string            `json:"task,omitempty"` // the step
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Needs are the needed capabilities: those of the step and those of the call (constraints in contract
-	// OC-14).
+	// Needs lists the needed capabilities, both of the step and of the call (constraints in contract OC-14).
 	Needs  []string `json:"constraints,omitempty"`
-	Parent string   `json:"parent,omitempty"` // trace of the turn that asked for this one
+	Parent string   `json:"parent,omitempty"` // trace of the turn that requested this one
 }
 
 // Input contains everything that a decision depends on.
@@ -24,40 +23,38 @@ type Input struct {
 	Request Request `json:"ask,omitzero"`
 	Policy  Policy  `json:"policy"`
 	Session string  `json:"session,omitempty"`
-	// Counter is how many decisions this strategy made before for the same agent. It is part of the
-	// input so that taking turns is repeatable (C-15).
+	// Counter is the number of earlier decisions by this strategy for the same agent. As a part of the input, it
+	// makes round robin reproducible (C-15).
 	Counter uint64 `json:"counter"`
 
 	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
-	Sizes      Sizes       `json:"of"`
-	// Excluded are candidates that must not get this step, by id. It does not include full ones.
+	Sizes      ClassSizes  `json:"of"`
+	// Excluded holds the candidates that must not get this step, by id. Full candidates need not be listed.
 	Excluded map[string]Rejected `json:"out,omitempty"`
-	// Withheld are instances that are no candidates. They only appear in the reason.
+	// Withheld lists instances that are not candidates. They only appear in the reason.
 	Withheld []Rejected `json:"withheld,omitempty"`
-	// Omitted counts the candidates that a record leaves out, by why they did not get the step.
-	// Available ones could have had it.
+	// Omitted counts the candidates that a record omits, by availability. Available ones could have had the step.
 	Omitted map[Availability]int `json:"omitted,omitempty"`
 }
 
-// Candidate is an instance that could take the step.
+// Candidate is an instance that may get the step.
 type Candidate struct {
 	ID          string `json:"id"`
 	Version     string `json:"version,omitempty"` // of the agent
 	Incarnation int64  `json:"incarnation,omitempty"`
-	InFlight    int32  `json:"in_flight"` // steps that this orchestrator has there
-	Capacity    int32  `json:"capacity"`  // steps that it runs at once
+	InFlight    int32  `json:"in_flight"` // steps of this orchestrator at the instance
+	Capacity    int32  `json:"capacity"`  // how many steps the instance runs at once
 	Position    int32  `json:"position"`  // within its class, from 0
 	Class       Class  `json:"class"`
-	// Capabilities are for strategy capability.
+	// Capabilities are used by strategy capability only.
 	Capabilities []string `json:"capabilities,omitempty"`
 
-	hash  uint64 // of the id (0 before Arrange)
-	kind  uint8  // number of its version (0 when it has none)
-	skill uint8  // number of its set of capabilities (0 when it has none)
+	hash          uint64 // hash of the id (0 before PrepareCandidates)
+	versionNumber uint8  // number of its version (0 when it has none)
+	capabilitySet uint8  // number of its set of capabilities (0 when it has none)
 }
 
-// Class groups candidates. No candidate of a class is asked while one of an earlier class has a free
-// slot.
+// Class groups candidates. A candidate is tried only if no candidate of an earlier class has a free slot.
 type Class uint8
 
 // The classes.
@@ -67,55 +64,55 @@ const (
 	Unstarted          // has to be started first
 )
 
-// Sizes counts the candidates of each class.
-type Sizes [3]int
+// ClassSizes holds the number of candidates of each class.
+type ClassSizes [3]int
 
-// Arrange numbers candidates that are sorted by class and id, and computes what every decision would
-// have to compute again. It must be called again when a candidate other than its InFlight changes.
-func Arrange(candidates []Candidate) (of Sizes) {
+// PrepareCandidates precomputes what every decision needs about candidates that are sorted by class and id. Call
+// it again whenever a candidate changes in anything but InFlight.
+func PrepareCandidates(candidates []Candidate) (of ClassSizes) {
 	kinds := map[string]uint8{}
 	var skills [][]string
 	for i := range candidates {
 		c := &candidates[i]
-		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxKinds-1 {
+		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxNumbered-1 {
 			kinds[c.Version] = uint8(len(kinds) + 1)
 		}
 		skill := slices.IndexFunc(skills, func(s []string) bool { return slices.Equal(s, c.Capabilities) })
-		if skill < 0 && len(skills) < maxKinds-1 {
+		if skill < 0 && len(skills) < maxNumbered-1 {
 			skill, skills = len(skills), append(skills, c.Capabilities)
 		}
-		c.Position, c.hash, c.kind, c.skill = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
+		c.Position, c.hash, c.versionNumber, c.capabilitySet = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
 		of[c.Class]++
 	}
 	return of
 }
 
-// maxKinds limits how many versions, and how many sets of capabilities, get a number. Further ones are
-// compared by their texts.
-const maxKinds = 32
+// maxNumbered limits how many versions, and how many capability sets, get a number. Further ones are compared by
+// name.
+const maxNumbered = 32
 
-// Rejected is an instance that does not get the step, and why.
+// Rejected is an instance that does not get the step, with the reason.
 type Rejected struct {
 	ID           string       `json:"id"`
 	Incarnation  int64        `json:"incarnation,omitempty"`
 	Availability Availability `json:"why"`
-	Detail       string       `json:"detail,omitempty"` // for a person
+	Detail       string       `json:"detail,omitempty"` // for people
 }
 
-// These limits bound how many instances a decision names.
+// Limits of how many instances a decision lists.
 const (
 	maxChoices  = 4 // the target and its alternatives
 	maxRejected = 8
 )
 
-// Type is the type of a decision (OC-15).
-type Type string
+// DecisionType is the type of a decision (OC-15).
+type DecisionType string
 
 // The types.
 const (
-	Selection Type = "worker_selection"
-	// StandIn is the selection of an instance because the one that the strategy prefers was rejected.
-	StandIn Type = "fallback"
+	Selection DecisionType = "worker_selection"
+	// StandIn is a decision for an instance that replaces a rejected one, which the strategy would have preferred.
+	StandIn DecisionType = "fallback"
 )
 
 // How sure a decision is.
@@ -125,20 +122,20 @@ const (
 	GuessedConfidence  = 0.5 // all are equal, or a better one was rejected
 )
 
-// Decision says which instance gets the step (none can take it now when Target is empty).
+// Decision says which instance gets the step. If Target is empty, no instance can accept it now.
 type Decision struct {
-	Type         Type       `json:"type"`
-	Strategy     Strategy   `json:"strategy"`
-	Target       string     `json:"target,omitempty"` // instance id
-	Reason       string     `json:"reason"`           // one sentence for a person; never empty
-	Confidence   float64    `json:"confidence"`       // 0 to 1; 0 without a target
-	Fallback     string     `json:"fallback,omitempty"`
-	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are asked when the target refuses; 3 at most
-	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
-	// MaybeLater reports, without a target, that an instance may take the step soon. At present it is full, has
-	// rejected the step, did not answer, or has an open breaker.
-	MaybeLater bool `json:"later,omitempty"`
-	// Input leads to the same decision. Of many candidates it holds only those that mattered, at most
-	// 28.
+	Type         DecisionType `json:"type"`
+	Strategy     Strategy     `json:"strategy"`
+	Target       string       `json:"target,omitempty"` // instance id
+	Reason       string       `json:"reason"`           // one sentence for people; never empty
+	Confidence   float64      `json:"confidence"`       // 0 to 1; 0 without a target
+	Fallback     string       `json:"fallback,omitempty"`
+	Alternatives []string     `json:"alternatives,omitempty"` // in the order in which they are tried if the target rejects the step; 3 at most
+	Rejected     []Rejected   `json:"rejected,omitempty"`     // most preferred first; 8 at most
+	// MaySucceedLater is set when there is no target now but an instance may accept the step soon. That instance
+	// is full, rejected the step, did not answer, or has an open breaker.
+	MaySucceedLater bool `json:"later,omitempty"`
+	// Input leads to the same decision again. If there were many candidates, it holds only the at most 28 that
+	// mattered.
 	Input Input `json:"input"`
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readyCandidates returns n candidates with 4 slots each: b-0 to b-9.
+// readyCandidates returns n candidates with 4 slots each. Their ids are b-0, b-1 and so on.
 func readyCandidates(n int) []Candidate {
 	all := make([]Candidate, n)
 	for i := range all {
@@ -19,11 +19,11 @@ func readyCandidates(n int) []Candidate {
 }
 
 func input(strategy Strategy, candidates []Candidate) Input {
-	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: Arrange(candidates)}
+	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: PrepareCandidates(candidates)}
 }
 
-// targets counts which candidates get n successive steps that take no time.
-func targets(in Input, n int) map[string]int {
+// countTargets counts how often each candidate is the target in n successive decisions. The steps take no time.
+func countTargets(in Input, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
 		count[Decide(in).Target]++
@@ -33,18 +33,18 @@ func targets(in Input, n int) map[string]int {
 }
 
 func TestRoundRobin_SpreadsEvenly(t *testing.T) {
-	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, targets(input(RoundRobin, readyCandidates(3)), 300))
+	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, countTargets(input(RoundRobin, readyCandidates(3)), 300))
 	d := Decide(input("", readyCandidates(3)))
 	require.Equal(t, RoundRobin, d.Strategy, "the default")
 	require.Equal(t, "b-0 is next in turn of 3", d.Reason)
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
 }
 
-// Candidates of a later class do not disturb the round robin of the earlier classes.
-func TestRoundRobin_LaterClassesDoNotDisturbIt(t *testing.T) {
+// Candidates of later classes do not affect the round robin among earlier classes.
+func TestRoundRobin_IgnoresLaterClasses(t *testing.T) {
 	all := readyCandidates(5)
 	all[3].Class, all[4].Class = MissingReady, Unstarted
-	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, targets(input(RoundRobin, all), 30))
+	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, countTargets(input(RoundRobin, all), 30))
 	for i := range 3 {
 		all[i].InFlight = 4
 	}
@@ -70,18 +70,18 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	require.Equal(t, CertainConfidence, d.Confidence)
 }
 
-// The less busy of two random candidates gets the step, so the busiest of all never gets one.
+// The less busy of two random candidates gets the step. So the busiest of all candidates never gets one.
 func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
 	all := readyCandidates(8)
 	all[7].InFlight = 3
-	count := targets(input(LoadBalanced, all), 7000)
+	count := countTargets(input(LoadBalanced, all), 7000)
 	require.Len(t, count, 7)
 	for id, n := range count {
 		require.InDelta(t, 1000, n, 150, id)
 	}
 }
 
-// When an instance leaves, only its own sessions move to other instances.
+// When an instance disappears, only its own sessions move to other instances.
 func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 	all := readyCandidates(8)
 	fewer := slices.Delete(slices.Clone(all), 3, 4)
@@ -100,7 +100,7 @@ func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 	}
 }
 
-func TestSticky_NamesTheReplacedInstance(t *testing.T) {
+func TestSticky_ReasonNamesTheReplacedInstance(t *testing.T) {
 	all := readyCandidates(3)
 	in := input(Sticky, all)
 	d := Decide(in)
@@ -123,14 +123,14 @@ func versions(names ...string) []Candidate {
 	return all
 }
 
-// A canary gets exactly its share of every hundred steps.
+// A canary version gets exactly its share of every hundred steps.
 func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	count := func(weights map[string]int, n int, names ...string) map[string]int {
 		all := versions(names...)
 		in := input(Weighted, all)
 		in.Policy.Weights = weights
 		got := map[string]int{}
-		for id, n := range targets(in, n) {
+		for id, n := range countTargets(in, n) {
 			if id == "" {
 				got["nobody"] += n
 				continue
@@ -151,7 +151,7 @@ func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	require.Equal(t, map[string]int{"v3": 100}, count(map[string]int{"v1": 50, "v2": 50}, 100, "v3"), "better than no instance")
 }
 
-func TestWeighted_AnotherVersionReplacesAMissingOne(t *testing.T) {
+func TestWeighted_UsesAnotherVersionWhenOneIsMissing(t *testing.T) {
 	all := versions("v1", "v2")
 	in := input(Weighted, all)
 	in.Policy.Weights = map[string]int{"v2": 10}
@@ -194,7 +194,7 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	all[2].InFlight = 4
 	d = Decide(in)
 	require.Empty(t, d.Target)
-	require.True(t, d.MaybeLater)
+	require.True(t, d.MaySucceedLater)
 	require.Equal(t, "the workflow names b-2, which is full", d.Reason)
 
 	in.Policy.Fallback = RoundRobin
@@ -203,11 +203,11 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	require.Equal(t, StandIn, d.Type)
 	require.Equal(t, "the workflow names b-2, which is full; b-0 is next in turn of 2; 1 is full", d.Reason)
 
-	in.Candidates, in.Sizes = nil, Sizes{}
+	in.Candidates, in.Sizes = nil, ClassSizes{}
 	in.Withheld = []Rejected{{ID: "b-1", Availability: Draining}, {ID: "b-2", Availability: Paused}}
 	d = Decide(in)
 	require.Empty(t, d.Target)
-	require.False(t, d.MaybeLater)
+	require.False(t, d.MaySucceedLater)
 	require.Equal(t, "no instance can take it: 1 is paused, 1 drains", d.Reason)
 	in.Policy.Fallback = ""
 	require.Equal(t, "the workflow names b-2, which is paused", Decide(in).Reason)
@@ -215,26 +215,27 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	require.Equal(t, "the workflow names b-7, which is not known", Decide(in).Reason)
 }
 
-// A candidate that cannot get the step is left out before the choice, and named with the reason.
+// A candidate that cannot get the step is excluded before the choice, and the reason names it.
 func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
 	all := readyCandidates(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
 	in := input(RoundRobin, all)
 	in.Excluded = map[string]Rejected{
-		"b-1": {ID: "b-1", Incarnation: 7, Availability: Refused, Detail: "it drains"},
+		"b-1": {ID: "b-1", Incarnation: 7, Availability: RejectedStep, Detail: "it drains"},
 		"b-2": {ID: "b-2", Incarnation: 7, Availability: Lost}, // it has restarted since
 	}
 	in.Withheld = []Rejected{{ID: "b-9", Availability: Paused}}
 	d := Decide(in)
 	require.Equal(t, "b-2", d.Target)
 	require.Equal(t, []Rejected{
-		{ID: "b-0", Availability: Full}, {ID: "b-1", Incarnation: 7, Availability: Refused, Detail: "it drains"}, {ID: "b-9", Availability: Paused},
+		{ID: "b-0", Availability: Full}, {ID: "b-1", Incarnation: 7, Availability: RejectedStep, Detail: "it drains"}, {ID: "b-9", Availability: Paused},
 	}, d.Rejected)
 	require.Equal(t, "b-2 is next in turn of 2; 1 is full, 1 refused it, 1 is paused", d.Reason)
 	require.Equal(t, "no instance is known", Decide(Input{}).Reason)
 }
 
-// Each session has the same instance at every orchestrator, of this version and of the next.
-func TestHash_IsStable(t *testing.T) {
+// Every orchestrator sends a session to the same instance. The hash must not change between versions of the
+// program.
+func TestHash_IsTheSameInEveryVersion(t *testing.T) {
 	require.Equal(t, uint64(0x6bdcf2a1c9048eba), hash("session-1"))
 }

@@ -21,7 +21,7 @@ var appendSource string
 
 var appendScript = redis.NewScript(appendSource)
 
-// maxDecisions is how many decisions of each type the audit of a tenant keeps.
+// maxDecisions is how many decisions of each type the decision index of a tenant keeps.
 const maxDecisions = 10_000
 
 // Append implements trace.Store.
@@ -38,7 +38,7 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 		}
 	}
 	retention := w.conn.retention
-	if len(result.GetPending()) > 0 || trace.Quarantined(result) {
+	if len(result.GetPending()) > 0 || trace.IsQuarantined(result) {
 		retention = max(retention, pendingTTL)
 	}
 	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds(), turnEpoch}, events)
@@ -47,7 +47,7 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 	}
 	reply, err := w.appendWithPointers(ctx, ref, events, result, args)
 	if err != nil {
-		return w.conn.Fault(op, err)
+		return w.conn.Failure(op, err)
 	}
 	switch reply[0] {
 	case "OK":
@@ -63,14 +63,14 @@ func (w *writer) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoc
 	}
 }
 
-// appendWithPointers runs append.lua, and writes the pointers to decisions in the same round trip. It fails
-// when either fails; repeating it writes what is missing.
+// appendWithPointers runs append.lua, and writes the pointers to decisions in the same round trip. It fails when
+// either fails. Repeating the call writes the missing part.
 func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events []*troupev1.Event, result *troupev1.TurnResult, args []any) ([]string, error) {
-	pointers, quarantined := decisionPointers(ref, events), trace.Quarantined(result)
+	pointers, quarantined := decisionPointers(ref, events), trace.IsQuarantined(result)
 	if len(pointers) == 0 && !quarantined {
 		return appendScript.Run(ctx, w.conn, traceKeys(ref), args...).StringSlice()
 	}
-	send := func(run eval) ([]string, error) {
+	send := func(run evalFunc) ([]string, error) {
 		var reply *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			reply = run(ctx, p, traceKeys(ref), args...)
@@ -92,12 +92,12 @@ func (w *writer) appendWithPointers(ctx context.Context, ref trace.Ref, events [
 	return reply, err
 }
 
-// decisionPointers returns the pointers to the decisions among events, by key. Writing one twice changes
+// decisionPointers returns the pointers to the decisions among the events, by key. Writing a pointer twice changes
 // nothing.
 func decisionPointers(ref trace.Ref, events []*troupev1.Event) map[string][]redis.Z {
 	var all map[string][]redis.Z
 	for _, e := range events {
-		d := tracelog.DecisionOf(e)
+		d := tracelog.DecisionFromEvent(e)
 		if d == nil {
 			continue
 		}
@@ -111,8 +111,7 @@ func decisionPointers(ref trace.Ref, events []*troupev1.Event) map[string][]redi
 	return all
 }
 
-// addPointers writes pointers to decisions. A set that is no longer written expires with the last trace
-// that may be in it.
+// addPointers writes pointers to decisions. The set expires together with the last trace that it may contain.
 func (w *writer) addPointers(ctx context.Context, p redis.Pipeliner, pointers map[string][]redis.Z) {
 	for _, key := range slices.Sorted(maps.Keys(pointers)) {
 		p.ZAdd(ctx, key, pointers[key]...)

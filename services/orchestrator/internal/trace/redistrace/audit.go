@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Decisions implements trace.Audit.
+// Decisions implements trace.DecisionIndex.
 func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQuery) ([]*troupev1.Decision, error) {
 	if q.Trace != "" {
 		all, err := r.decisionsOfTrace(ctx, trace.Ref{Tenant: tenant, Trace: q.Trace}, q)
@@ -33,23 +33,24 @@ func (r *reader) Decisions(ctx context.Context, tenant string, q trace.DecisionQ
 		all = append(all, found...)
 	}
 	slices.SortFunc(all, func(a, b *troupev1.Decision) int {
-		return cmp.Or(b.GetTime().AsTime().Compare(a.GetTime().AsTime()), cmp.Compare(a.GetTraceId(), b.GetTraceId()), cmp.Compare(sequenceOf(b), sequenceOf(a)))
+		return cmp.Or(b.GetTime().AsTime().Compare(a.GetTime().AsTime()), cmp.Compare(a.GetTraceId(), b.GetTraceId()), cmp.Compare(sequenceOfDecision(b),
+			sequenceOfDecision(a)))
 	})
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// sequenceOf returns the sequence of the event that has a decision.
-func sequenceOf(d *troupev1.Decision) int {
+// sequenceOfDecision returns the sequence of the event that contains a decision.
+func sequenceOfDecision(d *troupev1.Decision) int {
 	_, text, _ := strings.Cut(d.GetRecordId(), "-")
 	n, _ := strconv.Atoi(text) // the record id is made here
 	return n
 }
 
-// decisionsOfTrace reads the events of a trace. It returns the decisions newest first.
+// decisionsOfTrace reads the events of a trace and returns their decisions, newest first.
 func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	err := r.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for _, e := range page {
-			if d := tracelog.DecisionOf(e); q.Matches(d) {
+			if d := tracelog.DecisionFromEvent(e); q.Matches(d) {
 				all = append(all, d)
 			}
 		}
@@ -61,14 +62,14 @@ func (r *reader) decisionsOfTrace(ctx context.Context, ref trace.Ref, q trace.De
 	return all, nil
 }
 
-// decisionsOfType follows the pointers, newest first. It ignores a pointer without an event: its trace is
-// no longer kept, or the event of another owner took its place.
+// decisionsOfType follows the pointers, newest first. It ignores a pointer without a matching event: the trace is
+// no longer kept, or the event of another owner has the sequence.
 func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.DecisionQuery) (all []*troupev1.Decision, _ error) {
 	const op = "trace.Decisions"
 	for from := int64(0); ; from += pageSize {
 		pointers, err := r.conn.ZRevRange(ctx, auditKey(tenant, q.Type), from, from+pageSize-1).Result()
 		if err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		replies := make([]*redis.XMessageSliceCmd, len(pointers))
 		if _, err := r.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -78,7 +79,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 			}
 			return nil
 		}); err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		for _, reply := range replies {
 			for _, entry := range reply.Val() {
@@ -86,7 +87,7 @@ func (r *reader) decisionsOfType(ctx context.Context, tenant string, q trace.Dec
 				if err != nil {
 					return nil, err
 				}
-				if d := tracelog.DecisionOf(e); q.Matches(d) {
+				if d := tracelog.DecisionFromEvent(e); q.Matches(d) {
 					all = append(all, d)
 				}
 			}

@@ -24,10 +24,10 @@ const (
 	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
-// decisionEvent returns an event about a decision on an agent or an instance.
+// decisionEvent returns an event with a decision about an agent or an instance.
 func decisionEvent(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
 	e := &troupev1.Event{
-		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
+		Sequence: sequence, TraceId: traceRef(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
 		Stage: troupev1.Stage_STAGE_ROUTE,
 		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
 			Type: agents, Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
@@ -49,7 +49,7 @@ func openStoreAt(t *testing.T, url string) *redistrace.Store {
 	return s
 }
 
-func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
+func decisionIDs(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
 	t.Helper()
 	found, err := s.Decisions(t.Context(), "default", q)
 	require.NoError(t, err)
@@ -59,9 +59,8 @@ func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
 	return all
 }
 
-// Decisions are found by trace and by type, on every kind of Redis. In a Cluster, traces and audit are in
-// different slots.
-//
+// Decisions are found by trace and by type, on every kind of Redis. In a Redis Cluster, traces and decision
+// pointers are in different slots.
 // Req: OC-32
 func TestStore_FindsDecisions(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
@@ -73,21 +72,23 @@ func TestStore_FindsDecisions(t *testing.T) {
 			url := addr(t)
 			s, another := openStoreAt(t, url), openStoreAt(t, url)
 			for n := 1; n <= 2; n++ {
-				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, decisionEvent(n, 2, agents)}})
+				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{{Sequence: 1},
+					decisionEvent(n, 2, agents)}})
 				require.NoError(t, err)
 				rest := []*troupev1.Event{decisionEvent(n, 3, instances), {Sequence: 4}, decisionEvent(n, 5, agents)}
-				for range 2 { // a caller without an acknowledgement sends it again
-					require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, rest, nil))
+				for range 2 { // a caller that got no reply repeats the call
+					require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, rest, nil))
 				}
-				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agents), decisionEvent(n, 3, agents)}, nil)
+				err = s.Append(t.Context(), traceRef(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agents), decisionEvent(n, 3, agents)}, nil)
 				require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 			}
-			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9}), "what a fenced owner says did not happen")
-			require.Equal(t, []string{"2-5", "2-3"}, ids(t, s, trace.DecisionQuery{Limit: 2}))
-			require.Equal(t, []string{"2-3", "1-3"}, ids(t, s, trace.DecisionQuery{Limit: 9, Type: instances}))
-			require.Equal(t, []string{"1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9, Trace: ref(1).Trace}))
-			require.Equal(t, []string{"1-5"}, ids(t, s, trace.DecisionQuery{Limit: 1, Trace: ref(1).Trace, Type: agents}))
-			require.Empty(t, ids(t, s, trace.DecisionQuery{Limit: 9, Trace: ref(7).Trace}))
+			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9}),
+				"what a fenced owner says did not happen")
+			require.Equal(t, []string{"2-5", "2-3"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 2}))
+			require.Equal(t, []string{"2-3", "1-3"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Type: instances}))
+			require.Equal(t, []string{"1-5", "1-3", "1-2"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Trace: traceRef(1).Trace}))
+			require.Equal(t, []string{"1-5"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 1, Trace: traceRef(1).Trace, Type: agents}))
+			require.Empty(t, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Trace: traceRef(7).Trace}))
 			other, err := s.Decisions(t.Context(), "other", trace.DecisionQuery{Limit: 9})
 			require.NoError(t, err)
 			require.Empty(t, other)
@@ -95,8 +96,8 @@ func TestStore_FindsDecisions(t *testing.T) {
 			all, err := another.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 1})
 			require.NoError(t, err, "another process")
 			d := all[0]
-			require.Equal(t, ref(2).Trace+"-5", d.GetRecordId())
-			require.Equal(t, ref(2).Trace, d.GetTraceId())
+			require.Equal(t, traceRef(2).Trace+"-5", d.GetRecordId())
+			require.Equal(t, traceRef(2).Trace, d.GetTraceId())
 			require.Equal(t, decisionEvent(2, 5, agents).GetTime().AsTime(), d.GetTime().AsTime())
 			require.Equal(t, agents, d.GetType())
 			require.Equal(t, troupev1.Stage_STAGE_ROUTE, d.GetStage())
@@ -109,28 +110,28 @@ func TestStore_FindsDecisions(t *testing.T) {
 	}
 }
 
-// Decisions are found after Redis is killed right after it acknowledged their events.
-//
+// A query finds the decisions even if Redis is killed right after it acknowledged their events.
 // Req: OC-32
-func TestStore_DecisionsSurviveAKillWithTheirEvents(t *testing.T) {
+func TestStore_DecisionsAndEventsSurviveAKill(t *testing.T) {
 	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
-	s := store(t, server.Addr)
-	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents), decisionEvent(1, 2, instances)}})
+	s := newStore(t, server.Addr)
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents),
+		decisionEvent(1, 2, instances)}})
 	require.NoError(t, err)
 	server.Kill()
 	server.Start()
-	require.Equal(t, []string{"1-2", "1-1"}, ids(t, s, trace.DecisionQuery{Limit: 9}))
+	require.Equal(t, []string{"1-2", "1-1"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9}))
 }
 
-// The decisions of a trace expire with it. Those of other traces are still found.
+// The decisions of a trace expire with the trace. Decisions of other traces are still found.
 func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
-	s := store(t, redis.Addr())
+	s := newStore(t, redis.Addr())
 	for n := 1; n <= 300; n++ {
-		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{decisionEvent(n, 1, agents)}})
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{decisionEvent(n, 1, agents)}})
 		require.NoError(t, err)
 		if n > 1 {
-			require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{{Sequence: 2}},
+			require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, []*troupev1.Event{{Sequence: 2}},
 				&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
 		}
 	}
@@ -138,23 +139,24 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	found, err := s.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 9})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	require.Equal(t, ref(1).Trace, found[0].GetTraceId())
+	require.Equal(t, traceRef(1).Trace, found[0].GetTraceId())
 }
 
-// Finding decisions costs no extra round trip: the pointers are written with the events.
+// Indexing decisions costs no extra round trip, because the pointers are written together with the events.
 func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	redis := miniredis.RunT(t)
 	address, sent := countingProxy(t, redis.Addr())
-	s := store(t, address)
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents)}})
+	s := newStore(t, address)
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents)}})
 	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // the script is known from here on
+	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // from here on Redis has the script
 	before := sent.Load()
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agents), decisionEvent(1, 4, instances)}, nil))
+	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agents), decisionEvent(1, 4, instances)}, nil))
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 
-// countingProxy returns an address that forwards to another one and counts the writes to it.
+// countingProxy starts a TCP proxy in front of another address. It returns the address of the proxy and a counter
+// of the writes that it forwards.
 func countingProxy(t *testing.T, to string) (string, *atomic.Int64) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -172,14 +174,14 @@ func countingProxy(t *testing.T, to string) (string, *atomic.Int64) {
 				_ = client.Close()
 				continue
 			}
-			go pipe(server, client, sent)
-			go pipe(client, server, &atomic.Int64{})
+			go copyAndCount(server, client, sent)
+			go copyAndCount(client, server, &atomic.Int64{})
 		}
 	}()
 	return lis.Addr().String(), sent
 }
 
-func pipe(to, from net.Conn, count *atomic.Int64) {
+func copyAndCount(to, from net.Conn, count *atomic.Int64) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buffer := make([]byte, 1<<16)
 	for {

@@ -31,10 +31,10 @@ var (
 	enterChildScript   = redis.NewScript(enterChildSource)
 )
 
-// maxIndex is how many traces a list holds.
-const maxIndex = 10_000
+// maxListLength is how many traces a list holds.
+const maxListLength = 10_000
 
-// writer implements the writing part of trace.Store.
+// writer implements the writing methods of trace.Store.
 type writer struct {
 	conn   *conn
 	eraser *eraser
@@ -57,9 +57,9 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	}
 	reply, erased, err := w.claimAndList(ctx, c, args)
 	if err != nil {
-		return 0, 0, w.conn.Fault(op, err)
+		return 0, 0, w.conn.Failure(op, err)
 	}
-	if erased { // the claim came too late, and the session in the memory service may be erased already
+	if erased { // the session was erased before the claim
 		subject := sessionSubject(c.Tenant, c.Record.GetSessionId())
 		if _, err := w.eraser.BeginErasure(ctx, subject, "the erasure of its parent session", false); err != nil {
 			return 0, 0, err
@@ -85,20 +85,20 @@ func (w *writer) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error
 	return epoch, last, nil
 }
 
-// eval is EvalSha or Eval of a script.
-type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+// evalFunc is the type of EvalSha and Eval for a script.
+type evalFunc func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 
-// claimAndList sends the claim, the entry in the tenant's list and the entry in the list of open traces in
-// one round trip. The tenant's list holds the newest maxIndex traces. A trace that did not enter the list
-// of open traces enters it with the next heartbeat of its owner.
+// claimAndList sends the claim, the entry in the tenant's list and the entry in the list of open traces in one
+// round trip. The tenant's list holds the newest maxListLength traces. If the entry in the list of open traces
+// fails, the next heartbeat of the owner adds it.
 //
-// The trace first enters the list of its session, and the session enters the list of the parent trace. Both
-// scripts also say whether the session is erased.
+// Before that, it adds the trace to the list of its session, and the session to the list of the parent trace. Both
+// of these scripts also return whether the session is erased.
 func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ []string, erased bool, _ error) {
 	pointers := decisionPointers(c.Ref(), c.Events)
 	lease := heartbeatArgs(trace.Heartbeat{Owned: []trace.Ref{c.Ref()}, LeaseTime: trace.LeaseTime})
 	traces, mark := sessionKeys(sessionSubject(c.Tenant, c.Record.GetSessionId()))
-	send := func(enter, enterChild, claim, beat eval) ([]string, bool, error) {
+	send := func(enter, enterChild, claim, beat evalFunc) ([]string, bool, error) {
 		var entered, child, claimed, leased *redis.Cmd
 		_, err := w.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), w.conn.longestRetention().Milliseconds())
@@ -134,27 +134,27 @@ func (w *writer) claimAndList(ctx context.Context, c trace.Claim, args []any) (_
 	return reply, erased, err
 }
 
-// addToLists enters a trace in the lists of its tenant, its run and its user.
+// addToLists adds a trace to the lists of its tenant, its run and its user.
 func (w *writer) addToLists(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 	id, started := c.Record.GetTraceId(), c.Record.GetStarted().AsTime()
 	p.ZAddNX(ctx, indexKey(c.Tenant), redis.Z{Score: float64(started.UnixMilli()), Member: id})
-	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxIndex-1)
+	p.ZRemRangeByRank(ctx, indexKey(c.Tenant), 0, -maxListLength-1)
 	if root := c.Record.GetRootTraceId(); root != "" && root != id {
 		w.addExpiring(ctx, p, runKey(c.Tenant, root), id, started)
 	}
-	w.addUserSession(ctx, p, c)
+	w.addSessionOfUser(ctx, p, c)
 }
 
-// addExpiring enters a trace in a list that expires, unless the list contains it.
+// addExpiring adds a trace to a list that expires, unless the list already contains it.
 func (w *writer) addExpiring(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
 	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
-	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)
+	p.ZRemRangeByRank(ctx, key, 0, -maxListLength-1)
 	p.PExpire(ctx, key, w.conn.longestRetention())
 }
 
-// addUserSession enters the session of a trace in the list of its user. The list leads to traces of
-// sessions that the memory service no longer has.
-func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+// addSessionOfUser adds the session of a trace to the list of its user. An erasure of the user finds the traces
+// through this list, even when the memory service no longer has the session.
+func (w *writer) addSessionOfUser(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
 	if c.Turn.User == "" {
 		return
 	}
@@ -164,7 +164,7 @@ func (w *writer) addUserSession(ctx context.Context, p redis.Pipeliner, c trace.
 	p.PExpire(ctx, key, w.conn.longestRetention())
 }
 
-// appendEvents adds the sequence and the encoding of each event to the arguments of a script.
+// appendEvents appends the sequence and the encoding of each event to the arguments of a script.
 func appendEvents(args []any, events []*troupev1.Event) ([]any, error) {
 	for _, e := range events {
 		body, err := proto.Marshal(e)

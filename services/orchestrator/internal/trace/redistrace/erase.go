@@ -31,13 +31,13 @@ var (
 // parallelErasures is how many traces of a session are erased at once.
 const parallelErasures = 16
 
-// eraser implements trace.Erasures.
+// eraser implements trace.Eraser.
 type eraser struct {
 	conn   *conn
 	reader *reader
 }
 
-// EraseTraces implements trace.Erasures.
+// EraseTraces implements trace.Eraser.
 func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
 	const op = "trace.EraseTraces"
 	subject := sessionSubject(ref.Tenant, ref.Session)
@@ -61,11 +61,12 @@ func (e *eraser) EraseTraces(ctx context.Context, ref session.Ref) error {
 	}
 }
 
-// eraseTrace removes a trace in an order that can be repeated: it fences the owner, removes the entries in
-// all lists, then the data, and last the entry in the list of its session, by which it is found again.
+// eraseTrace removes a trace. The order allows an interrupted call to be repeated: it fences the owner, removes
+// the entries in all lists, and then the data. Last it removes the entry in the list of the session, through which
+// a repeated call finds the trace.
 func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trace.Ref) error {
 	const op = "trace.EraseTraces"
-	had, err := e.fence(ctx, op, ref)
+	had, err := e.fenceTrace(ctx, op, ref)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	}
 	list, mark := sessionKeys(subject)
 	traces := 1
-	if counts[0] == "0" { // it was never claimed
+	if counts[0] == "0" { // the trace was never claimed
 		traces = 0
 	}
 	err = addRemovedScript.Run(ctx, e.conn, []string{mark, list},
@@ -94,11 +95,11 @@ type fencedTrace struct {
 	children []string // child sessions
 }
 
-// fence takes a trace from its owner.
-func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
+// fenceTrace fences the owner of a trace, so that it can write nothing more.
+func (e *eraser) fenceTrace(ctx context.Context, op string, ref trace.Ref) (fencedTrace, error) {
 	reply, err := fenceScript.Run(ctx, e.conn, []string{recordKey(ref), childrenKey(ref)}, markRetention.Milliseconds()).Slice()
 	if err != nil {
-		return fencedTrace{}, e.conn.Fault(op, err)
+		return fencedTrace{}, e.conn.Failure(op, err)
 	}
 	var had fencedTrace
 	body, _ := reply[0].(string)
@@ -115,8 +116,8 @@ func (e *eraser) fence(ctx context.Context, op string, ref trace.Ref) (fencedTra
 	return had, nil
 }
 
-// removeFromLists removes a trace from all lists but the list of its session, and the session from the list of
-// its user. It returns how many decisions of the trace the audit contained.
+// removeFromLists removes a trace from all lists except the list of its session, and removes the session from the
+// list of its user. It returns how many decisions of the trace the index contained.
 func (e *eraser) removeFromLists(ctx context.Context, op string, subject trace.Subject, ref trace.Ref, had fencedTrace) (decisions int, _ error) {
 	pointers := map[string][]any{}
 	err := e.reader.eachPage(ctx, ref, func(page []*troupev1.Event) {
@@ -170,15 +171,15 @@ func (e *eraser) removeStops(ctx context.Context, op, tenant string, ids []strin
 	return e.conn.failure(op, e.conn.XDel(ctx, stopsKey, remove...).Err())
 }
 
-// ChildSessions implements trace.Erasures. The id of a child session begins with a digest of its parent, so that
-// other entries are ignored. Agents that call as clients, without a credential of their turn, enter no
-// sessions, so the events of their traces count as well.
+// ChildSessions implements trace.Eraser. The id of a child session begins with a digest of its parent, so other
+// entries are ignored. An agent that calls as a client, without a credential of its turn, adds no session to the
+// list. The events of the traces are therefore read as well.
 func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, error) {
 	const op = "trace.ChildSessions"
 	list, _ := sessionKeys(sessionSubject(ref.Tenant, ref.Session))
 	ids, err := e.conn.ZRevRange(ctx, list, 0, -1).Result()
 	if err != nil {
-		return nil, e.conn.Fault(op, err)
+		return nil, e.conn.Failure(op, err)
 	}
 	children, prefix := map[string]bool{}, turnctx.ChildSessionPrefix(ref.Session)
 	add := func(id string) {
@@ -188,7 +189,7 @@ func (e *eraser) ChildSessions(ctx context.Context, ref session.Ref) ([]string, 
 	}
 	for _, id := range ids {
 		parent := trace.Ref{Tenant: ref.Tenant, Trace: id}
-		had, err := e.fence(ctx, op, parent)
+		had, err := e.fenceTrace(ctx, op, parent)
 		if err != nil {
 			return nil, err
 		}

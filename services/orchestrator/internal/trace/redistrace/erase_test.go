@@ -25,26 +25,26 @@ const marker = "MARKED"
 
 var erasedWords = trace.Subject{Tenant: "default", Session: "s"}
 
-// storeMarkedTrace stores a trace of the session with the words in every list and field, and returns its owner
-// epoch.
-func storeMarkedTrace(t *testing.T, s *redistrace.Store, n int, id string) int64 {
+// storeTraceWithWords stores a trace of the session with the erased words in every list and field, and returns its
+// owner epoch.
+func storeTraceWithWords(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	t.Helper()
-	r := record(n)
-	r.SessionId, r.Text, r.RootTraceId = id, marker, ref(n-1).Trace
+	r := newRecord(n)
+	r.SessionId, r.Text, r.RootTraceId = id, marker, traceRef(n-1).Trace
 	info := trace.TurnInfo{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
 	decision := decisionEvent(n, 1, agents)
 	decision.GetRoutingDecision().Reason = marker
 	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Turn: info, Events: []*troupev1.Event{decision}})
 	require.NoError(t, err)
-	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(n), Reason: marker}))
+	require.NoError(t, s.RequestStop(t.Context(), trace.StopRequest{Ref: traceRef(n), Reason: marker}))
 	result := proto.CloneOf(quarantinedResult)
 	result.Text = marker
-	require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instances)}, result))
+	require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instances)}, result))
 	return epoch
 }
 
-// dump returns the content of Redis by key.
-func dump(t *testing.T, client redis.UniversalClient) map[string]string {
+// dumpRedis returns the content of Redis by key.
+func dumpRedis(t *testing.T, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	keys, err := client.Keys(t.Context(), "*").Result()
@@ -64,7 +64,7 @@ func dump(t *testing.T, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-// keysWith returns the keys that contain any of the words.
+// keysWith returns the keys whose name or value contains any of the words.
 func keysWith(all map[string]string, words ...string) (found []string) {
 	for key, value := range all {
 		for _, word := range words {
@@ -76,7 +76,7 @@ func keysWith(all map[string]string, words ...string) (found []string) {
 	return found
 }
 
-func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
+func eraseSession(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
 	if _, err := s.BeginErasure(ctx, erasedWords, "admin ann", false); err != nil {
 		return memory.Erasure{}, err
 	}
@@ -86,8 +86,8 @@ func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) 
 	return s.EndErasure(ctx, erasedWords)
 }
 
-// An erased session leaves only tombstones with ids and counts, in whatever state its traces were. Other
-// sessions keep their traces.
+// An erased session leaves only tombstones with ids and counts, whatever the states of its traces. Other sessions
+// keep their traces.
 func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return redistest.Start(t) },
@@ -95,20 +95,20 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := addr(t)
-			s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+			s, client := newStore(t, server), redis.NewClient(&redis.Options{Addr: server})
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			storeMarkedTrace(t, s, 1, "other")
-			before := dump(t, client)
+			storeTraceWithWords(t, s, 1, "other")
+			before := dumpRedis(t, client)
 			for n := 11; n < 14; n++ {
-				storeMarkedTrace(t, s, n, "s")
+				storeTraceWithWords(t, s, n, "s")
 			}
-			require.NotEmpty(t, keysWith(dump(t, client), ref(11).Trace))
+			require.NotEmpty(t, keysWith(dumpRedis(t, client), traceRef(11).Trace))
 
-			first, err := eraseAll(t.Context(), s)
+			first, err := eraseSession(t.Context(), s)
 			require.NoError(t, err)
 			require.Equal(t, map[string]int64{trace.KindTraces: 3, trace.KindEvents: 6, trace.KindDecisions: 6}, first.Removed)
-			require.Equal(t, "admin ann", first.By)
-			after := dump(t, client)
+			require.Equal(t, "admin ann", first.RequestedBy)
+			after := dumpRedis(t, client)
 			for key, value := range before {
 				require.Equal(t, value, after[key], key)
 				delete(after, key)
@@ -118,7 +118,7 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 			for key := range after {
 				require.Positive(t, client.PTTL(t.Context(), key).Val(), key)
 			}
-			again, err := eraseAll(t.Context(), s)
+			again, err := eraseSession(t.Context(), s)
 			require.NoError(t, err)
 			require.Equal(t, first, again)
 			all, err := s.List(t.Context(), "default", trace.Query{Limit: 9})
@@ -128,53 +128,55 @@ func TestStore_ErasesTheTracesOfASession(t *testing.T) {
 	}
 }
 
-// Late writers are rejected: the owner of a trace, a replica that takes it over, a turn that has not stored
-// anything yet, and a caller that cancels.
+// Late writers are rejected: the owner of a trace, a replica that takes the trace over, a turn without stored
+// events, and a caller that cancels.
 func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 	server := redistest.Start(t)
-	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+	s, client := newStore(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: events(1, 1)})
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: numberedEvents(1, 1)})
 	require.NoError(t, err)
-	_, err = eraseAll(t.Context(), s)
+	_, err = eraseSession(t.Context(), s)
 	require.NoError(t, err)
 
-	late := events(2, 2)
+	late := numberedEvents(2, 2)
 	late[0].Agent = marker
-	taken, fresh := record(1), record(2)
+	taken, fresh := newRecord(1), newRecord(2)
 	taken.Text, fresh.Text = marker, marker
 	for name, write := range map[string]func() error{
-		"an event": func() error { return s.Append(t.Context(), ref(1), epoch, 0, late, nil) },
-		"a result": func() error { return s.Append(t.Context(), ref(1), epoch, 0, late, &troupev1.TurnResult{Text: marker}) },
+		"an event": func() error { return s.Append(t.Context(), traceRef(1), epoch, 0, late, nil) },
+		"a result": func() error {
+			return s.Append(t.Context(), traceRef(1), epoch, 0, late, &troupev1.TurnResult{Text: marker})
+		},
 		"a claim": func() error {
 			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: taken, Events: late})
 			return err
 		},
 		"the first": func() error {
-			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: fresh, Events: events(1, 1)})
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: fresh, Events: numberedEvents(1, 1)})
 			return err
 		},
 	} {
 		require.True(t, failure.Is(write(), failure.SessionDeleted), name)
 	}
-	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(1), Reason: marker}))
-	require.Empty(t, keysWith(dump(t, client), marker))
+	require.NoError(t, s.RequestStop(t.Context(), trace.StopRequest{Ref: traceRef(1), Reason: marker}))
+	require.Empty(t, keysWith(dumpRedis(t, client), marker))
 	for _, read := range []func() error{
-		func() error { _, err := s.Get(t.Context(), ref(1)); return err },
-		func() error { _, err := s.Load(t.Context(), ref(2)); return err },
+		func() error { _, err := s.Get(t.Context(), traceRef(1)); return err },
+		func() error { _, err := s.Load(t.Context(), traceRef(2)); return err },
 	} {
 		require.True(t, failure.Is(read(), failure.NotFound))
 	}
 }
 
-// cutAfter is a hook that fails every round trip after the given number.
-type cutAfter struct{ left int }
+// failAfter is a Redis hook that fails every round trip after the given number.
+type failAfter struct{ left int }
 
 var errCut = errors.New("the connection was cut")
 
-func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *failAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c.left--; c.left < 0 {
 			cmd.SetErr(errCut)
@@ -184,7 +186,7 @@ func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c *failAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if c.left--; c.left < 0 {
 			return errCut
@@ -193,22 +195,23 @@ func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// An interrupted erasure is found again. Completing it gives the same result and counts nothing twice.
+// An interrupted erasure is listed as unfinished. Completing it gives the same result as an uninterrupted one and
+// counts nothing twice.
 func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 	server := redistest.Start(t)
-	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+	s, client := newStore(t, server), redis.NewClient(&redis.Options{Addr: server})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	storeMarkedTrace(t, s, 1, "other") // and all scripts are there
-	_, err := eraseAll(t.Context(), s)
+	storeTraceWithWords(t, s, 1, "other") // also loads all scripts into Redis
+	_, err := eraseSession(t.Context(), s)
 	require.NoError(t, err)
 	trips := 0
 	for done := false; !done; trips++ {
 		require.NoError(t, client.FlushDB(t.Context()).Err())
-		storeMarkedTrace(t, s, 11, "s")
+		storeTraceWithWords(t, s, 11, "s")
 		broken := openStoreAt(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
 		require.NoError(t, broken.Ping(t.Context()))
-		redistrace.AddHook(broken, &cutAfter{left: trips})
-		_, err := eraseAll(t.Context(), broken)
+		redistrace.AddHook(broken, &failAfter{left: trips})
+		_, err := eraseSession(t.Context(), broken)
 		done = err == nil
 		if !done && trips > 0 {
 			require.NoError(t, client.ZAdd(t.Context(), "o:{erasing}:list", redis.Z{Score: float64(-time.Now().UnixMilli()), Member: "default/s/s"}).Err(),
@@ -220,12 +223,12 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, found, "each is one caller's")
 		}
-		e, err := eraseAll(t.Context(), s)
+		e, err := eraseSession(t.Context(), s)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{trace.KindTraces: 1, trace.KindEvents: 2, trace.KindDecisions: 2}, e.Removed, "cut after %d trips", trips)
-		require.Empty(t, keysWith(dump(t, client), marker))
-		left := dump(t, client)
-		delete(left, "o:{running}:stops") // which is empty
+		require.Empty(t, keysWith(dumpRedis(t, client), marker))
+		left := dumpRedis(t, client)
+		delete(left, "o:{running}:stops") // an empty stream
 		require.Len(t, left, 2)
 	}
 	require.Greater(t, trips, 8)
@@ -234,13 +237,13 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 func TestStore_ErasesInACluster(t *testing.T) {
 	s := openStoreAt(t, redistest.Cluster(t))
 	for n := 11; n < 31; n++ {
-		storeMarkedTrace(t, s, n, "s")
+		storeTraceWithWords(t, s, n, "s")
 	}
-	e, err := eraseAll(t.Context(), s)
+	e, err := eraseSession(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{trace.KindTraces: 20, trace.KindEvents: 40, trace.KindDecisions: 40}, e.Removed)
 	for n := 11; n < 31; n++ {
-		_, err := s.Get(t.Context(), ref(n))
+		_, err := s.Get(t.Context(), traceRef(n))
 		require.True(t, failure.Is(err, failure.NotFound))
 	}
 	list, err := s.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 99})
@@ -248,9 +251,9 @@ func TestStore_ErasesInACluster(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// A user may come back after an erasure. A second erasure has its own counts.
+// A user may return after an erasure. A second erasure of this user has its own counts.
 func TestStore_ErasesAUserAgain(t *testing.T) {
-	s := store(t, miniredis.RunT(t).Addr())
+	s := newStore(t, miniredis.RunT(t).Addr())
 	user := trace.Subject{Tenant: "default", User: "alice@example.org"}
 	for range 2 {
 		begun, err := s.BeginErasure(t.Context(), user, "client alice", true)

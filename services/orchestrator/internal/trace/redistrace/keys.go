@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// The keys that belong to all tenants. Each is one key, because it is read as a whole.
+// Keys shared by all tenants. Each is a single key, because its value is read as a whole.
 const (
 	openKey    = "o:{running}:open"
 	stopsKey   = "o:{running}:stops"
@@ -41,12 +41,12 @@ func quarantineKey(tenant string) string { return "o:quarantine:{" + tenant + "}
 // userSessionsKey returns the key of the sessions in which a user had traces.
 func userSessionsKey(tenant, user string) string { return "o:{" + tenant + "/u/" + user + "}:sessions" }
 
-// auditKey returns the key of the pointers to the events with decisions of a type, by time.
+// auditKey returns the key of the set of pointers to the decision events of a type, ordered by time.
 func auditKey(tenant string, kind troupev1.DecisionType) string {
 	return "o:audit:{" + tenant + "}:" + strings.ToLower(strings.TrimPrefix(kind.String(), "DECISION_TYPE_"))
 }
 
-// sessionKeys returns the keys of the list of a session's traces, and of its mark.
+// sessionKeys returns the key of the list of a session's traces, and the key of its mark.
 func sessionKeys(s trace.Subject) (traces, mark string) {
 	tag := "o:{" + s.Tenant + "/" + s.Session + "}:"
 	return tag + "traces", tag + "erased"
@@ -61,11 +61,11 @@ func markKey(s trace.Subject) string {
 	return mark
 }
 
-// openMember returns the name of a trace in the list of open traces.
+// openMember returns the member that stands for a trace in the list of open traces.
 func openMember(ref trace.Ref) string { return ref.Tenant + "/" + ref.Trace }
 
-// refFromMember is the inverse of openMember.
-func refFromMember(member string) trace.Ref {
+// parseOpenMember is the inverse of openMember.
+func parseOpenMember(member string) trace.Ref {
 	tenant, id, _ := strings.Cut(member, "/")
 	return trace.Ref{Tenant: tenant, Trace: id}
 }
@@ -74,7 +74,7 @@ func sessionSubject(tenant, id string) trace.Subject {
 	return trace.Subject{Tenant: tenant, Session: id}
 }
 
-// erasingMember returns the name of a subject in the list of erasures. No id contains a slash.
+// erasingMember returns the member that stands for a subject in the list of erasures. No id contains a slash.
 func erasingMember(s trace.Subject) string {
 	if s.User != "" {
 		return s.Tenant + "/u/" + s.User
@@ -82,8 +82,8 @@ func erasingMember(s trace.Subject) string {
 	return s.Tenant + "/s/" + s.Session
 }
 
-// subjectFromMember is the inverse of erasingMember.
-func subjectFromMember(member string) trace.Subject {
+// parseErasingMember is the inverse of erasingMember.
+func parseErasingMember(member string) trace.Subject {
 	tenant, rest, _ := strings.Cut(member, "/")
 	kind, id, _ := strings.Cut(rest, "/")
 	if kind == "u" {

@@ -9,33 +9,33 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// List implements trace.Store. Traces whose retention has passed are left out. It takes 2 round trips, and
-// 2 more for each page of a list of which not all traces are wanted or kept any more.
+// List implements trace.Store. It omits traces whose retention has passed. It takes 2 round trips for a page. It
+// reads another page when some traces of a page are unwanted or no longer kept.
 func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
 	const op = "trace.List"
 	key := indexKey(tenant)
 	switch {
 	case q.Root != "":
 		key = runKey(tenant, q.Root)
-	case q.Quarantined:
+	case q.OnlyQuarantined:
 		key = quarantineKey(tenant)
 	}
 	var all []*troupev1.Trace
 	for from, last := int64(0), false; !last && len(all) < q.Limit; from += int64(q.Limit) {
 		ids, err := r.conn.ZRevRange(ctx, key, from, from+int64(q.Limit)-1).Result()
 		if err != nil {
-			return nil, r.conn.Fault(op, err)
+			return nil, r.conn.Failure(op, err)
 		}
 		last = len(ids) < q.Limit || key == indexKey(tenant)
 		if last && q.Root != "" {
-			ids = append(ids, q.Root) // the root began before all others, and no list of the run has it
+			ids = append(ids, q.Root) // the root trace is the oldest, and the list of the run does not contain it
 		}
-		page, err := r.records(ctx, tenant, ids)
+		page, err := r.loadRecords(ctx, tenant, ids)
 		if err != nil {
 			return nil, err
 		}
 		for _, record := range page {
-			if q.Quarantined && !record.GetQuarantined() || q.Root != "" && record.GetRootTraceId() != q.Root {
+			if q.OnlyQuarantined && !record.GetQuarantined() || q.Root != "" && record.GetRootTraceId() != q.Root {
 				continue
 			}
 			all = append(all, record)
@@ -44,8 +44,8 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 	return all[:min(q.Limit, len(all))], nil
 }
 
-// records returns the records of traces that are kept, without the texts of their results.
-func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*troupev1.Trace, error) {
+// loadRecords returns the records of the traces that are still kept, without the texts of their results.
+func (r *reader) loadRecords(ctx context.Context, tenant string, ids []string) ([]*troupev1.Trace, error) {
 	replies := make([]*redis.MapStringStringCmd, len(ids))
 	if _, err := r.conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
@@ -53,7 +53,7 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 		}
 		return nil
 	}); err != nil {
-		return nil, r.conn.Fault("trace.List", err)
+		return nil, r.conn.Failure("trace.List", err)
 	}
 	var all []*troupev1.Trace
 	for _, reply := range replies {
@@ -70,8 +70,8 @@ func (r *reader) records(ctx context.Context, tenant string, ids []string) ([]*t
 	return all, nil
 }
 
-// trimResult removes the long texts from a result, which GetTrace returns. So even a list of the longest
-// results fits into a gRPC message that every client accepts.
+// trimResult removes the long texts from a result. GetTrace still returns them. Even a list of the longest results
+// then fits into a gRPC message that every client accepts.
 func trimResult(r *troupev1.TurnResult) {
 	if r == nil {
 		return

@@ -23,20 +23,20 @@ var quarantinedResult = &troupev1.TurnResult{
 	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
-// storeTrace stores a trace of a run, and ends it if there is a result.
+// storeTrace stores a trace of a run, and ends it if a result is given.
 func storeTrace(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
 	t.Helper()
-	r := record(n)
-	r.RootTraceId = ref(root).Trace
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Events: events(1, 1)})
+	r := newRecord(n)
+	r.RootTraceId = traceRef(root).Trace
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Events: numberedEvents(1, 1)})
 	require.NoError(t, err)
 	if result != nil {
 		last := []*troupev1.Event{{Sequence: 2, Time: timestamppb.New(time.Unix(int64(100-n), 0))}}
-		require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, last, result))
+		require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, last, result))
 	}
 }
 
-func listed(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
+func listTraceIDs(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
 	t.Helper()
 	all, err := s.List(t.Context(), "default", q)
 	require.NoError(t, err)
@@ -46,10 +46,10 @@ func listed(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
 	return ids
 }
 
-// The traces of a run are found by its root trace, and quarantined ones by their status.
+// The traces of a run are found by its root trace, and quarantined traces by their result.
 func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	redis := miniredis.RunT(t)
-	s := store(t, redis.Addr())
+	s := newStore(t, redis.Addr())
 	done := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}
 	storeTrace(t, s, 1, 1, done)
 	storeTrace(t, s, 2, 1, nil)
@@ -61,31 +61,31 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 		want []int64
 	}{
 		"all":                   {trace.Query{Limit: 9}, []int64{5, 4, 3, 2, 1}},
-		"a run":                 {trace.Query{Root: ref(1).Trace, Limit: 9}, []int64{5, 4, 2, 1}},
-		"the latest of a run":   {trace.Query{Root: ref(1).Trace, Limit: 3}, []int64{5, 4, 2}},
-		"a run of one":          {trace.Query{Root: ref(3).Trace, Limit: 9}, []int64{3}},
-		"one that began no run": {trace.Query{Root: ref(4).Trace, Limit: 9}, nil},
-		"no run":                {trace.Query{Root: ref(9).Trace, Limit: 9}, nil},
-		"the quarantine":        {trace.Query{Quarantined: true, Limit: 9}, []int64{3, 4}}, // by their ends
-		"the latest of it":      {trace.Query{Quarantined: true, Limit: 1}, []int64{3}},
-		"the one of a run":      {trace.Query{Root: ref(1).Trace, Quarantined: true, Limit: 1}, []int64{4}},
+		"a run":                 {trace.Query{Root: traceRef(1).Trace, Limit: 9}, []int64{5, 4, 2, 1}},
+		"the latest of a run":   {trace.Query{Root: traceRef(1).Trace, Limit: 3}, []int64{5, 4, 2}},
+		"a run of one":          {trace.Query{Root: traceRef(3).Trace, Limit: 9}, []int64{3}},
+		"one that began no run": {trace.Query{Root: traceRef(4).Trace, Limit: 9}, nil},
+		"no run":                {trace.Query{Root: traceRef(9).Trace, Limit: 9}, nil},
+		"the quarantine":        {trace.Query{OnlyQuarantined: true, Limit: 9}, []int64{3, 4}}, // by their ends
+		"the latest of it":      {trace.Query{OnlyQuarantined: true, Limit: 1}, []int64{3}},
+		"the one of a run":      {trace.Query{Root: traceRef(1).Trace, OnlyQuarantined: true, Limit: 1}, []int64{4}},
 	} {
-		require.Equal(t, c.want, listed(t, s, c.q), name)
+		require.Equal(t, c.want, listTraceIDs(t, s, c.q), name)
 	}
 
-	redis.FastForward(memory.Retention - time.Minute) // an operator may come on Monday
-	require.Equal(t, []int64{3, 4}, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
-	require.Equal(t, []int64{4, 2}, listed(t, s, trace.Query{Root: ref(1).Trace, Limit: 9}))
-	got, err := s.Get(t.Context(), ref(4))
+	redis.FastForward(memory.Retention - time.Minute) // an operator may look only after a weekend
+	require.Equal(t, []int64{3, 4}, listTraceIDs(t, s, trace.Query{OnlyQuarantined: true, Limit: 9}))
+	require.Equal(t, []int64{4, 2}, listTraceIDs(t, s, trace.Query{Root: traceRef(1).Trace, Limit: 9}))
+	got, err := s.Get(t.Context(), traceRef(4))
 	require.NoError(t, err)
 	require.True(t, got.GetQuarantined())
 	redis.FastForward(2 * time.Minute)
-	require.Empty(t, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
+	require.Empty(t, listTraceIDs(t, s, trace.Query{OnlyQuarantined: true, Limit: 9}))
 }
 
 // A list of the longest results fits into the 4 MiB that gRPC clients accept by default.
 func TestStore_ListsTheLongestResults(t *testing.T) {
-	s := store(t, miniredis.RunT(t).Addr())
+	s := newStore(t, miniredis.RunT(t).Addr())
 	long := failure.New(failure.ResourceTool, "tool", strings.Repeat("m", 64<<10))
 	for i := range 32 {
 		long = long.With(strconv.Itoa(i), strings.Repeat("x", 64<<10))
@@ -93,7 +93,8 @@ func TestStore_ListsTheLongestResults(t *testing.T) {
 	why, much := grpcfailure.ToProto(long), strings.Repeat("t", 64<<10)
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: why, Text: much,
-		Partial:      &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{{Failure: why}, {Failure: why}}},
+		Partial: &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{{Failure: why},
+			{Failure: why}}},
 		Coordination: &troupev1.Coordination{LastAgent: "a", ToolHistory: []string{much}},
 	}
 	const some, most = 4, 200 // that a client may ask for
@@ -106,7 +107,7 @@ func TestStore_ListsTheLongestResults(t *testing.T) {
 	require.Less(t, proto.Size(&troupev1.ListTracesResponse{Traces: all})*most/some, 4<<20)
 	require.EqualValues(t, 50, all[0].GetResult().GetPartial().GetTotalSteps())
 	require.Equal(t, "a", all[0].GetResult().GetCoordination().GetLastAgent())
-	whole, err := s.Get(t.Context(), ref(1))
+	whole, err := s.Get(t.Context(), traceRef(1))
 	require.NoError(t, err)
 	require.True(t, proto.Equal(result, whole.GetResult()))
 }

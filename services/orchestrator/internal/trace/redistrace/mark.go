@@ -39,32 +39,32 @@ const (
 	countPrefix   = "n:"             // begins the fields of a mark that count
 )
 
-// staleAfter is how long an erasure is left to the caller that works on it.
-const staleAfter = 30 * time.Second
+// erasureTimeout is how long other callers leave an erasure to the caller that works on it.
+const erasureTimeout = 30 * time.Second
 
-// BeginErasure implements trace.Erasures. The subject enters the list before it is marked, so that every marked
-// one is erased eventually.
+// BeginErasure implements trace.Eraser. The subject is added to the list before it is marked, so that every marked
+// subject is erased eventually.
 func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
 	const op = "trace.BeginErasure"
-	again := -time.Now().Add(staleAfter).UnixMilli()
+	again := -time.Now().Add(erasureTimeout).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	reply, err := beginErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	return decodeMark(subject, reply), nil
 }
 
-// decodeMark reads the fields and values of a mark.
+// decodeMark decodes the hash fields of a mark.
 func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 	e := memory.Erasure{Session: subject.Session, User: subject.User}
 	for field := range slices.Chunk(reply, 2) {
 		n, _ := strconv.ParseInt(field[1], 10, 64)
 		switch name := field[0]; {
 		case name == "by":
-			e.By = field[1]
+			e.RequestedBy = field[1]
 		case name == "began":
 			e.Began = time.UnixMilli(n).UTC()
 		case name == "ended":
@@ -76,7 +76,7 @@ func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
 	return e
 }
 
-// AddRemoved implements trace.Erasures.
+// AddRemoved implements trace.Eraser.
 func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from string, counts map[string]int64) error {
 	args := []any{from}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
@@ -89,30 +89,30 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 	return e.conn.failure("trace.AddRemoved", err)
 }
 
-// EndErasure implements trace.Erasures.
+// EndErasure implements trace.Eraser.
 func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
 	const op = "trace.EndErasure"
 	reply, err := endErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Fault(op, err)
+		return memory.Erasure{}, e.conn.Failure(op, err)
 	}
 	err = e.conn.ZRem(ctx, erasingKey, erasingMember(subject)).Err()
 	return decodeMark(subject, reply), e.conn.failure(op, err)
 }
 
-// UnfinishedErasures implements trace.Erasures.
+// UnfinishedErasures implements trace.Eraser.
 func (e *eraser) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, _ error) {
-	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, staleAfter.Milliseconds()).StringSlice()
+	found, err := claimErasuresScript.Run(ctx, e.conn, []string{erasingKey}, limit, erasureTimeout.Milliseconds()).StringSlice()
 	if err != nil {
-		return nil, e.conn.Fault("trace.UnfinishedErasures", err)
+		return nil, e.conn.Failure("trace.UnfinishedErasures", err)
 	}
 	for _, member := range found {
-		all = append(all, subjectFromMember(member))
+		all = append(all, parseErasingMember(member))
 	}
 	return all, nil
 }
 
-// SessionsOfUser implements trace.Erasures.
+// SessionsOfUser implements trace.Eraser.
 func (e *eraser) SessionsOfUser(ctx context.Context, tenant, user string, until time.Time, limit int) ([]string, error) {
 	ids, err := e.conn.ZRevRangeByScore(ctx, userSessionsKey(tenant, user), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: int64(limit),

@@ -23,10 +23,10 @@ var (
 	stopScript      = redis.NewScript(stopSource)
 )
 
-// maxStops is about how many stop requests are kept for owners that have not read them yet.
+// maxStops is the approximate number of stop requests that are kept for owners that have not read them yet.
 const maxStops = 1000
 
-// maxBatch is how many traces one script handles, so that it does not delay other callers of Redis.
+// maxBatch is how many traces one script handles. The limit keeps a script from delaying other callers of Redis.
 const maxBatch = 1000
 
 // openTraces implements trace.OpenTraces.
@@ -43,7 +43,7 @@ func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.He
 		b.Owned, b.Ended = b.Owned[len(part.Owned):], b.Ended[len(part.Ended):]
 		last := len(b.Owned)+len(b.Ended) == 0
 		if !last {
-			part.MaxTaken = 0 // the caller's own leases are renewed first
+			part.MaxTakeovers = 0 // the caller's own leases are renewed first
 		}
 		if err := o.sendBatch(ctx, part, &heard); err != nil || last {
 			return heard, err
@@ -51,28 +51,28 @@ func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.He
 	}
 }
 
-// heartbeatArgs returns the arguments of heartbeat.lua. Without a cursor the script returns no stops.
+// heartbeatArgs returns the arguments of heartbeat.lua. If the request has no cursor, the script returns no stops.
 func heartbeatArgs(b trace.Heartbeat) []any {
-	args := []any{b.LeaseTime.Milliseconds(), b.MaxTaken, b.Cursor, len(b.Owned)}
+	args := []any{b.LeaseTime.Milliseconds(), b.MaxTakeovers, b.Cursor, len(b.Owned)}
 	for _, ref := range slices.Concat(b.Owned, b.Ended) {
 		args = append(args, openMember(ref))
 	}
 	return args
 }
 
-// sendBatch runs heartbeat.lua once, and adds its reply to the reply of the batches before it.
+// sendBatch runs heartbeat.lua for one batch and merges the result into the reply of the earlier batches.
 func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
 	const op = "trace.Heartbeat"
 	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
 	if err != nil {
-		return o.conn.Fault(op, err)
+		return o.conn.Failure(op, err)
 	}
 	if len(reply) != 2 {
 		return fmt.Errorf("%s: reply of %d parts", op, len(reply))
 	}
 	taken, _ := reply[0].([]any)
 	for _, t := range taken {
-		heard.TakenOver = append(heard.TakenOver, refFromMember(fmt.Sprint(t)))
+		heard.TakenOver = append(heard.TakenOver, parseOpenMember(fmt.Sprint(t)))
 	}
 	stops, _ := reply[1].([]any)
 	for _, stop := range stops {
@@ -85,7 +85,7 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 			return fmt.Errorf("%s: a stop with %d fields", op, len(fields))
 		}
 		heard.Cursor = fmt.Sprint(entry[0])
-		heard.Stops = append(heard.Stops, trace.Stop{Ref: refFromMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
+		heard.Stops = append(heard.Stops, trace.StopRequest{Ref: parseOpenMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
 	}
 	return nil
 }
@@ -96,9 +96,9 @@ func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	return o.conn.failure("trace.ReleaseLease", err)
 }
 
-// Stop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to the
-// current one. A trace that is not kept needs no stop.
-func (o *openTraces) Stop(ctx context.Context, stop trace.Stop) error {
+// RequestStop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to
+// the current owner. A trace that is no longer kept needs no stop.
+func (o *openTraces) RequestStop(ctx context.Context, stop trace.StopRequest) error {
 	const op = "trace.Stop"
 	exists, err := stopScript.Run(ctx, o.conn, []string{recordKey(stop.Ref)}, stop.Reason).Bool()
 	if err != nil || !exists {

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/redisconn"
 )
 
-// Ping succeeds on a Redis without users, such as the embedded one of troupe dev.
+// Ping succeeds on a Redis without configured users, such as the embedded Redis of troupe dev.
 func TestPing_SucceedsOnARedisWithoutUsers(t *testing.T) {
 	s, err := New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
@@ -20,7 +20,7 @@ func TestPing_SucceedsOnARedisWithoutUsers(t *testing.T) {
 	require.NoError(t, s.Ping(t.Context()))
 }
 
-// Ping fails when the user lacks a permission that the service needs. Ping itself needs no other permission.
+// Ping fails when the user lacks a permission that the service needs. Ping itself needs no further permission.
 func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 	users, err := acl.Users(nil)
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
 			}
 		}
 	}
-	for _, command := range append([]string{"ping", "info", "cluster|info", "cluster|nodes", "cluster|shards", "cluster|slots"}, needs.Commands...) {
+	for _, command := range append([]string{"ping", "info", "cluster|info", "cluster|nodes", "cluster|shards", "cluster|slots"}, requiredCommands.Commands...) {
 		require.True(t, may[command], command)
 		delete(may, command)
 	}

@@ -22,7 +22,7 @@ var loadSource string
 
 var loadScript = redis.NewScript(loadSource)
 
-// reader implements the reading part of trace.Store, and trace.Audit.
+// reader implements the reading methods of trace.Store, and trace.DecisionIndex.
 type reader struct {
 	conn *conn
 }
@@ -32,7 +32,7 @@ func (r *reader) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error
 	const op = "trace.Get"
 	fields, err := r.conn.HGetAll(ctx, recordKey(ref)).Result()
 	if err != nil {
-		return nil, r.conn.Fault(op, err)
+		return nil, r.conn.Failure(op, err)
 	}
 	if len(fields) == 0 || fields["erased"] != "" {
 		return nil, notFoundError(op, ref)
@@ -45,7 +45,7 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 	const op = "trace.Load"
 	reply, err := loadScript.Run(ctx, r.conn, []string{recordKey(ref)}).StringSlice()
 	if err != nil {
-		return trace.RunningTrace{}, r.conn.Fault(op, err)
+		return trace.RunningTrace{}, r.conn.Failure(op, err)
 	}
 	if len(reply) < 2 {
 		return trace.RunningTrace{}, notFoundError(op, ref)
@@ -62,8 +62,8 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 		return trace.RunningTrace{}, err
 	}
 	elapsed, err1 := strconv.ParseInt(reply[0], 10, 64)
-	timeout, err2 := numberField(fields["timeout"])
-	epoch, err3 := numberField(fields["turn_epoch"])
+	timeout, err2 := parseNumberField(fields["timeout"])
+	epoch, err3 := parseNumberField(fields["turn_epoch"])
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return trace.RunningTrace{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
 	}
@@ -77,12 +77,12 @@ func (r *reader) Load(ctx context.Context, ref trace.Ref) (trace.RunningTrace, e
 	}, nil
 }
 
-// numberField reads a field (0 when it is missing).
-func numberField(field string) (int64, error) {
+// parseNumberField parses a field as a number (0 when the field is missing).
+func parseNumberField(field string) (int64, error) {
 	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 
-// decodeRecord reads the hash of a record.
+// decodeRecord decodes the hash of a record.
 func decodeRecord(fields map[string]string) (*troupev1.Trace, error) {
 	record := &troupev1.Trace{}
 	if err := proto.Unmarshal([]byte(fields["record"]), record); err != nil {
@@ -102,7 +102,7 @@ func decodeRecord(fields map[string]string) (*troupev1.Trace, error) {
 		if err := proto.Unmarshal([]byte(fields["result"]), record.Result); err != nil {
 			return nil, fmt.Errorf("trace result %s: %w", record.GetTraceId(), err)
 		}
-		record.Quarantined = trace.Quarantined(record.GetResult())
+		record.Quarantined = trace.IsQuarantined(record.GetResult())
 	}
 	return record, nil
 }
@@ -112,7 +112,7 @@ func (r *reader) Events(ctx context.Context, ref trace.Ref, after uint64, limit 
 	const op = "trace.Events"
 	entries, err := r.conn.XRangeN(ctx, eventsKey(ref), strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
 	if err != nil {
-		return nil, r.conn.Fault(op, err)
+		return nil, r.conn.Failure(op, err)
 	}
 	events := make([]*troupev1.Event, 0, len(entries))
 	for _, entry := range entries {
@@ -125,7 +125,7 @@ func (r *reader) Events(ctx context.Context, ref trace.Ref, after uint64, limit 
 	return events, nil
 }
 
-// decodeEvent reads an entry of the stream of events.
+// decodeEvent decodes an entry of the event stream.
 func decodeEvent(op string, entry redis.XMessage) (*troupev1.Event, error) {
 	body, _ := entry.Values["e"].(string)
 	e := &troupev1.Event{}
@@ -138,7 +138,7 @@ func decodeEvent(op string, entry redis.XMessage) (*troupev1.Event, error) {
 // pageSize is how many events or pointers are read at once.
 const pageSize = 200
 
-// eachPage calls do for the events of a trace, page by page.
+// eachPage calls do for each page of the events of a trace.
 func (r *reader) eachPage(ctx context.Context, ref trace.Ref, do func([]*troupev1.Event)) error {
 	for after := uint64(0); ; {
 		page, err := r.Events(ctx, ref, after, pageSize)

@@ -40,12 +40,12 @@ import (
 
 var _ trace.Store = (*Store)(nil)
 
-// runningTTL is how long a trace is kept if it never ends.
+// runningTTL is how long a trace without an end is kept.
 const runningTTL = 7 * 24 * time.Hour
 
-// pendingTTL is the least time for which a trace with pending calls, or a quarantined one, is kept. It equals
-// memory.Retention, which keeps the turn. The turn that continues needs the target of the trace, and an
-// operator needs to know what crashed the workers.
+// pendingTTL is the minimum retention of a trace that has pending calls or is quarantined. It equals
+// memory.Retention, for which the turn is kept. The turn that continues needs the target of the trace, and an
+// operator needs to find out what crashed the workers.
 const pendingTTL = memory.Retention
 
 // Store implements trace.Store. It is safe for concurrent use.
@@ -58,8 +58,8 @@ type Store struct {
 	conn *conn
 }
 
-// New returns a store in Redis. Retention is how long a trace is kept after its end; one with calls that
-// wait is kept for at least a week. The caller closes the store.
+// New returns a trace store backed by Redis. retention is how long a trace is kept after its end; a trace with
+// pending calls is kept for at least a week. The caller closes the store.
 func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	client, err := redisconn.New(link)
 	if err != nil {
@@ -71,38 +71,38 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	return &Store{writer: &writer{c, e}, reader: r, openTraces: &openTraces{c}, eraser: e, conn: c}, nil
 }
 
-// needs are the Redis commands that the scripts and the other calls use. The user of the service in
+// requiredCommands are the Redis commands that the scripts and the other calls use. The user of the service in
 // deploy/redis/users.acl may use these, and the commands for connections.
-var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
+var requiredCommands = redisconn.Permissions{Prefix: "o:", Commands: []string{
 	"eval", "evalsha", "exists", "time", "unlink", "pexpire", "hexists", "hgetall", "hincrby", "hmget", "hset", "hsetnx",
 	"xadd", "xdel", "xrange", "zadd", "zrem", "zrevrange", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
 }}
 
-// Ping returns nil when Redis takes writes and permits every command that the service uses. An error that
-// Redis replies is a *probe.NotServingError.
-func (s *Store) Ping(ctx context.Context) error { return s.conn.CheckServing(ctx, needs) }
+// Ping returns nil when Redis accepts writes and permits every command that the service uses. If Redis itself
+// replies with an error, Ping returns a *probe.NotServingError.
+func (s *Store) Ping(ctx context.Context) error { return s.conn.CheckServing(ctx, requiredCommands) }
 
-// Addr returns where Redis is, without credentials.
+// Addr returns the address of Redis, without credentials.
 func (s *Store) Addr() string { return s.conn.Addr() }
 
 // Close ends all connections. Calls in flight fail.
 func (s *Store) Close() error { return s.conn.Close() }
 
-// conn is the connection that the parts of a store share.
+// conn is the connection that the parts of a Store share.
 type conn struct {
 	*redisconn.Conn
 	retention time.Duration
 }
 
-// longestRetention is the longest time for which any data of a trace are kept, counted from its last claim.
+// longestRetention is the longest time for which any data of a trace is kept after its last claim.
 func (c *conn) longestRetention() time.Duration { return max(runningTTL, pendingTTL) + c.retention }
 
-// failure returns the failure for an error of Redis (nil when there is none).
+// failure converts an error of Redis to a failure (nil for nil).
 func (c *conn) failure(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return c.Fault(op, err)
+	return c.Failure(op, err)
 }
 
 func notFoundError(op string, ref trace.Ref) error {

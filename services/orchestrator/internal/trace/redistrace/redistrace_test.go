@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func store(t *testing.T, addr string) *redistrace.Store {
+func newStore(t *testing.T, addr string) *redistrace.Store {
 	t.Helper()
 	s, err := redistrace.New(redisconn.Config{URL: "redis://" + addr + "/0"}, time.Hour)
 	require.NoError(t, err)
@@ -30,16 +30,16 @@ func store(t *testing.T, addr string) *redistrace.Store {
 	return s
 }
 
-func record(n int) *troupev1.Trace {
+func newRecord(n int) *troupev1.Trace {
 	return &troupev1.Trace{
 		TraceId: fmt.Sprintf("%032x", n), SessionId: "s", TurnId: "t", Turn: 1, Owner: "one", Text: "what?",
 		Started: timestamppb.New(time.Unix(int64(n), 0)),
 	}
 }
 
-func ref(n int) trace.Ref { return trace.Ref{Tenant: "default", Trace: record(n).GetTraceId()} }
+func traceRef(n int) trace.Ref { return trace.Ref{Tenant: "default", Trace: newRecord(n).GetTraceId()} }
 
-func events(first, last uint64) (all []*troupev1.Event) {
+func numberedEvents(first, last uint64) (all []*troupev1.Event) {
 	for s := first; s <= last; s++ {
 		all = append(all, &troupev1.Event{Sequence: s, Agent: fmt.Sprint(s)})
 	}
@@ -52,57 +52,57 @@ func TestStore(t *testing.T) {
 		"redis":     func(t *testing.T) string { return redistest.Start(t) },
 		"miniredis": func(t *testing.T) string { return miniredis.RunT(t).Addr() },
 	} {
-		t.Run(name, func(t *testing.T) { suite(t, store(t, addr(t))) })
+		t.Run(name, func(t *testing.T) { newSuite(t, newStore(t, addr(t))) })
 	}
 }
 
-func suite(t *testing.T, s *redistrace.Store) {
+func newSuite(t *testing.T, s *redistrace.Store) {
 	t.Run("a trace from claim to end", func(t *testing.T) {
-		epoch, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: events(1, 2)})
+		epoch, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: numberedEvents(1, 2)})
 		require.NoError(t, err)
 		require.Equal(t, int64(1), epoch)
 		require.Equal(t, uint64(2), last)
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(3, 300), nil))
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(3, 300), nil), "a repeat is fine")
+		require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, numberedEvents(3, 300), nil))
+		require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, numberedEvents(3, 300), nil), "a repeat is fine")
 		result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "so"}
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(301, 301), result))
+		require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, numberedEvents(301, 301), result))
 
-		got, err := s.Get(t.Context(), ref(1))
+		got, err := s.Get(t.Context(), traceRef(1))
 		require.NoError(t, err)
-		want := proto.CloneOf(record(1))
+		want := proto.CloneOf(newRecord(1))
 		want.State, want.LastSequence, want.OwnerEpoch, want.Result = troupev1.TraceState_TRACE_STATE_ENDED, 301, 1, result
-		want.RootTraceId = ref(1).Trace // one that says none began a run
+		want.RootTraceId = traceRef(1).Trace // a trace without a root is the root of its run
 		require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
 
-		page, err := s.Events(t.Context(), ref(1), 290, 5)
+		page, err := s.Events(t.Context(), traceRef(1), 290, 5)
 		require.NoError(t, err)
-		require.Empty(t, cmp.Diff(events(291, 295), page, protocmp.Transform()))
+		require.Empty(t, cmp.Diff(numberedEvents(291, 295), page, protocmp.Transform()))
 
-		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: nil})
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	})
 	t.Run("a later owner fences the one before", func(t *testing.T) {
-		first, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(2), Events: events(1, 1)})
+		first, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(2), Events: numberedEvents(1, 1)})
 		require.NoError(t, err)
-		taken := record(2)
+		taken := newRecord(2)
 		taken.Owner = "two"
 		second, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: taken, Events: nil})
 		require.NoError(t, err)
 		require.Equal(t, first+1, second)
 		require.Equal(t, uint64(1), last)
-		err = s.Append(t.Context(), ref(2), first, 0, events(2, 2), nil)
+		err = s.Append(t.Context(), traceRef(2), first, 0, numberedEvents(2, 2), nil)
 		require.True(t, failure.Is(err, failure.Fenced), "%v", err)
-		require.NoError(t, s.Append(t.Context(), ref(2), second, 0, events(2, 2), nil))
-		got, err := s.Get(t.Context(), ref(2))
+		require.NoError(t, s.Append(t.Context(), traceRef(2), second, 0, numberedEvents(2, 2), nil))
+		got, err := s.Get(t.Context(), traceRef(2))
 		require.NoError(t, err)
 		require.Equal(t, "two", got.GetOwner())
 		require.Equal(t, troupev1.TraceState_TRACE_STATE_RUNNING, got.GetState())
 	})
 	t.Run("events have no gap", func(t *testing.T) {
-		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(3), Events: events(1, 1)})
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(3), Events: numberedEvents(1, 1)})
 		require.NoError(t, err)
-		require.Error(t, s.Append(t.Context(), ref(3), epoch, 0, events(5, 6), nil))
-		all, err := s.Events(t.Context(), ref(3), 0, 100)
+		require.Error(t, s.Append(t.Context(), traceRef(3), epoch, 0, numberedEvents(5, 6), nil))
+		all, err := s.Events(t.Context(), traceRef(3), 0, 100)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 	})
@@ -110,45 +110,46 @@ func suite(t *testing.T, s *redistrace.Store) {
 		all, err := s.List(t.Context(), "default", trace.Query{Limit: 2})
 		require.NoError(t, err)
 		require.Len(t, all, 2)
-		require.Equal(t, ref(3).Trace, all[0].GetTraceId())
-		require.Equal(t, ref(2).Trace, all[1].GetTraceId())
+		require.Equal(t, traceRef(3).Trace, all[0].GetTraceId())
+		require.Equal(t, traceRef(2).Trace, all[1].GetTraceId())
 	})
 	t.Run("who ends a trace without labels leaves those that it has", func(t *testing.T) {
 		for _, labels := range []string{`{"profile":"fast"}`, ""} {
-			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(4), Turn: trace.TurnInfo{User: "u", Labels: labels}})
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(4), Turn: trace.TurnInfo{User: "u", Labels: labels}})
 			require.NoError(t, err)
 		}
-		running, err := s.Load(t.Context(), ref(4))
+		running, err := s.Load(t.Context(), traceRef(4))
 		require.NoError(t, err)
 		require.Equal(t, `{"profile":"fast"}`, running.Turn.Labels)
 	})
 	t.Run("each orphan is claimed by one owner", func(t *testing.T) {
 		info := trace.TurnInfo{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, HasCredentials: true, Labels: `{"profile":"fast"}`}
 		for n := range 3 {
-			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Turn: info, Events: events(1, 1)})
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(10 + n), Turn: info, Events: numberedEvents(1, 1)})
 			require.NoError(t, err)
 		}
-		heard, err := s.Heartbeat(t.Context(), trace.Heartbeat{Owned: []trace.Ref{ref(10)}, LeaseTime: time.Minute, MaxTaken: 9})
+		heard, err := s.Heartbeat(t.Context(), trace.Heartbeat{Owned: []trace.Ref{traceRef(10)}, LeaseTime: time.Minute, MaxTakeovers: 9})
 		require.NoError(t, err)
 		require.Empty(t, heard.TakenOver, "a claim vouches")
-		require.NoError(t, s.ReleaseLease(t.Context(), ref(11)))
-		require.NoError(t, s.ReleaseLease(t.Context(), ref(12)))
-		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{Ended: []trace.Ref{ref(12), ref(99)}, LeaseTime: time.Minute, MaxTaken: 9, Cursor: heard.Cursor})
+		require.NoError(t, s.ReleaseLease(t.Context(), traceRef(11)))
+		require.NoError(t, s.ReleaseLease(t.Context(), traceRef(12)))
+		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{Ended: []trace.Ref{traceRef(12), traceRef(99)}, LeaseTime: time.Minute, MaxTakeovers: 9,
+			Cursor: heard.Cursor})
 		require.NoError(t, err)
-		require.Equal(t, []trace.Ref{ref(11)}, heard.TakenOver)
-		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{LeaseTime: time.Minute, MaxTaken: 9, Cursor: heard.Cursor})
+		require.Equal(t, []trace.Ref{traceRef(11)}, heard.TakenOver)
+		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{LeaseTime: time.Minute, MaxTakeovers: 9, Cursor: heard.Cursor})
 		require.NoError(t, err)
 		require.Empty(t, heard.TakenOver)
 
-		require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(11), Reason: "why not"}))
+		require.NoError(t, s.RequestStop(t.Context(), trace.StopRequest{Ref: traceRef(11), Reason: "why not"}))
 		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{LeaseTime: time.Minute, Cursor: heard.Cursor})
 		require.NoError(t, err)
-		require.Equal(t, []trace.Stop{{Ref: ref(11), Reason: "why not"}}, heard.Stops)
+		require.Equal(t, []trace.StopRequest{{Ref: traceRef(11), Reason: "why not"}}, heard.Stops)
 		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{LeaseTime: time.Minute, Cursor: heard.Cursor})
 		require.NoError(t, err)
 		require.Empty(t, heard.Stops)
 
-		running, err := s.Load(t.Context(), ref(11))
+		running, err := s.Load(t.Context(), traceRef(11))
 		require.NoError(t, err)
 		require.Equal(t, info, running.Turn)
 		require.InDelta(t, time.Minute, running.TimeLeft, float64(10*time.Second))
@@ -157,38 +158,38 @@ func suite(t *testing.T, s *redistrace.Store) {
 
 		older := info
 		older.TurnEpoch--
-		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: older})
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(11), Turn: older})
 		require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
 
-		owner, end, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: info})
+		owner, end, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(11), Turn: info})
 		require.NoError(t, err)
 		for n, epoch := range []int64{info.TurnEpoch + 1, 0} {
 			at := end + 1 + uint64(n)
-			require.NoError(t, s.Append(t.Context(), ref(11), owner, epoch, events(at, at), nil))
-			running, err = s.Load(t.Context(), ref(11))
+			require.NoError(t, s.Append(t.Context(), traceRef(11), owner, epoch, numberedEvents(at, at), nil))
+			running, err = s.Load(t.Context(), traceRef(11))
 			require.NoError(t, err)
 			require.Equal(t, info.TurnEpoch+1, running.Turn.TurnEpoch)
 		}
-		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Turn: info})
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(11), Turn: info})
 		require.True(t, failure.Is(err, failure.Fenced), "its owner took the turn back: %v", err)
 	})
 	t.Run("unknown traces", func(t *testing.T) {
-		_, err := s.Load(t.Context(), ref(9))
+		_, err := s.Load(t.Context(), traceRef(9))
 		require.True(t, failure.Is(err, failure.NotFound))
-		_, err = s.Get(t.Context(), ref(9))
+		_, err = s.Get(t.Context(), traceRef(9))
 		require.True(t, failure.Is(err, failure.NotFound))
-		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, 0, events(1, 1), nil), failure.NotFound))
+		require.True(t, failure.Is(s.Append(t.Context(), traceRef(9), 1, 0, numberedEvents(1, 1), nil), failure.NotFound))
 	})
 }
 
-// A turn with pending calls can be continued for as long as the turn is kept.
+// A trace with pending calls is kept as long as its turn, so that the turn can be continued.
 func TestStore_KeepsATraceWithPendingCalls(t *testing.T) {
 	redis := miniredis.RunT(t)
-	s := store(t, redis.Addr())
+	s := newStore(t, redis.Addr())
 	for n, result := range []*troupev1.TurnResult{{Text: "so"}, {Pending: []*troupev1.PendingCall{{Id: "1-1-2", Arguments: "{}"}}}} {
-		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: events(1, 1)})
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: numberedEvents(1, 1)})
 		require.NoError(t, err)
-		require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, events(2, 2), result))
+		require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, numberedEvents(2, 2), result))
 	}
 	all, err := s.List(t.Context(), "default", trace.Query{Limit: 10})
 	require.NoError(t, err)
@@ -196,24 +197,24 @@ func TestStore_KeepsATraceWithPendingCalls(t *testing.T) {
 	require.Empty(t, all[0].GetResult().GetPending(), "a list is short")
 
 	redis.FastForward(memory.Retention - time.Minute)
-	_, err = s.Get(t.Context(), ref(0))
+	_, err = s.Get(t.Context(), traceRef(0))
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
-	kept, err := s.Get(t.Context(), ref(1))
+	kept, err := s.Get(t.Context(), traceRef(1))
 	require.NoError(t, err)
 	require.Equal(t, "1-1-2", kept.GetResult().GetPending()[0].GetId())
 	redis.FastForward(2 * time.Minute)
-	_, err = s.Get(t.Context(), ref(1))
+	_, err = s.Get(t.Context(), traceRef(1))
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
-func TestStore_OutageIsSystemNetwork(t *testing.T) {
-	s := store(t, "127.0.0.1:1")
-	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
+func TestStore_OutageFailsWithSystemNetwork(t *testing.T) {
+	s := newStore(t, "127.0.0.1:1")
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: nil})
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	require.NotContains(t, grpcfailure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
 }
 
-func TestNew_NeverRepeatsTheURL(t *testing.T) {
+func TestNew_ErrorDoesNotContainTheURL(t *testing.T) {
 	_, err := redistrace.New(redisconn.Config{URL: "http://user:hunter2@host"}, time.Hour)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")

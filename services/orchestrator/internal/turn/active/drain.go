@@ -7,58 +7,60 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// ErrStopping rejects requests while the orchestrator stops.
+// ErrStopping is the error for requests that arrive while the orchestrator is stopping.
 var ErrStopping = failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
 
-// Drain counts the turns and calls that run, and waits for them when the orchestrator stops. Safe
-// for concurrent use.
+// Drain counts the running turns and calls, and waits for them when the orchestrator stops. It is safe for
+// concurrent use.
 type Drain struct {
 	running  sync.WaitGroup
 	handOver func()
 
-	mu          sync.Mutex
-	closed      bool
-	closing     chan struct{} // closed with closed
-	handingOver chan struct{} // closed when the time to end has run out
+	mu              sync.Mutex
+	isClosing       bool
+	closeStarted    chan struct{} // closed when isClosing is set
+	handoverStarted chan struct{} // closed when the ctx of Close has ended
 }
 
-// NewDrain returns a Drain that is open.
+// NewDrain returns a Drain that admits turns and calls.
 func NewDrain() *Drain {
-	d := &Drain{closing: make(chan struct{}), handingOver: make(chan struct{})}
-	d.handOver = sync.OnceFunc(func() { close(d.handingOver) })
+	d := &Drain{closeStarted: make(chan struct{}), handoverStarted: make(chan struct{})}
+	d.handOver = sync.OnceFunc(func() { close(d.handoverStarted) })
 	return d
 }
 
-// Enter counts one more turn or call, unless the orchestrator stops. The caller must call Leave.
+// Enter counts one more running turn or call and returns true. It returns false while the orchestrator is
+// stopping. After true, the caller must call Leave.
 func (d *Drain) Enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.isClosing {
 		return false
 	}
 	d.running.Add(1)
 	return true
 }
 
-// Leave ends what Enter began.
+// Leave ends a turn or call that Enter counted.
 func (d *Drain) Leave() { d.running.Done() }
 
-// Go runs a turn. It is called between Enter and Leave.
+// Go runs a turn in a new goroutine and counts it. Call it between Enter and Leave.
 func (d *Drain) Go(turn func()) { d.running.Go(turn) }
 
-// Closing returns a channel that is closed when the orchestrator begins to stop. Requests stop waiting then.
-func (d *Drain) Closing() <-chan struct{} { return d.closing }
+// CloseStarted returns a channel that is closed when the orchestrator begins to stop. Waiting requests then give
+// up.
+func (d *Drain) CloseStarted() <-chan struct{} { return d.closeStarted }
 
-// HandingOver returns a channel that is closed when the turns that still run must be handed over.
-func (d *Drain) HandingOver() <-chan struct{} { return d.handingOver }
+// HandoverStarted returns a channel that is closed when the turns that still run must be handed over.
+func (d *Drain) HandoverStarted() <-chan struct{} { return d.handoverStarted }
 
-// Close makes Enter reject everything, and calls rejecting once. It then waits until nothing runs. When ctx
-// ends before that, the turns that are left are handed over. It may be called again.
+// Close makes Enter return false from now on, and calls rejecting once. It then waits until no turn or call runs.
+// If ctx ends first, the remaining turns are handed over. Close may be called again.
 func (d *Drain) Close(ctx context.Context, rejecting func()) {
 	d.mu.Lock()
-	if !d.closed {
-		d.closed = true
-		close(d.closing)
+	if !d.isClosing {
+		d.isClosing = true
+		close(d.closeStarted)
 		rejecting()
 	}
 	d.mu.Unlock()
@@ -72,10 +74,10 @@ func (d *Drain) Close(ctx context.Context, rejecting func()) {
 	}
 }
 
-// IsClosing reports whether the orchestrator stops.
+// IsClosing reports whether Close has been called.
 func (d *Drain) IsClosing() bool {
 	select {
-	case <-d.closing:
+	case <-d.closeStarted:
 		return true
 	default:
 		return false

@@ -13,8 +13,8 @@ import (
 // MaxWaiting is how many requests may wait for one session (guarantee F14).
 const MaxWaiting = 8
 
-// Table is the table of active turns by session, with the queue of requests for each session. Safe
-// for concurrent use.
+// Table holds the active turns by session, and a queue of requests for each session. It is safe for concurrent
+// use.
 type Table struct {
 	mu       sync.Mutex
 	sessions map[session.Ref]*sessionEntry
@@ -22,24 +22,25 @@ type Table struct {
 
 // sessionEntry is a session that has an active turn or waiting requests.
 type sessionEntry struct {
-	turn    *Turn       // nil when this orchestrator drives none
-	queue   []*Position // the first one may ask for its turn next
-	busy    error       // the last answer of the memory service to the first one
+	turn    *Turn            // active turn (nil when this orchestrator drives none)
+	queue   []*QueuePosition // only the first position may ask the memory service for its turn
+	busyErr error            // the memory service's last error for the first position
 	changed chan struct{}
-	asking  sync.Mutex // held while the first one asks; a request that gets before it waits for that
+	askMu   sync.Mutex // held while the first position asks the memory service, so that no other request becomes the first meanwhile
 }
 
-// Position is the place of a request in the queue of its session. Calls for the same turn share it.
-type Position struct {
-	turnID   string
-	isUrgent bool // comes before those that are not
-	callers  int
+// QueuePosition is the position of a request in the queue of its session. Calls for the same turn share one
+// position.
+type QueuePosition struct {
+	turnID      string
+	isUrgent    bool // precedes all positions that are not urgent
+	callerCount int
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{sessions: map[session.Ref]*sessionEntry{}} }
 
-// getEntry returns the entry of a session, and creates it when needed. The caller holds the lock.
+// getEntry returns the entry of a session, which it creates if needed. The caller holds the lock.
 func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	if t.sessions[ref] == nil {
 		t.sessions[ref] = &sessionEntry{changed: make(chan struct{})}
@@ -47,7 +48,7 @@ func (t *Table) getEntry(ref session.Ref) *sessionEntry {
 	return t.sessions[ref]
 }
 
-// notify is called with the lock held, after each change of an entry. It drops an empty one.
+// notify signals that an entry has changed, and removes the entry if it is empty. The caller holds the lock.
 func (t *Table) notify(ref session.Ref) {
 	e := t.sessions[ref]
 	close(e.changed)
@@ -57,15 +58,15 @@ func (t *Table) notify(ref session.Ref) {
 	}
 }
 
-// Add makes a turn the active one of its session.
+// Add makes a turn the active turn of its session.
 func (t *Table) Add(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.getEntry(turn.Ref).turn = turn
 }
 
-// Remove removes the active turn of its session, and notifies the next request. If the session already has
-// another active turn, that one stays.
+// Remove removes the active turn of its session, and notifies the next request. If another turn is already active
+// in the session, that turn stays.
 func (t *Table) Remove(turn *Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +77,8 @@ func (t *Table) Remove(turn *Turn) {
 	}
 }
 
-// OfSession returns the active turn of a session (nil when there is none).
-func (t *Table) OfSession(ref session.Ref) *Turn {
+// FindBySession returns the active turn of a session (nil when there is none).
+func (t *Table) FindBySession(ref session.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
@@ -86,8 +87,8 @@ func (t *Table) OfSession(ref session.Ref) *Turn {
 	return nil
 }
 
-// OfTrace returns the active turn of a trace (nil when there is none).
-func (t *Table) OfTrace(ref trace.Ref) *Turn {
+// FindByTrace returns the active turn of a trace (nil when there is none).
+func (t *Table) FindByTrace(ref trace.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for of, e := range t.sessions {
@@ -98,14 +99,14 @@ func (t *Table) OfTrace(ref trace.Ref) *Turn {
 	return nil
 }
 
-// Enqueue gives a request a position in the queue. It is false when the queue is full.
-func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position, bool) {
+// Enqueue gives a request a position in the queue of its session. It returns false when the queue is full.
+func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*QueuePosition, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.getEntry(ref)
-	if i := slices.IndexFunc(e.queue, func(p *Position) bool { return p.turnID == turnID }); i >= 0 {
+	if i := slices.IndexFunc(e.queue, func(p *QueuePosition) bool { return p.turnID == turnID }); i >= 0 {
 		p := e.queue[i]
-		p.callers++
+		p.callerCount++
 		if urgent && !p.isUrgent {
 			p.isUrgent = true
 			e.queue = slices.Delete(e.queue, i, i+1)
@@ -117,52 +118,53 @@ func (t *Table) Enqueue(ref session.Ref, turnID string, urgent bool) (*Position,
 	if len(e.queue) >= MaxWaiting {
 		return nil, false
 	}
-	p := &Position{turnID: turnID, isUrgent: urgent, callers: 1}
+	p := &QueuePosition{turnID: turnID, isUrgent: urgent, callerCount: 1}
 	e.insert(p)
 	return p, true
 }
 
-// insert puts an urgent position behind the other urgent ones, and any other position at the end.
-func (e *sessionEntry) insert(p *Position) {
+// insert inserts an urgent position after the other urgent ones, and any other position at the end.
+func (e *sessionEntry) insert(p *QueuePosition) {
 	at := len(e.queue)
 	if p.isUrgent {
-		if i := slices.IndexFunc(e.queue, func(other *Position) bool { return !other.isUrgent }); i >= 0 {
+		if i := slices.IndexFunc(e.queue, func(other *QueuePosition) bool { return !other.isUrgent }); i >= 0 {
 			at = i
 		}
 	}
 	e.queue = slices.Insert(e.queue, at, p)
 }
 
-// Leave gives up a position. It is removed when the last call that shares it has left.
-func (t *Table) Leave(ref session.Ref, p *Position) {
+// LeaveQueue gives up a position. The position is removed when the last call that shares it has left.
+func (t *Table) LeaveQueue(ref session.Ref, p *QueuePosition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.callers--; p.callers > 0 {
+	if p.callerCount--; p.callerCount > 0 {
 		return
 	}
 	e := t.sessions[ref]
-	e.queue = slices.DeleteFunc(e.queue, func(other *Position) bool { return other == p })
+	e.queue = slices.DeleteFunc(e.queue, func(other *QueuePosition) bool { return other == p })
 	t.notify(ref)
 }
 
-// CheckFirst reports whether a position is the first of its queue. Changed is closed when that changes, or
-// when the active turn ends. A request that is first calls asked once the memory service has answered it.
-func (t *Table) CheckFirst(ref session.Ref, p *Position) (first bool, asked func(), changed <-chan struct{}) {
+// CheckFirst reports whether a position is the first of its queue. The channel changed is closed when that
+// changes, or when the active turn ends. A request that is first must call asked after the memory service has
+// answered it.
+func (t *Table) CheckFirst(ref session.Ref, p *QueuePosition) (first bool, asked func(), changed <-chan struct{}) {
 	t.mu.Lock()
-	e := t.sessions[ref] // stays while it has a position
+	e := t.sessions[ref] // the entry exists as long as it has a position
 	t.mu.Unlock()
-	e.asking.Lock()
+	e.askMu.Lock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.queue[0] != p {
-		e.asking.Unlock()
+		e.askMu.Unlock()
 		return false, nil, e.changed
 	}
-	return true, e.asking.Unlock, e.changed
+	return true, e.askMu.Unlock, e.changed
 }
 
-// Waiting returns how many requests wait for a session.
-func (t *Table) Waiting(ref session.Ref) int {
+// QueueLength returns how many requests wait for a session.
+func (t *Table) QueueLength(ref session.Ref) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
@@ -171,24 +173,25 @@ func (t *Table) Waiting(ref session.Ref) int {
 	return 0
 }
 
-// Sessions returns how many sessions have an active turn here, or waiting requests.
-func (t *Table) Sessions() int {
+// SessionCount returns how many sessions have an active turn or waiting requests at this orchestrator.
+func (t *Table) SessionCount() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.sessions)
 }
 
-// NoteBusy stores the error that the memory service returned to the first request of a queue.
-func (t *Table) NoteBusy(ref session.Ref, busy error) {
+// RecordBusy stores the error that the memory service returned to the first request of a queue.
+func (t *Table) RecordBusy(ref session.Ref, busy error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.sessions[ref]; e != nil {
-		e.busy = busy
+		e.busyErr = busy
 	}
 }
 
-// Busy returns a session_busy failure that names the open turn, as far as it is known.
-func (t *Table) Busy(ref session.Ref, message string) error {
+// NewBusyError returns a session_busy failure with the ids of the open turn and its trace, as far as they are
+// known.
+func (t *Table) NewBusyError(ref session.Ref, message string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := failure.New(failure.SessionBusy, "turn.Orchestrate", message)
@@ -200,15 +203,15 @@ func (t *Table) Busy(ref session.Ref, message string) error {
 		return err.With("turn_id", e.turn.ID).With("trace_id", e.turn.Trace)
 	}
 	for _, key := range []string{"turn_id", "trace_id"} {
-		if value := Fact(e.busy, key); value != "" {
+		if value := FailureFact(e.busyErr, key); value != "" {
 			err = err.With(key, value)
 		}
 	}
 	return err
 }
 
-// Fact returns the named fact of a failure (empty when it has none).
-func Fact(err error, key string) string {
+// FailureFact returns the fact with the given key from a failure (empty when there is none).
+func FailureFact(err error, key string) string {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok {
 		return ""

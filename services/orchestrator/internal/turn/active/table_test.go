@@ -17,19 +17,19 @@ func TestTable_FindsAnActiveTurnBySessionAndByTrace(t *testing.T) {
 	table := NewTable()
 	turn := NewTurn(conversation, "turn", "trace", 0)
 	table.Add(turn)
-	require.Same(t, turn, table.OfSession(conversation))
-	require.Same(t, turn, table.OfTrace(trace.Ref{Tenant: "t", Trace: "trace"}))
-	require.Nil(t, table.OfTrace(trace.Ref{Tenant: "other", Trace: "trace"}))
+	require.Same(t, turn, table.FindBySession(conversation))
+	require.Same(t, turn, table.FindByTrace(trace.Ref{Tenant: "t", Trace: "trace"}))
+	require.Nil(t, table.FindByTrace(trace.Ref{Tenant: "other", Trace: "trace"}))
 
 	successor := NewTurn(conversation, "turn", "trace", 0)
 	table.Add(successor)
 	table.Remove(turn)
-	require.Same(t, successor, table.OfSession(conversation), "another turn of the session stays")
+	require.Same(t, successor, table.FindBySession(conversation), "another turn of the session stays")
 	table.Remove(successor)
-	require.Zero(t, table.Sessions())
+	require.Zero(t, table.SessionCount())
 }
 
-// The queue is first come, first served; urgent requests come before those that are not.
+// The queue serves requests in the order of arrival, but urgent requests before all others.
 func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
 	table := NewTable()
 	first, ok := table.Enqueue(conversation, "first", false)
@@ -50,10 +50,10 @@ func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
 	asked()
 	is, _, changed := table.CheckFirst(conversation, first)
 	require.False(t, is)
-	table.Leave(conversation, shared)
+	table.LeaveQueue(conversation, shared)
 	is, _, _ = table.CheckFirst(conversation, first)
 	require.False(t, is, "the other call still waits")
-	table.Leave(conversation, urgent)
+	table.LeaveQueue(conversation, urgent)
 	<-changed
 	is, asked, _ = table.CheckFirst(conversation, first)
 	require.True(t, is)
@@ -63,10 +63,10 @@ func TestTable_QueuesUrgentRequestsFirst(t *testing.T) {
 func TestTable_NamesTheTurnThatMakesASessionBusy(t *testing.T) {
 	table := NewTable()
 	position, _ := table.Enqueue(conversation, "waits", false)
-	table.NoteBusy(conversation, failure.New(failure.SessionBusy, "test", "busy").With("turn_id", "theirs").With("trace_id", "elsewhere"))
-	require.Equal(t, "theirs", Fact(table.Busy(conversation, "full"), "turn_id"))
+	table.RecordBusy(conversation, failure.New(failure.SessionBusy, "test", "busy").With("turn_id", "theirs").With("trace_id", "elsewhere"))
+	require.Equal(t, "theirs", FailureFact(table.NewBusyError(conversation, "full"), "turn_id"))
 	table.Add(NewTurn(conversation, "ours", "here", 0))
-	require.Equal(t, "ours", Fact(table.Busy(conversation, "full"), "turn_id"))
-	require.Equal(t, "here", Fact(table.Busy(conversation, "full"), "trace_id"))
-	table.Leave(conversation, position)
+	require.Equal(t, "ours", FailureFact(table.NewBusyError(conversation, "full"), "turn_id"))
+	require.Equal(t, "here", FailureFact(table.NewBusyError(conversation, "full"), "trace_id"))
+	table.LeaveQueue(conversation, position)
 }

@@ -1,5 +1,5 @@
-// Package active knows which turns this orchestrator drives, at most one per session, and which
-// requests wait for one of them to end. It also ends all of them when the orchestrator stops.
+// Package active tracks the turns that this orchestrator drives, at most one per session, and the requests that
+// wait for one of them to end. When the orchestrator stops, the package also drains these turns.
 package active
 
 import (
@@ -14,10 +14,10 @@ type Turn struct {
 	Ref         session.Ref
 	ID          string
 	Trace       string
-	MaxChildren int64 // how many turns may run below it at once
+	MaxChildren int64 // maximum number of concurrent child turns
 
-	stop chan error    // takes one: why the turn should end
-	done chan struct{} // closed when nothing of the turn runs any more
+	stop chan error    // buffered; receives the reason for a stop once
+	done chan struct{} // closed when no goroutine of the turn runs any more
 }
 
 // NewTurn returns the handle of a turn.
@@ -25,15 +25,15 @@ func NewTurn(ref session.Ref, id, traceID string, fanOut int64) *Turn {
 	return &Turn{Ref: ref, ID: id, Trace: traceID, MaxChildren: fanOut, stop: make(chan error, 1), done: make(chan struct{})}
 }
 
-// Stop asks the turn to end, and does not wait. The first reason counts.
+// Stop asks the turn to end for the given reason, and does not wait. Later reasons are ignored.
 func (t *Turn) Stop(why error) {
 	select {
 	case t.stop <- why:
-	default: // it was asked before
+	default: // a stop was already requested
 	}
 }
 
-// StopRequests returns the channel that delivers the reason of Stop to the driver of the turn.
+// StopRequests returns the channel through which the driver of the turn receives the reason given to Stop.
 func (t *Turn) StopRequests() <-chan error { return t.stop }
 
 // Done returns a channel that is closed when no goroutine of the turn runs any more.
@@ -41,7 +41,7 @@ func (t *Turn) Done() <-chan struct{} { return t.done }
 
 // Cancel ends the turn as cancelled. It returns when the turn has ended, or when ctx ends.
 func (t *Turn) Cancel(ctx context.Context, reason string) error {
-	t.Stop(CancelledError(reason))
+	t.Stop(NewCancelledError(reason))
 	select {
 	case <-t.done:
 		return nil
@@ -50,8 +50,8 @@ func (t *Turn) Cancel(ctx context.Context, reason string) error {
 	}
 }
 
-// CancelledError returns the error with which a cancelled turn ends. The caller's reason may be empty.
-func CancelledError(reason string) error {
+// NewCancelledError returns the error with which a cancelled turn ends. The caller's reason may be empty.
+func NewCancelledError(reason string) error {
 	why := "the turn was cancelled"
 	if reason != "" {
 		why += ": " + reason

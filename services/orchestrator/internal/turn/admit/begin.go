@@ -21,9 +21,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
 )
 
-// Begin asks the memory service for the turn of a request that has a permit, and starts driving it when it is this
-// orchestrator's. It asks even when nothing can handle the target any more, because the turn may be
-// known. The permit ends with the turn, or here when there is none.
+// Begin asks the memory service for the turn of a request that has a permit. It starts driving the turn if this
+// orchestrator has begun it. Begin asks even when no workflow or agent can handle the target any more, because the
+// turn may already exist. The permit is released when the turn ends, or here if there is no turn to drive.
 func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admission.Permit) (memory.BeginResult, error) {
 	started := false
 	defer func() {
@@ -35,10 +35,10 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if err != nil {
 		return memory.BeginResult{}, err
 	}
-	if req, err = withLabels(req, decided); err != nil {
+	if req, err = withInheritedLabels(req, decided); err != nil {
 		return memory.BeginResult{}, err
 	}
-	ctx = rpc.InRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
+	ctx = rpc.WithRun(ctx, req.Root) // empty for a turn that begins a run, until it has begun
 	begun, err := a.beginTurn(ctx, req, &decided)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return begun, err
@@ -46,66 +46,68 @@ func (a *Admitter) Begin(ctx context.Context, req request.Request, permit *admis
 	if req.IsAnswer() {
 		a.logAnswers(ctx, req, decided)
 	}
-	if err := a.Driver.Start(ctx, a.toBegun(req, decided, begun, permit)); err != nil {
-		a.Decider.InDoubt.Note(decided, err)
+	if err := a.Driver.Start(ctx, a.toBegunTurn(req, decided, begun, permit)); err != nil {
+		a.Decider.InDoubt.Record(decided, err)
 		return begun, err
 	}
 	started = true
 	return begun, nil
 }
 
-// withLabels returns a request with the labels of the turn that it continues, and with what its turn may use.
-func withLabels(req request.Request, decided decide.Admission) (request.Request, error) {
+// withInheritedLabels returns the request with the labels of the turn that it continues, and with the budget of
+// its own turn.
+func withInheritedLabels(req request.Request, decided decide.Admission) (request.Request, error) {
 	allowed, err := req.Allowance(decided.Flow.Budget, decided.Labels)
 	if err != nil {
 		return req, err
 	}
-	req.Labels = req.OrElse(decided.Labels)
-	req.Labels.Budget = allowed.ToStore(decided.Flow.Budget)
+	req.Labels = req.WithDefaultsFrom(decided.Labels)
+	req.Labels.Budget = allowed.NilIfDefault(decided.Flow.Budget)
 	return req, nil
 }
 
-// beginTurn asks for the turn, under the trace of an earlier try that is in doubt.
+// beginTurn asks the memory service for the turn. If an earlier attempt to begin it is in doubt, it uses the trace
+// of that attempt.
 func (a *Admitter) beginTurn(ctx context.Context, req request.Request, decided *decide.Admission) (memory.BeginResult, error) {
 	decided.Begin.LookupOnly = decided.TargetErr != nil
 	if tried, ok := a.Decider.InDoubt.Take(decided.Begin.TurnID); ok {
 		decided.Begin.TraceID = tried.Trace
 	}
 	begun, err := a.Decider.BeginTurn(ctx, decided.Begin)
-	a.Decider.InDoubt.Note(*decided, err)
+	a.Decider.InDoubt.Record(*decided, err)
 	abandoned := err == nil && begun.Status != memory.StatusClosed && begun.LeaseLeft == 0
 	switch {
 	case decided.TargetErr != nil && (failure.Is(err, failure.NotFound) || abandoned):
 		return memory.BeginResult{}, decided.TargetErr
-	case decided.Begin.From.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
+	case decided.Begin.Predecessor.Continues == decided.Begin.TurnID && failure.Is(err, failure.TurnNotOpen):
 		return begun, decide.ErrNothingPending
-	case decided.Begin.From.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
-		return begun, decide.SessionMovedError(req.From.Trace)
+	case decided.Begin.Predecessor.Resumes != "" && failure.Is(err, failure.TurnNotOpen):
+		return begun, decide.NewSessionMovedError(req.Source.Trace)
 	}
 	return begun, err
 }
 
-// toBegun returns the begun turn as the driver needs it. It omits files and inherited results, because the
-// memory service has stored them and must not get them again.
-func (a *Admitter) toBegun(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
+// toBegunTurn returns the begun turn in the form that the driver needs. It omits files and inherited results,
+// because the memory service has already stored them and must not receive them again.
+func (a *Admitter) toBegunTurn(req request.Request, decided decide.Admission, begun memory.BeginResult, permit *admission.Permit) run.BegunTurn {
 	if req.IsAnswer() {
 		req.Text = lastUserText(begun.History)
-	} else if req.From != (request.From{}) {
-		req.Text = cmp.Or(decided.Text, lastUserText(begun.History))
-		decided.Begin.From.Resumes, decided.Begin.From.Inherited, decided.Begin.From.Copy = "", nil, nil
+	} else if req.Source != (request.Source{}) {
+		req.Text = cmp.Or(decided.ForkText, lastUserText(begun.History))
+		decided.Begin.Predecessor.Resumes, decided.Begin.Predecessor.Inherited, decided.Begin.Predecessor.Copy = "", nil, nil
 	}
-	req.Files = Attachments(begun)
+	req.Files = StoredAttachments(begun)
 	decided.Begin.Message.Attachments = req.Files
 	timeout := cmp.Or(req.Timeout, decided.Flow.Timeout, a.Timeout)
 	return run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence, Agents: begun.Agents},
-		Rerun:        decided.Rerun, JournalsKept: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
+		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence, Agents: begun.Agents},
+		Rerun:        decided.Rerun, KeepsJournals: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
 	}
 }
 
-// Attachments returns the files of the message of a turn, as the session has stored them.
-func Attachments(begun memory.BeginResult) []conversation.Attachment {
+// StoredAttachments returns the files of the turn's message, as the session has stored them.
+func StoredAttachments(begun memory.BeginResult) []conversation.Attachment {
 	for _, m := range begun.History {
 		if m.Role == conversation.RoleUser && m.Author == "" && m.Turn == begun.Turn.Number {
 			return m.Attachments
@@ -127,17 +129,17 @@ func lastUserText(history []conversation.Message) string {
 
 // logAnswers logs and counts the answers with which a turn continues, without their texts.
 func (a *Admitter) logAnswers(ctx context.Context, req request.Request, decided decide.Admission) {
-	waited := max(0, time.Since(decided.Since))
+	waited := max(0, time.Since(decided.PendingSince))
 	tools := map[string]string{}
 	for _, p := range decided.Pending {
 		tools[p.ID] = p.Tool
 	}
-	for _, answer := range decided.Begin.From.Answers {
+	for _, answer := range decided.Begin.Predecessor.Answers {
 		a.log.Info("pending call answered",
 			zap.String("session", req.Session), zap.String("trace", decided.Begin.TraceID), zap.String("root_trace_id", req.Root),
 			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),
 			zap.String("by", answer.By), zap.Bool("late", answer.Late), zap.Duration("waited", waited))
-		a.waited.Record(ctx, waited.Seconds(), metric.WithAttributes(
+		a.answerWait.Record(ctx, waited.Seconds(), metric.WithAttributes(
 			attribute.String("verdict", string(answer.Verdict)), attribute.Bool("late", answer.Late)))
 	}
 }

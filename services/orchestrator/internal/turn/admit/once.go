@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// beginOnce begins the turn of a request, or finds it. Concurrent calls for the same request share one
-// attempt. It waits for a permit, but not for the session. FoundBusy says that the request had a permit
-// before and found its session busy; it then gets one at once.
+// beginOnce begins the turn of a request, or finds it. Concurrent calls for the same request share one attempt. It
+// waits for a permit, but not for the session. foundBusy says that the request already had a permit once and found
+// its session busy. Such a request gets a permit at once.
 func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy bool) (memory.BeginResult, error) {
 	key := req.TurnID() + req.Fingerprint()
 	until, _ := ctx.Deadline()
@@ -33,8 +33,8 @@ func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy
 	}
 }
 
-// runOnce makes concurrent calls with the same key share one execution. The execution continues when its
-// callers leave, and the orchestrator waits for it when it stops.
+// runOnce lets concurrent calls with the same key share one execution. The execution continues when its callers
+// leave. An orchestrator that stops waits for it.
 func runOnce[T any](ctx context.Context, a *Admitter, key string, do func(context.Context) (T, error)) (T, error) {
 	flight := a.flights.DoChan(key, func() (_ any, err error) {
 		if !a.Drain.Enter() {
@@ -54,51 +54,51 @@ func runOnce[T any](ctx context.Context, a *Admitter, key string, do func(contex
 	}
 }
 
-// errCallersLeft ends an attempt whose callers have all left.
+// errCallersLeft is the cause with which an attempt ends after all its callers have left.
 var errCallersLeft = errors.New("all callers have left")
 
-// callers counts the calls that wait for each request. Safe for concurrent use.
-type callers struct {
+// callerGroups counts the calls that wait for each request. It is safe for concurrent use.
+type callerGroups struct {
 	mu    sync.Mutex
-	byKey map[string]*waiters
+	byKey map[string]*callerGroup
 }
 
-// waiters holds the calls that wait for one request.
-type waiters struct {
-	calls int
-	ctx   context.Context //nolint:containedctx // ends with the last of the calls
-	end   context.CancelCauseFunc
+// callerGroup is the group of calls that wait for one request.
+type callerGroup struct {
+	count  int
+	ctx    context.Context //nolint:containedctx // ends with the last of the calls
+	cancel context.CancelCauseFunc
 }
 
-func newCallers() *callers { return &callers{byKey: map[string]*waiters{}} }
+func newCallerGroups() *callerGroups { return &callerGroups{byKey: map[string]*callerGroup{}} }
 
-// join returns a context that ends when all calls that joined with the same key have left.
-func (c *callers) join(ctx context.Context, key string) (_ context.Context, leave func()) {
+// join adds a call to the group of its key. It returns a context that ends when all calls of the group have left.
+func (c *callerGroups) join(ctx context.Context, key string) (_ context.Context, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w, ok := c.byKey[key]
 	if !ok {
-		w = &waiters{}
-		w.ctx, w.end = context.WithCancelCause(context.WithoutCancel(ctx))
+		w = &callerGroup{}
+		w.ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		c.byKey[key] = w
 	}
-	w.calls++
+	w.count++
 	return w.ctx, sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if w.calls--; w.calls == 0 {
-			w.end(errCallersLeft)
+		if w.count--; w.count == 0 {
+			w.cancel(errCallersLeft)
 			delete(c.byKey, key)
 		}
 	})
 }
 
-// Waiting returns how many calls wait for the turn of a request to begin.
-func (a *Admitter) Waiting(req request.Request) int {
+// CallerCount returns how many calls wait for the turn of a request to begin.
+func (a *Admitter) CallerCount(req request.Request) int {
 	a.callers.mu.Lock()
 	defer a.callers.mu.Unlock()
 	if w := a.callers.byKey[req.TurnID()+req.Fingerprint()]; w != nil {
-		return w.calls
+		return w.count
 	}
 	return 0
 }

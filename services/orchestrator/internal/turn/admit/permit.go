@@ -13,14 +13,14 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// maxLookups is how many requests look for their turn at once before they wait for a permit. However
-// many requests come, the memory service gets no more lookups than that at once.
+// maxLookups is how many requests may look up their turn at once before they wait for a permit. It bounds the load
+// on the memory service, however many requests arrive.
 const maxLookups = 64
 
-// acquirePermit returns a permit for the turn of a request; or no permit, and the turn when it is known.
-// Only a new turn waits for a permit. A turn that continues one that was begun before gets its permit at
-// once. So does a child of a running turn, up to the fan-out of that one, because the parent would
-// keep its own permit while it waits. Waiting ends when the callers have left.
+// acquirePermit returns a permit for the turn of a request. If the turn already exists, it returns the turn and no
+// permit. Only a new turn waits for a permit. A turn that continues an earlier one gets a permit at once. So does
+// a child of a running turn, up to the parent's fan-out, because the parent keeps its own permit while it waits.
+// The wait ends when all callers have left.
 func (a *Admitter) acquirePermit(
 	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
 ) (*admission.Permit, memory.BeginResult, error) {
@@ -32,7 +32,7 @@ func (a *Admitter) acquirePermit(
 		}
 	}
 	_, inDoubt := a.Decider.InDoubt.Peek(req.TurnID())
-	if inDoubt || foundBusy || a.Active.OfSession(req.Ref) != nil { // it is that turn, or the session is busy
+	if inDoubt || foundBusy || a.Active.FindBySession(req.Ref) != nil { // it is that turn, or the session is busy
 		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	if !isChild {
@@ -49,16 +49,16 @@ func (a *Admitter) acquirePermit(
 		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	select {
-	case a.lookups <- struct{}{}:
+	case a.lookupSlots <- struct{}{}:
 		begun, abandoned, err := a.findTurn(ctx, req)
-		<-a.lookups
+		<-a.lookupSlots
 		switch {
 		case err != nil || begun.Status != "":
 			return nil, begun, err
 		case abandoned, a.waitsForOtherTurn(ctx, req):
 			return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 		}
-	default: // a known turn is found when the request is repeated
+	default: // if the turn exists, BeginTurn finds it
 	}
 	if fanOutErr != nil {
 		return nil, memory.BeginResult{}, fanOutErr
@@ -67,8 +67,8 @@ func (a *Admitter) acquirePermit(
 	return permit, memory.BeginResult{}, err
 }
 
-// findTurn looks for the turn of a request without beginning it. Abandoned reports that the turn is open and
-// that its lease has run out, so that it has to be taken over.
+// findTurn looks up the turn of a request without beginning it. abandoned reports that the turn is open but its
+// lease has expired, so that it must be taken over.
 func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.BeginResult, abandoned bool, _ error) {
 	decided, err := a.Decider.Decide(ctx, req)
 	if err != nil {
@@ -85,8 +85,8 @@ func (a *Admitter) findTurn(ctx context.Context, req request.Request) (_ memory.
 	}
 }
 
-// waitsForOtherTurn reports whether a request waits for an open turn of another orchestrator. Then asking for
-// its own turn begins none, and returns which turn to interrupt.
+// waitsForOtherTurn reports whether a request may wait and its session has an open turn. In that case the request
+// to begin the turn begins nothing, and the reply says which turn to interrupt.
 func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) bool {
 	if req.OnBusy == request.Reject {
 		return false
@@ -97,20 +97,21 @@ func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) b
 	return err == nil && s.OpenTurn != ""
 }
 
-// maxChildrenHere returns how many children the turn of a trace may have at once, if it runs here.
+// maxChildrenHere returns how many children the turn of a trace may have at once. runs is false if this
+// orchestrator does not drive the turn.
 func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
-	turn := a.Active.OfTrace(parent)
+	turn := a.Active.FindByTrace(parent)
 	if turn == nil {
 		return 0, false
 	}
 	return turn.MaxChildren, true
 }
 
-// maxChildrenElsewhere returns how many children the turn of a trace may have at once, if it runs at another
-// orchestrator.
+// maxChildrenElsewhere returns how many children the turn of a trace may have at once. It reads the trace that
+// another orchestrator stores; runs is false if the turn does not run.
 func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
@@ -122,5 +123,5 @@ func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (
 		return 0, false
 	}
 	flow, _, _ := a.Decider.Resolve(found.Record.GetTarget())
-	return request.LabelsOf(found).AllowanceOr(flow.Budget).Limits.FanOut, true
+	return request.LabelsFromTrace(found).AllowanceOrDefault(flow.Budget).Limits.FanOut, true
 }

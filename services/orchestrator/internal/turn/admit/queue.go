@@ -15,22 +15,23 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// interruptReason is the reason with which a request with Interrupt cancels the open turn.
+// interruptReason is the reason given to an open turn when a request with Interrupt cancels it.
 const interruptReason = "another request of the session interrupted it"
 
-// pollInterval is how often a request that waits for a turn of another orchestrator asks whether that has
-// ended. It polls because nothing notifies it.
+// pollInterval is how often a waiting request asks whether the turn of another orchestrator has ended. It polls
+// because other orchestrators send no notification.
 const pollInterval = time.Second
 
-// waitForSession begins the turn of a request once its position is the first and the session is free.
-func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *active.Position) (memory.BeginResult, error) {
+// waitForSession waits until its position is the first of the queue and the session is free. It then begins the
+// turn of the request.
+func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *active.QueuePosition) (memory.BeginResult, error) {
 	within := cmp.Or(req.Timeout, a.Timeout)
 	patience := time.NewTimer(within)
 	defer patience.Stop()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	foundBusy := false // the request got a permit before, and found its session busy
-	stopped := ""      // the trace that another orchestrator was asked to end
+	foundBusy := false // whether the request already had a permit and found its session busy
+	stopped := ""      // the trace whose stop was requested from another orchestrator
 	for {
 		first, asked, changed := a.Active.CheckFirst(req.Ref, p)
 		var again <-chan time.Time
@@ -41,24 +42,24 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 				return begun, err
 			}
 			foundBusy = true
-			a.Active.NoteBusy(req.Ref, err)
-			switch open := a.Active.OfSession(req.Ref); {
-			case open == nil || open.ID != active.Fact(err, "turn_id"):
-				again = poll.C // another orchestrator drives it, or it has ended since
-				if traceID := active.Fact(err, "trace_id"); req.OnBusy == request.Interrupt && traceID != stopped {
+			a.Active.RecordBusy(req.Ref, err)
+			switch open := a.Active.FindBySession(req.Ref); {
+			case open == nil || open.ID != active.FailureFact(err, "turn_id"):
+				again = poll.C // another orchestrator drives the open turn, or the turn has ended meanwhile
+				if traceID := active.FailureFact(err, "trace_id"); req.OnBusy == request.Interrupt && traceID != stopped {
 					stopped = a.interrupt(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
 				}
 			case req.OnBusy == request.Interrupt:
-				open.Stop(active.CancelledError(interruptReason))
+				open.Stop(active.NewCancelledError(interruptReason))
 			}
 		}
 		select {
 		case <-changed:
 		case <-again:
 		case <-patience.C:
-			return memory.BeginResult{}, a.Active.Busy(req.Ref,
+			return memory.BeginResult{}, a.Active.NewBusyError(req.Ref,
 				fmt.Sprintf("the session was busy for the %s that the request may take; try again, or ask for a longer timeout", within))
-		case <-a.Drain.Closing():
+		case <-a.Drain.CloseStarted():
 			return memory.BeginResult{}, active.ErrStopping
 		case <-ctx.Done():
 			return memory.BeginResult{}, ctx.Err()
@@ -66,10 +67,10 @@ func (a *Admitter) waitForSession(ctx context.Context, req request.Request, p *a
 	}
 }
 
-// interrupt asks the owner of a trace to cancel it, and returns the trace. It returns an empty id when
-// that could not be stored.
+// interrupt asks the owner of a trace to cancel the trace, and returns the id of the trace. The id is empty when
+// the stop request could not be stored.
 func (a *Admitter) interrupt(ctx context.Context, ref trace.Ref) string {
-	if err := a.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: interruptReason}); err != nil {
+	if err := a.Traces.Store().RequestStop(ctx, trace.StopRequest{Ref: ref, Reason: interruptReason}); err != nil {
 		a.log.Warn("turn of another orchestrator not interrupted yet", zap.String("trace", ref.Trace), zap.Error(err))
 		return ""
 	}

@@ -1,5 +1,5 @@
-// Package assignment builds what an instance gets for an attempt at a step: the request with its history and
-// task, a share of the budget, and a credential. It also says which instances may get the step.
+// Package assignment builds what an instance receives for an attempt at a step: the request with history and task,
+// a share of the budget, and a credential. It also decides which instances may get the step.
 package assignment
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Services holds what the assignments of all turns share.
+// Services holds the dependencies that the assignments of all turns share.
 type Services struct {
 	Instances   *instances.Cache
 	Workflows   *workflow.Set
@@ -27,35 +27,35 @@ type Services struct {
 	Audit       *audit.Log
 }
 
-// Turn holds what all assignments of one turn share.
+// Turn holds the data that all assignments of one turn share.
 type Turn struct {
 	Services
-	Request      request.Request
-	Turn         session.Turn
-	Flow         *workflow.Workflow
-	Lease        *lease.Lease
-	Events       *publish.Writer
-	JournalsKept bool // the memory service keeps what the steps do, for a replay
+	Request       request.Request
+	Turn          session.Turn
+	Flow          *workflow.Workflow
+	Lease         *lease.Lease
+	Events        *publish.Writer
+	KeepsJournals bool // whether the memory service keeps the journals of the steps, for a replay
 
-	credential sync.Once // records in the audit log that workers of the turn get credentials
+	credential sync.Once // makes sure that the audit log gets one entry about the credentials of the turn
 }
 
 // Conversation is the part of the session and of the turn that the next step sees.
 type Conversation struct {
-	History []conversation.Message // the window of the session, with what earlier steps said
-	Base    int64                  // sequence of the last message of the session
-	Results []execution.Result     // of the steps so far, in order
-	Agents  []string               // that may have tool rounds in the session
+	History      []conversation.Message // the window of the session, followed by the messages of earlier steps
+	LastSequence int64                  // sequence of the last message of the session
+	Results      []execution.Result     // of the steps so far, in order
+	Agents       []string               // that may have tool rounds in the session
 }
 
-// Add adds the result of a step of a turn, by the number of the turn. The messages of the agent are in the
-// session now, unless the step was hidden.
-func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
+// AddResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session
+// now contains the messages of the agent.
+func (c *Conversation) AddResult(task cursor.Task, r execution.Result, turn int) {
 	c.Results = append(c.Results, r)
 	if r.Failure != nil {
 		return
 	}
-	c.Base = max(c.Base, r.Sequence) // an inherited step lies below
+	c.LastSequence = max(c.LastSequence, r.Sequence) // an inherited step has a lower sequence
 	if !slices.Contains(c.Agents, r.Agent) {
 		c.Agents = append(slices.Clip(c.Agents), r.Agent)
 	}
@@ -71,6 +71,6 @@ func (c *Conversation) Add(task cursor.Task, r execution.Result, turn int) {
 type Attempt struct {
 	Task         cursor.Task
 	Conversation Conversation
-	Position     publish.Position
+	Origin       publish.EventOrigin
 	Share        Share
 }

@@ -8,26 +8,27 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// MaxAttempts is how many instances may lose a step before the turn fails: a step that crashes its workers must
-// not crash all of them (guarantees F1, F22).
+// MaxAttempts is how many attempts at a step may be lost before the turn fails. The limit prevents a step that
+// crashes its workers from crashing all of them (guarantees F1, F22).
 const MaxAttempts = 3
 
-// InstancesToAvoid returns the instances that must not get a step again: those that lost it by their own fault,
-// until they have restarted. An instance that lost all attempts but the last one does not get that one even
-// after a restart, while another one is ready: only another instance shows whether the step is to blame.
+// InstancesToAvoid returns the instances that must not get a step again. An instance that lost the step by its own
+// fault is avoided until it has restarted. The last attempt also avoids the instance that lost all earlier ones,
+// even after a restart, while another instance is ready. Only another instance can show whether the step itself is
+// the cause.
 func (t *Turn) InstancesToAvoid(a Attempt, lost []registry.Instance) []registry.Instance {
 	bound := []selection.Strategy{selection.Manual, selection.Capability, selection.Weighted}
 	if len(lost) < MaxAttempts-1 || slices.Contains(bound, a.Task.Decision.Step.Instances.Strategy) ||
 		slices.ContainsFunc(lost, func(in registry.Instance) bool { return in.ID != lost[0].ID }) {
 		return lost
 	}
-	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.Position.Agent })
+	known := slices.DeleteFunc(t.Instances.Instances(), func(in registry.Instance) bool { return in.Agent != a.Origin.Agent })
 	if !slices.ContainsFunc(known, func(in registry.Instance) bool { return in.ID != lost[0].ID && in.State == lifecycle.Ready }) {
 		return lost
 	}
 	for _, in := range known {
 		if in.ID == lost[0].ID {
-			lost = append(lost, in) // as it is registered now
+			lost = append(lost, in) // with its current registration
 		}
 	}
 	return lost

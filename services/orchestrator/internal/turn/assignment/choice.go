@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// InstanceChoice returns why an instance gets a step, as clients see it.
+// InstanceChoice returns the reason why an instance gets a step, in the form that clients see.
 func InstanceChoice(d selection.Decision) *troupev1.InstanceChoice {
 	choice := &troupev1.InstanceChoice{
 		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,
@@ -25,12 +25,13 @@ func InstanceChoice(d selection.Decision) *troupev1.InstanceChoice {
 	return choice
 }
 
-// ChooseTools decides which tools a step may use at an instance. With an error there is a decision too.
+// ChooseTools decides which tools a step may use at an instance. It returns the decision even when it returns an
+// error.
 func (t *Turn) ChooseTools(
 	authority *routing.Authority, step workflow.Step, in registry.Instance,
 ) (*troupev1.RoutingDecision, *troupev1.AllowedTools, error) {
 	began := time.Now()
-	d, err := authority.Tool(step, t.RoutingRequest(step), in.Tools)
+	d, err := authority.ChooseTools(step, t.RoutingRequest(step), in.Tools)
 	decision := routing.RecordChoice(d, 0, time.Since(began))
 	if err != nil {
 		return decision, nil, err

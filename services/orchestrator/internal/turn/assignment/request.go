@@ -22,25 +22,25 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// maxDescription is how many characters of an agent's description a planner gets.
+// maxDescription is the maximum length, in characters, of an agent's description in the request to a planner.
 const maxDescription = 500
 
-// StepRequest returns the request that an instance gets for an attempt.
+// StepRequest returns the request that an instance receives for an attempt.
 func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteStepRequest, error) {
 	step := a.Task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.Turn.Trace, Tenant: t.Request.Tenant, SessionId: t.Request.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number),
-		Step: int32(a.Position.Number), Attempt: int32(a.Position.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
-		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.Base,
+		Step: int32(a.Origin.Number), Attempt: int32(a.Origin.Attempt), Epoch: t.Lease.Epoch(), Agent: step.Agent,
+		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.LastSequence,
 		HasRounds: slices.Contains(a.Conversation.Agents, step.Agent), Last: step.End, Silent: a.Task.IsBranch(),
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
 		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
-		RootTraceId: t.Events.Root(), Budget: t.attemptBudget(a), Recorded: t.JournalsKept,
+		RootTraceId: t.Events.RootTrace(), Budget: t.attemptBudget(a), Recorded: t.KeepsJournals,
 	}
-	if a.Position.Number == publish.AnsweredStep(t.Turn) {
+	if a.Origin.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)
 	}
-	for _, number := range a.Task.Prior {
+	for _, number := range a.Task.PriorSteps {
 		req.Prior = append(req.Prior, wire.ResultToProto(a.Conversation.Results[number-1]))
 	}
 	for _, name := range step.Routes {
@@ -52,17 +52,17 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 
 // addTask adds the task of the step to a request (contract OC-28).
 func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, step workflow.Step, history []conversation.Message) {
-	req.Goal = goal(t.Request.Text, history)
+	req.Goal = goalText(t.Request.Text, history)
 	req.Task = cmp.Or(step.Task, req.GetGoal())
 	req.ExpectedOutput, req.Constraints = step.Expects, step.Constraints
 	req.Priority, req.Tags = t.Request.Priority, t.Request.Tags
 	if deadline, ok := work.Deadline(); ok {
-		if left := time.Until(deadline); left > 0 { // else the call will not begin
+		if left := time.Until(deadline); left > 0 { // otherwise the deadline has passed and the call will not start
 			req.Timeout = durationpb.New(left)
 		}
 	}
 	if p := step.Plan; p != nil {
-		req.Plan = &troupev1.PlanRequest{Max: int32(p.Max), Parallel: p.Parallel}
+		req.Plan = &troupev1.PlanRequest{Max: int32(p.MaxTasks), Parallel: p.Parallel}
 		for _, agent := range p.Agents {
 			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{
 				Name: agent, Description: conversation.Brief(t.Workflows.Description(agent), maxDescription),
@@ -71,9 +71,9 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 	}
 }
 
-// goal returns what the user wants, as the first event of the trace quotes it: the last text, or the names of
+// goalText returns the user's goal, as the first event of the trace quotes it: the last text, or the names of
 // files that came without one.
-func goal(text string, history []conversation.Message) string {
+func goalText(text string, history []conversation.Message) string {
 	if text := conversation.Brief(text, publish.MaxText); text != "" {
 		return text
 	}
@@ -87,42 +87,42 @@ func goal(text string, history []conversation.Message) string {
 		}
 		return cmp.Or(conversation.Brief(m.Text, publish.MaxText), conversation.Brief(strings.Join(names, " "), publish.MaxText))
 	}
-	return "go on with the conversation" // the user's message is no longer in the window
+	return "continue the conversation" // the user's message is no longer in the window
 }
 
-// RoutingRequest returns the view of the turn that the routing authority gets for a step.
+// RoutingRequest returns the view of this turn that the routing authority gets for a step.
 func (t *Turn) RoutingRequest(step workflow.Step) selection.Request {
-	return RoutingRequest(t.Request, t.Turn.Trace, step)
+	return NewRoutingRequest(t.Request, t.Turn.Trace, step)
 }
 
-// RoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
-func RoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
+// NewRoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
+func NewRoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
 		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
 		Metadata: req.Metadata, Needs: req.Needs, Parent: req.Parent.GetTraceId(),
 	}
 }
 
-// Policy returns the policy that selects the instance for a step. A credential that comes with an answer is
-// sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
-// other one would have to ask for the credential again. A step with a fixed instance keeps it.
-func (t *Turn) Policy(number int, policy selection.Policy) selection.Policy {
+// InstancePolicy returns the policy that selects the instance for a step. A credential that comes with an answer
+// is sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
+// other instance would have to ask for the credential again. A step with a fixed instance keeps that instance.
+func (t *Turn) InstancePolicy(number int, policy selection.Policy) selection.Policy {
 	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
 		return policy
 	}
 	for _, a := range t.Turn.Answers {
-		if keeper := broker.Instance(a.AuthID); a.Sealed != "" && keeper != "" {
+		if keeper := broker.InstanceFromKeyID(a.AuthID); a.Sealed != "" && keeper != "" {
 			policy.Fallback = cmp.Or(policy.Strategy, selection.RoundRobin)
-			policy.Strategy, policy.Instance, policy.By = selection.Manual, keeper, "the credential of an answer"
+			policy.Strategy, policy.Instance, policy.NamedBy = selection.Manual, keeper, "the credential of an answer"
 			return policy
 		}
 	}
 	return policy
 }
 
-// issueCredential gives an attempt the credential with which its worker acts in this turn, and in no
-// other (guarantees S6). It is valid for this step until that is committed; an attempt that replaces a
-// lost one has another epoch.
+// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantees
+// S6). The credential is valid until the step is committed. An attempt that replaces a lost one has another epoch
+// and another credential.
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := work.Deadline()
 	req.Credential, err = t.Credentials.Issue(turncred.Turn{

@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// Share is the part of the budget that a step may use, in all its attempts from now on.
+// Share is the part of the budget that a step may use in all attempts from now on.
 type Share struct {
 	amounts    budget.Amounts
-	usedBefore budget.Amounts // by the step when it got the share
+	usedBefore budget.Amounts // usage of the step at the time when it got the share
 }
 
-// DivideBudget divides what is left of the budget among steps that are about to run side by side, and reserves
-// it until they have ended: together they cannot use more. Where the budget only warns, each step gets all that
-// is left. Child turns that a step has already begun do not count against it again.
+// DivideBudget divides the remaining budget among steps that are about to run concurrently, and reserves the
+// shares until these steps have ended. Together they cannot use more than the remaining budget. If the budget only
+// warns, each step gets the whole rest. Child turns that a step has already begun are not counted again.
 func (t *Turn) DivideBudget(steps []int) []Share {
 	shares := make([]Share, len(steps))
 	used := t.Events.Usage()
@@ -33,9 +33,9 @@ func (t *Turn) DivideBudget(steps []int) []Share {
 	return shares
 }
 
-// attemptBudget returns what an attempt may use: the share of its step, less the usage of its earlier attempts.
+// attemptBudget returns the budget of an attempt: the share of its step minus the usage of earlier attempts.
 func (t *Turn) attemptBudget(a Attempt) *troupev1.Budget {
-	left := a.Share.amounts.Subtract(t.Events.StepUsage(a.Position.Number).Subtract(a.Share.usedBefore))
+	left := a.Share.amounts.Subtract(t.Events.StepUsage(a.Origin.Number).Subtract(a.Share.usedBefore))
 	left.FanOut = a.Share.amounts.FanOut
 	limits := budget.Limits{Amounts: left, Depth: t.Events.Allowance().Limits.Depth, Policy: t.Events.Allowance().Limits.Policy}
 	return request.Allowance{Limits: limits, Depth: t.Events.Allowance().Depth}.Proto()

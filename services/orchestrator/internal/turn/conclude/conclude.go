@@ -1,5 +1,5 @@
-// Package conclude ends turns: it closes the turn in the memory service, then its trace with the last
-// event. It also ends the traces of turns that are closed already, for owners that went away.
+// Package conclude ends turns: it closes the turn in the memory service, and then ends its trace with the last
+// event. It also ends the traces of closed turns whose owners were lost.
 package conclude
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// Timeout bounds closing a turn and storing its last event.
+// Timeout bounds the time for closing a turn and storing its last event.
 const Timeout = 30 * time.Second
 
 // Closer ends turns. Safe for concurrent use.
@@ -40,7 +40,7 @@ type Closer struct {
 	quarantined metric.Int64Counter
 }
 
-// durationBuckets are the boundaries of the histogram of durations.
+// durationBuckets are the bucket boundaries of the histogram of turn durations.
 var durationBuckets = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 
 // New returns a closer.
@@ -62,24 +62,24 @@ type Turn struct {
 	Request request.Request
 	Turn    session.Turn
 	Target  string
-	Entry   string // agent with which the workflow begins (empty means the one that the plan names)
+	Entry   string // first agent of the workflow (empty means the first agent of the published plan)
 	Began   time.Time
 	Lease   *lease.Lease      // nil when the turn is closed already
 	Permit  *admission.Permit // nil when the turn is closed already
 	Events  *publish.Writer
 }
 
-// Outcome is the outcome of running a turn.
+// Outcome is what running a turn produced: its results, or the reason why there is no answer.
 type Outcome struct {
 	Results []execution.Result     // of its steps, in order
-	History []conversation.Message // the window, with what the steps said
-	Err     error                  // why there is no answer; nil when its last step has closed the turn
-	CloseAs session.Outcome        // how the turn is closed with Err: failed or cancelled
+	History []conversation.Message // the window of the session, followed by the messages of the steps
+	Err     error                  // why there is no answer (nil when the last step has closed the turn)
+	CloseAs session.Outcome        // outcome when Err is set: failed or cancelled
 }
 
-// Close closes the turn, then its trace. The order is fixed: the history is committed, the session is
-// ready, the last event is durable, and only then it is sent (C-37). Close fails when the turn stays
-// open. Then its trace gets no end, and the same request takes the turn over once its lease has run out.
+// Close closes the turn, and then its trace. The order is fixed: the history is committed, the session is ready,
+// the last event is durable, and only then is the event sent (C-37). Close fails when the turn stays open. Its
+// trace then has no end, and the same request takes the turn over after its lease has expired.
 func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	defer panics.Recover("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
@@ -89,32 +89,32 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.Failure(t.Events, t.Turn.Trace, o.Err))
-	if failure.Is(err, failure.SessionDeleted) { // the turn went with its session
+	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.NewTurnFailure(t.Events, t.Turn.Trace, o.Err))
+	if failure.Is(err, failure.SessionDeleted) { // the turn was deleted with its session
 		closed = t.Turn
-		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.Failure(t.Events, t.Turn.Trace, err)
+		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.NewTurnFailure(t.Events, t.Turn.Trace, err)
 		c.endTrace(ctx, t, o, closed)
 		return nil
 	}
 	if err != nil {
 		return errors.Join(o.Err, err)
 	}
-	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().CatchUp(ctx, closed.Steps)); err != nil {
+	if err := t.Events.IgnoreFullTrace(t.Events.PriorEvents().WriteMissingSteps(ctx, closed.Steps)); err != nil {
 		return errors.Join(o.Err, err)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.NeedsInput() {
-		o.Results = closed.Steps // the work ended after the last commit: the turn has its answer
+		o.Results = closed.Steps // work ended after the last commit, so the turn has its answer
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	c.telemetry.Panics.Note(ctx, o.Err)
-	t.Events.Log().Warn("turn without an answer",
-		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.Stage(t.Events, o.Err)), zap.Error(o.Err))
+	c.telemetry.Panics.Record(ctx, o.Err)
+	t.Events.Logger().Warn("turn without an answer",
+		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.FailureStage(t.Events, o.Err)), zap.Error(o.Err))
 	c.endTrace(ctx, t, o, closed)
 	return nil
 }
 
-// closeAnswered ends a turn that its last step has closed.
+// closeAnswered ends the trace of a turn whose last commit has already closed the turn.
 func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	closed := t.Turn
 	closed.Steps = o.Results
@@ -122,13 +122,13 @@ func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	if n := len(o.Results); n > 0 && o.Results[n-1].InputRequired {
 		closed.Outcome = session.InputOutcome(o.Results[n-1])
 	}
-	if err := aggregate(ctx, t.Events, o.Results); err != nil {
-		t.Events.Log().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
+	if err := publishTotals(ctx, t.Events, o.Results); err != nil {
+		t.Events.Logger().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
 	}
 	c.endTrace(ctx, t, o, closed)
 }
 
-// endTrace ends the trace of a closed turn, and counts and logs the turn once that is stored.
+// endTrace ends the trace of a closed turn. Once the last event is stored, it counts and logs the turn.
 func (c *Closer) endTrace(ctx context.Context, t Turn, o Outcome, closed session.Turn) {
 	duration := time.Since(t.Began)
 	last := lastEvent(t.Events, closed, duration)
@@ -139,9 +139,9 @@ func (c *Closer) endTrace(ctx context.Context, t Turn, o Outcome, closed session
 	}
 	c.countTurn(ctx, closed, duration)
 	t.Events.Observe(ctx, last)
-	logState(ctx, t, state)
-	c.noteQuarantined(ctx, t, last.GetTurnResult())
-	t.Events.Log().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
+	logFinalState(ctx, t, state)
+	c.recordQuarantine(ctx, t, last.GetTurnResult())
+	t.Events.Logger().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(o.Results)), zap.Duration("duration", duration))
 }
 
@@ -154,16 +154,16 @@ func (c *Closer) countTurn(ctx context.Context, closed session.Turn, d time.Dura
 	c.duration.Record(ctx, d.Seconds(), by)
 }
 
-// noteQuarantined logs and counts a turn that crashed every worker or orchestrator that ran it (guarantee F22).
+// recordQuarantine logs and counts a turn that crashed every worker or orchestrator that ran it (guarantee F22).
 // The turn is closed and never runs again, even when the same request is repeated. An operator has to find the
 // cause.
-func (c *Closer) noteQuarantined(ctx context.Context, t Turn, result *troupev1.TurnResult) {
-	if !trace.Quarantined(result) {
+func (c *Closer) recordQuarantine(ctx context.Context, t Turn, result *troupev1.TurnResult) {
+	if !trace.IsQuarantined(result) {
 		return
 	}
 	c.quarantined.Add(ctx, 1)
 	why := grpcfailure.FromProto(result.GetFailure())
-	t.Events.Log().Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
+	t.Events.Logger().Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
 		zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
 		zap.String("target", t.Target), zap.String("instances", why.Facts["instances"]), zap.Error(why))
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// EndOrphan ends the trace of a closed turn whose owner was lost before it stored the last event. No
-// orchestrator takes over a closed turn, so a repeated request does this. A trace that is no longer kept, or
-// never was, is stored from the record of the turn, which is kept longer (guarantees F13): every caller sees
-// the same.
+// EndOrphan ends the trace of a closed turn whose owner was lost before it stored the last event. A closed turn is
+// never taken over, so a repeated request triggers this. If the trace is no longer kept, or never existed,
+// EndOrphan stores it again from the turn, which is kept longer (guarantees F13). Every caller then sees the same
+// result.
 func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -27,46 +27,46 @@ func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint
 	return c.EndTrace(ctx, req, fingerprint, closed)
 }
 
-// EndTrace ends the trace of a closed turn instead of its lost owner, and publishes the events that the owner
-// did not publish.
+// EndTrace ends the trace of a closed turn in place of the lost owner. It also publishes the events that the owner
+// left unpublished.
 func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	began := time.Now()
 	events, err := c.publisher.Open(ctx, publish.Turn{
 		Request: req, Turn: closed, Target: req.Target, Fingerprint: fingerprint, MaxSteps: workflow.DefaultSteps,
 	}, true)
 	if failure.Is(err, failure.TurnNotOpen) {
-		return nil // its owner was faster
+		return nil // the owner ended it first
 	}
 	if err != nil {
 		return err
 	}
 	t := Turn{Request: req, Turn: closed, Target: req.Target, Began: began, Events: events}
-	if err := c.complete(ctx, t); err != nil {
+	if err := c.publishMissing(ctx, t); err != nil {
 		c.publisher.Abandon(ctx, events)
 		return err
 	}
 	return nil
 }
 
-// complete publishes the missing events of a closed turn, and its last event.
-func (c *Closer) complete(ctx context.Context, t Turn) error {
-	if t.Events.Events().IsEmpty() {
+// publishMissing publishes the missing events of a closed turn, and its last event.
+func (c *Closer) publishMissing(ctx context.Context, t Turn) error {
+	if t.Events.EventLog().IsEmpty() {
 		if err := t.Events.WriteStart(ctx, 0); err != nil {
 			return err
 		}
 	}
-	rest := errors.Join(t.Events.PriorEvents().RetractOpen(ctx), t.Events.PriorEvents().CatchUp(ctx, t.Turn.Steps))
+	rest := errors.Join(t.Events.PriorEvents().RetractUnfinished(ctx), t.Events.PriorEvents().WriteMissingSteps(ctx, t.Turn.Steps))
 	if err := t.Events.IgnoreFullTrace(rest); err != nil {
 		return err
 	}
 	if t.Turn.Outcome == session.OutcomeCompleted || t.Turn.Outcome.NeedsInput() {
-		if err := t.Events.IgnoreFullTrace(aggregate(ctx, t.Events, t.Turn.Steps)); err != nil {
+		if err := t.Events.IgnoreFullTrace(publishTotals(ctx, t.Events, t.Turn.Steps)); err != nil {
 			return err
 		}
 	}
 	closed := t.Turn
 	if why := closed.Failure; why != nil && why.Facts[failure.FactStage] == "" {
-		closed.Failure = publish.Failure(t.Events, closed.Trace, why)
+		closed.Failure = publish.NewTurnFailure(t.Events, closed.Trace, why)
 	}
 	c.endTrace(ctx, t, Outcome{Results: closed.Steps}, closed)
 	return nil

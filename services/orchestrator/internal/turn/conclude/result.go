@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// maxOutput is how many characters of the answer the aggregate quotes.
+// maxOutput is the maximum length, in characters, of the answer in the aggregate event.
 const maxOutput = 500
 
 // finalStage maps the outcome of a turn to the stage in which it ends.
@@ -34,14 +34,14 @@ var finalStage = map[session.Outcome]troupev1.Stage{
 	session.OutcomeAuthRequired:  troupev1.Stage_STAGE_INPUT_REQUIRED,
 }
 
-// aggregate publishes the sum of all steps, before the last event.
-func aggregate(ctx context.Context, w *publish.Writer, results []execution.Result) error {
+// publishTotals publishes the totals of all steps, before the last event.
+func publishTotals(ctx context.Context, w *publish.Writer, results []execution.Result) error {
 	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
 		sum.Agents = append(sum.Agents, r.Agent)
 		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last step, as the answer of the turn is
 	}
-	sum.TraceLength = int32(w.Events().Length()) + 1
+	sum.TraceLength = int32(w.EventLog().Length()) + 1
 	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
@@ -49,16 +49,16 @@ func aggregate(ctx context.Context, w *publish.Writer, results []execution.Resul
 func lastEvent(w *publish.Writer, closed session.Turn, duration time.Duration) *troupev1.Event {
 	result := turnResult(closed)
 	result.Duration = durationpb.New(duration)
-	result.Metrics = w.Events().Measure(duration)
+	result.Metrics = w.EventLog().Metrics(duration)
 	result.Used = wire.UsedToProto(w.Usage())
-	result.Partial = partialResult(closed, w.Events().Steps())
+	result.Partial = partialResult(closed, w.EventLog().StepSummary())
 	return &troupev1.Event{
 		Stage: finalStage[closed.Outcome], Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnResult{TurnResult: result},
 	}
 }
 
-// turnResult returns the result of a closed turn, as far as the turn itself contains it.
+// turnResult returns the result of a closed turn, as far as the record of the turn contains it.
 func turnResult(closed session.Turn) *troupev1.TurnResult {
 	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(totalUsage(closed.Steps))}
 	switch closed.Outcome {
@@ -76,7 +76,7 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 	return result
 }
 
-// pendingCalls returns the calls that need external input, with which a turn has ended.
+// pendingCalls returns the calls of an ended turn that need external input.
 func pendingCalls(closed session.Turn) []execution.Pending {
 	if n := len(closed.Steps); n > 0 && closed.Outcome.NeedsInput() {
 		return closed.Steps[n-1].Pending
@@ -84,7 +84,7 @@ func pendingCalls(closed session.Turn) []execution.Pending {
 	return nil
 }
 
-// totalUsage adds up the usage of steps, without those that another turn ran.
+// totalUsage adds up the usage of the steps, except those that another turn ran.
 func totalUsage(steps []execution.Result) execution.Usage {
 	var sum execution.Usage
 	for _, r := range steps {
@@ -95,19 +95,19 @@ func totalUsage(steps []execution.Result) execution.Usage {
 	return sum
 }
 
-// partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The turn
-// contains the committed steps. Only its trace contains the failed ones.
-func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialResult {
+// partialResult returns the completed steps of a failed turn (OC-26, nil when there are none). The record of the
+// turn has the committed steps. Only the trace has the failed ones.
+func partialResult(closed session.Turn, account trace.StepSummary) *troupev1.PartialResult {
 	if closed.Outcome != session.OutcomeFailed {
 		return nil
 	}
-	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, Ended: account.Ended}
+	p := failedturn.Progress{Trace: closed.Trace, Mode: failure.ModeOf(closed.Failure), Results: map[int]execution.Result{}, EndTimes: account.EndedAt}
 	for step, r := range account.Finished {
 		if r.GetFailure() != nil {
 			p.Results[step] = wire.ResultFromProto(r)
 		}
 	}
-	for step, agent := range account.Open {
+	for step, agent := range account.Running {
 		p.Results[step] = execution.Result{Step: step, Agent: agent, Failure: closed.Failure}
 	}
 	for _, r := range closed.Steps {
@@ -116,17 +116,17 @@ func partialResult(closed session.Turn, account trace.Steps) *troupev1.PartialRe
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
 		if r.Failure == nil {
-			p.Completed = append(p.Completed, step)
+			p.CompletedSteps = append(p.CompletedSteps, step)
 			continue
 		}
-		p.Failed = append(p.Failed, step)
-		if p.Point == 0 && !account.Tolerated[step] && !r.Inherited {
-			p.Point = step
+		p.FailedSteps = append(p.FailedSteps, step)
+		if p.FailedAtStep == 0 && !account.Tolerated[step] && !r.Inherited {
+			p.FailedAtStep = step
 		}
 	}
-	if len(p.Completed) == 0 {
+	if len(p.CompletedSteps) == 0 {
 		return nil
 	}
-	p.Total = max(account.Planned, len(p.Results))
+	p.PlannedSteps = max(account.PlannedCount, len(p.Results))
 	return wire.PartialToProto(p)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// The record of a turn, without its trace, also says which calls are pending.
+// The result lists the pending calls even when only the record of the turn is left, and not its trace.
 func TestTurnResult_ListsPendingCalls(t *testing.T) {
 	closed := session.Turn{
 		Outcome: session.OutcomeInputRequired,

@@ -13,22 +13,22 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// finalState returns the coordination state of the turn after its last event.
+// finalState returns the coordination state after the last event of the turn.
 func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
 	return coordination.Start(coordination.Turn{
 		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, Entry: t.Entry,
 		Inherited: slices.DeleteFunc(slices.Clone(o.Results), ownStep),
-	}).Apply(t.Events.Events().Events()...).Apply(last)
+	}).Apply(t.Events.EventLog().Events()...).Apply(last)
 }
 
-// logState logs the state with which the turn has ended (SO-10).
-func logState(ctx context.Context, t Turn, s coordination.State) {
-	err := structured.Emit(ctx, t.Events.Log(), structured.Event{
+// logFinalState logs the coordination state with which the turn ended (SO-10).
+func logFinalState(ctx context.Context, t Turn, s coordination.State) {
+	err := structured.Emit(ctx, t.Events.Logger(), structured.Event{
 		Name: structured.OrchestrationComplete, Message: "the state with which a turn has ended",
 		TraceID: t.Turn.Trace, UserID: t.Request.User, Profile: t.Request.ProfileOrDefault(), Data: s.LogFields(),
 	})
 	if err != nil {
-		t.Events.Log().Error("an event could not be logged", zap.Error(err))
+		t.Events.Logger().Error("an event could not be logged", zap.Error(err))
 	}
 }

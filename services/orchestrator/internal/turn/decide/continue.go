@@ -15,27 +15,27 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// retryBegin returns the admission of a turn in doubt. Its trace may not be stored, so the target and the
-// labels come from the first try.
-func (d *Decider) retryBegin(ctx context.Context, req request.Request, begin memory.Begin, tried Try) Admission {
+// admitInDoubt returns the admission of a turn whose begin is in doubt. Its trace may not be stored, so the target
+// and the labels come from the first attempt.
+func (d *Decider) admitInDoubt(ctx context.Context, req request.Request, begin memory.Begin, tried BeginAttempt) Admission {
 	decided := d.withTarget(RetryBegin, begin, tried.Target)
 	decided.Labels, decided.Rerun = tried.Labels, d.FailedSteps(ctx, req)
 	return decided
 }
 
-// repeat returns the admission of a request whose turn exists. The trace of the turn determines its target and
-// its labels.
-func (d *Decider) repeat(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
+// admitRepeated returns the admission of a request whose turn already exists. The trace of the turn determines the
+// target and the labels.
+func (d *Decider) admitRepeated(ctx context.Context, req request.Request, begin memory.Begin, traceID string) (Admission, error) {
 	decided, err := d.admitLikeTrace(ctx, req, begin, traceID)
 	decided.Case, decided.Rerun = Repeated, d.FailedSteps(ctx, req)
 	return decided, err
 }
 
-// continueTurn returns the admission of answers. They begin a turn that continues the one with the pending
+// admitAnswers returns the admission of answers. They begin a new turn that continues the turn with the pending
 // calls.
-func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
-	begin.From.Continues = seen.WaitingTurn
-	if begin.From.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
+func (d *Decider) admitAnswers(ctx context.Context, req request.Request, begin memory.Begin, seen session.Session) (_ Admission, err error) {
+	begin.Predecessor.Continues = seen.WaitingTurn
+	if begin.Predecessor.Answers, err = pendingcall.CheckAnswers(seen.Pending, stampAnswers(req.Answers, req.Auth.Actor), time.Now()); err != nil {
 		return Admission{}, err
 	}
 	decided, err := d.admitLikeTrace(ctx, req, begin, seen.LastTrace)
@@ -43,8 +43,8 @@ func (d *Decider) continueTurn(ctx context.Context, req request.Request, begin m
 	return decided, err
 }
 
-// stampAnswers returns the answers with their author and whether they came in time. Only the orchestrator sets
-// these.
+// stampAnswers returns the answers with their author and with whether they came in time. Only the orchestrator
+// sets these fields.
 func stampAnswers(answers []execution.Answer, actor string) []execution.Answer {
 	all := make([]execution.Answer, len(answers))
 	for i, answer := range answers {
@@ -67,34 +67,34 @@ func (d *Decider) admitLikeTrace(ctx context.Context, req request.Request, begin
 	}
 	record := found.Record
 	decided := d.WithTarget(begin, record.GetTarget())
-	decided.Labels = request.LabelsOf(found).WithUsage(record.GetResult(), decided.Flow.Budget)
+	decided.Labels = request.LabelsFromTrace(found).WithUsage(record.GetResult(), decided.Flow.Budget)
 	if decided.Flow.Chooses() {
-		decided.Labels, err = d.withChoicesOf(ctx, ref, decided.Labels)
+		decided.Labels, err = d.withChoicesOfTrace(ctx, ref, decided.Labels)
 	}
-	decided.Since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
+	decided.PendingSince = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return decided, err
 }
 
-// withChoicesOf returns the labels of a turn that continues the turn of a trace: it inherits the choices
-// of that one, and of those that it had inherited from.
-func (d *Decider) withChoicesOf(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
+// withChoicesOfTrace returns the labels of a turn that continues the turn of a trace. They contain the choices of
+// that turn, including those that it had inherited.
+func (d *Decider) withChoicesOfTrace(ctx context.Context, ref trace.Ref, labels request.Labels) (request.Labels, error) {
 	for after := uint64(0); ; {
-		page, err := d.eventPage(ctx, ref, after)
+		page, err := d.loadEventPage(ctx, ref, after)
 		if err != nil {
 			return labels, err
 		}
-		if labels, err = labels.WithChoices(trace.Choices(page)); err != nil || len(page) < eventPage {
+		if labels, err = labels.WithChoices(trace.ChoicesByNumber(page)); err != nil || len(page) < eventPageSize {
 			return labels, err
 		}
 		after = page[len(page)-1].GetSequence()
 	}
 }
 
-// ErrNothingPending rejects answers when no call is pending.
+// ErrNothingPending is the error for answers when no call is pending.
 var ErrNothingPending = failure.New(failure.TurnNotOpen, op,
 	"answers: nothing waits in the session: it was answered before, or a text came instead; GetSession shows what waits")
 
-// errTraceGone rejects a request whose earlier trace has expired, or was never stored because its orchestrator
-// died too early.
+// errTraceGone is the error for a request whose earlier trace has expired, or was never stored because its
+// orchestrator was lost too early.
 var errTraceGone = failure.New(failure.TurnNotOpen, op,
 	"the turn cannot be continued: its trace is not kept, and only that says who handles it; send a text instead")

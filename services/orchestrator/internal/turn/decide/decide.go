@@ -1,12 +1,12 @@
-// Package decide says what a request is: a new turn, a repeated one, answers to pending calls, a resume,
-// a fork, or a takeover. A request goes down through it once:
+// Package decide classifies a request: a new turn, a repeated one, answers to pending calls, a resume,
+// a fork, or a takeover. A request passes through these files from top to bottom, once:
 //
 //	decide.go    Decide, the table of cases, and the target that handles the turn
-//	lookup.go    what the memory service has: the session and the turn
+//	lookup.go    looks up the session and the turn in the memory service
 //	continue.go  a turn in doubt, a repeated turn, answers
-//	earlier.go   a failed turn that is resumed, from its trace
+//	resume.go    a failed turn that is resumed, from its trace
 //	fork.go      a new session from an earlier trace
-//	past.go      the turn of an earlier trace, which a resume and a fork read
+//	earlier_turn.go  loads the turn of an earlier trace, for a resume or a fork
 package decide
 
 import (
@@ -30,58 +30,58 @@ import (
 
 const op = "turn.Orchestrate"
 
-// Decider looks up what the stores have about requests. Safe for concurrent use.
+// Decider looks up the stored data about requests and decides how each is handled. It is safe for concurrent use.
 type Decider struct {
 	Memory    Memory
 	Traces    *trace.Traces
 	Instances *instances.Cache
 	Workflows *workflow.Set
-	InDoubt   *InDoubt
+	InDoubt   *InDoubtTurns
 }
 
-// Decide looks up what the stores have about a request, and decides what follows.
+// Decide looks up the stored data about a request, and decides how the request is handled.
 func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, error) {
 	kind := KindOf(req)
 	begin := newBegin(req, kind)
 	if kind == Text {
-		return d.withTarget(CaseOf(kind, NotAsked, false), begin, req.Target), nil
+		return d.withTarget(FindCase(kind, NotAsked, false), begin, req.Target), nil
 	}
 	if req.Target != "" {
-		return Admission{}, errTarget(kind)
+		return Admission{}, newTargetError(kind)
 	}
 	stored, err := d.lookup(ctx, req, kind, begin)
 	if err != nil {
 		return Admission{}, err
 	}
-	switch c := CaseOf(kind, stored.found, len(stored.session.Pending) > 0); c {
+	switch c := FindCase(kind, stored.found, len(stored.session.Pending) > 0); c {
 	case RetryBegin:
-		return d.retryBegin(ctx, req, begin, stored.firstTry), nil
+		return d.admitInDoubt(ctx, req, begin, stored.firstTry), nil
 	case Repeated:
-		return d.repeat(ctx, req, begin, stored.turn.Trace)
+		return d.admitRepeated(ctx, req, begin, stored.turn.Trace)
 	case ContinueTurn:
-		return d.continueTurn(ctx, req, begin, stored.session)
+		return d.admitAnswers(ctx, req, begin, stored.session)
 	case ResumeTurn:
-		return d.resume(ctx, req, begin)
+		return d.admitResume(ctx, req, begin)
 	case ForkSession:
-		return d.fork(ctx, req, begin)
-	default: // NothingPending: the memory service is asked all the same, because a turn may be in the way by now
+		return d.admitFork(ctx, req, begin)
+	default: // NothingPending: ask the memory service nevertheless, because another turn may be open by now
 		return Admission{Case: c, Begin: begin, Flow: workflow.SingleAgent("")}, nil
 	}
 }
 
-func errTarget(kind Kind) error {
+func newTargetError(kind Kind) error {
 	if kind == Answers {
 		return failure.New(failure.UserInvalidInput, op, "target: answers go to the agents that wait for them; leave it empty")
 	}
 	return failure.New(failure.UserInvalidInput, op,
-		"target: what continues from a trace is handled as that was; leave it empty").With("fields", "target")
+		"target: a turn that continues from a trace has the target of that trace; leave it empty").With("fields", "target")
 }
 
 // newBegin returns the Begin for a request, before its target is known.
 func newBegin(req request.Request, kind Kind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").Window,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").HistoryWindow,
 	}
 	switch kind {
 	case Text:
@@ -89,7 +89,7 @@ func newBegin(req request.Request, kind Kind) memory.Begin {
 		begin.Message.Attachments = req.Files
 		begin.Message.Untrusted = req.Parent.GetUntrusted()
 	case Answers:
-		begin.From.Continues = begin.TurnID // until it is known which turn waits for them
+		begin.Predecessor.Continues = begin.TurnID // placeholder until the turn with the pending calls is known
 	case Resume, Fork, Orphan: // no message
 	}
 	return begin
@@ -106,92 +106,92 @@ type Kind string
 
 // The kinds.
 const (
-	Text    Kind = "text"    // a user says something
+	Text    Kind = "text"    // a message of the user
 	Answers Kind = "answers" // to the pending calls of a session
 	Resume  Kind = "resume"  // a failed turn, from its trace
 	Fork    Kind = "fork"    // an ended trace, in a new session
-	Orphan  Kind = "orphan"  // an open trace whose orchestrator went away; no request asks, its record does
+	Orphan  Kind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
 )
 
-// KindOf returns the kind of a request.
+// KindOf returns the kind of a request. It never returns Orphan.
 func KindOf(req request.Request) Kind {
 	switch {
 	case req.IsAnswer():
 		return Answers
-	case req.From.IsResume():
+	case req.Source.IsResume():
 		return Resume
-	case req.From != (request.From{}):
+	case req.Source != (request.Source{}):
 		return Fork
 	default:
 		return Text
 	}
 }
 
-// Found is what the memory service has under the id of the turn.
-type Found string
+// LookupResult is what the memory service contains for the id of a turn.
+type LookupResult string
 
-// These are the possible findings. NotAsked applies to a text, which needs no lookup before it begins.
+// The possible results. NotAsked applies to a text, which begins its turn without a lookup.
 const (
-	NotAsked     Found = "not asked"
-	Absent       Found = "absent"    // no such turn
-	MaybeBegun   Found = "doubtful"  // a turn that this orchestrator began without learning that it did
-	LeaseHeld    Found = "held"      // an open turn, under the lease of an orchestrator
-	LeaseExpired Found = "abandoned" // an open turn whose lease has run out
-	Closed       Found = "closed"    // a turn that has ended
+	NotAsked     LookupResult = "not asked"
+	Absent       LookupResult = "absent"    // no such turn
+	MaybeBegun   LookupResult = "doubtful"  // this orchestrator may have begun the turn, but got no answer
+	LeaseHeld    LookupResult = "held"      // an open turn, under the lease of an orchestrator
+	LeaseExpired LookupResult = "abandoned" // an open turn whose lease has run out
+	Closed       LookupResult = "closed"    // a turn that has ended
 )
 
-// Case is how an admission is handled.
+// Case is how a request is handled.
 type Case string
 
 // The cases.
 const (
-	NewTurn         Case = "new turn"        // begin it; if the turn is known the memory service returns that one
+	NewTurn         Case = "new turn"        // begin it; if the turn already exists, the memory service returns it
 	RetryBegin      Case = "retry begin"     // begin it again under the same trace, with the target of the first try
-	Repeated        Case = "repeated"        // as the turn was handled before: watch it, or take it over
-	ContinueTurn    Case = "continue turn"   // begin a turn in the place of the one that waits for the answers
-	NothingPending  Case = "nothing pending" // the answers have nothing to answer
-	ResumeTurn      Case = "resume turn"     // begin a turn in the place of the one that failed
-	ForkSession     Case = "fork session"    // begin a session as the earlier one was before its turn
-	EndVanishedTurn Case = "end vanished"    // end the trace: its turn is gone with its session
+	Repeated        Case = "repeated"        // the turn exists: watch it, or take it over
+	ContinueTurn    Case = "continue turn"   // begin a turn that replaces the one with the pending calls
+	NothingPending  Case = "nothing pending" // no call is pending that the answers could belong to
+	ResumeTurn      Case = "resume turn"     // begin a turn that replaces the failed one
+	ForkSession     Case = "fork session"    // begin a session with the state that the earlier one had before its turn
+	EndVanishedTurn Case = "end vanished"    // end the trace, because its turn was deleted with its session
 	EndClosedTurn   Case = "end closed"      // end the trace of a turn that is closed
-	TakeOver        Case = "take over"       // take the lease, and continue the turn
+	TakeOver        Case = "take over"       // claim the lease and continue the turn
 )
 
 // decision is one row of the table.
 type decision struct {
-	kind    Kind
-	found   []Found
-	pending bool // with Answers: calls of the session are pending
-	result  Case
+	kind            Kind
+	found           []LookupResult
+	hasPendingCalls bool // whether the session has pending calls (only for Answers)
+	result          Case
 }
 
-// decisions is the table from which the case of every admission follows.
+// decisions is the table that FindCase searches.
 var decisions = []decision{
-	{kind: Text, found: []Found{NotAsked}, result: NewTurn},
+	{kind: Text, found: []LookupResult{NotAsked}, result: NewTurn},
 
-	{kind: Answers, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Answers, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Answers, found: []Found{Absent}, pending: true, result: ContinueTurn},
-	{kind: Answers, found: []Found{Absent}, pending: false, result: NothingPending},
+	{kind: Answers, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Answers, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Answers, found: []LookupResult{Absent}, hasPendingCalls: true, result: ContinueTurn},
+	{kind: Answers, found: []LookupResult{Absent}, hasPendingCalls: false, result: NothingPending},
 
-	{kind: Resume, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Resume, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Resume, found: []Found{Absent}, result: ResumeTurn},
+	{kind: Resume, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Resume, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Resume, found: []LookupResult{Absent}, result: ResumeTurn},
 
-	{kind: Fork, found: []Found{MaybeBegun}, result: RetryBegin},
-	{kind: Fork, found: []Found{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
-	{kind: Fork, found: []Found{Absent}, result: ForkSession},
+	{kind: Fork, found: []LookupResult{MaybeBegun}, result: RetryBegin},
+	{kind: Fork, found: []LookupResult{LeaseHeld, LeaseExpired, Closed}, result: Repeated},
+	{kind: Fork, found: []LookupResult{Absent}, result: ForkSession},
 
-	{kind: Orphan, found: []Found{Absent}, result: EndVanishedTurn},
-	{kind: Orphan, found: []Found{Closed}, result: EndClosedTurn},
-	{kind: Orphan, found: []Found{LeaseHeld, LeaseExpired}, result: TakeOver},
+	{kind: Orphan, found: []LookupResult{Absent}, result: EndVanishedTurn},
+	{kind: Orphan, found: []LookupResult{Closed}, result: EndClosedTurn},
+	{kind: Orphan, found: []LookupResult{LeaseHeld, LeaseExpired}, result: TakeOver},
 }
 
-// CaseOf returns the case for a kind of request and a finding. Pending matters only for answers that have no
-// turn yet. The case is empty for an impossible combination.
-func CaseOf(kind Kind, found Found, pending bool) Case {
+// FindCase returns the case for a kind of request and a lookup result. pending matters only for answers that have
+// no turn yet. The case is empty for an impossible combination.
+func FindCase(kind Kind, found LookupResult, pending bool) Case {
 	for _, row := range decisions {
-		if row.kind != kind || kind == Answers && found == Absent && row.pending != pending {
+		if row.kind != kind || kind == Answers && found == Absent && row.hasPendingCalls != pending {
 			continue
 		}
 		if slices.Contains(row.found, found) {
@@ -201,22 +201,22 @@ func CaseOf(kind Kind, found Found, pending bool) Case {
 	return ""
 }
 
-// Admission is the decision about a request before its turn begins.
+// Admission is what Decide has decided about a request before its turn begins.
 type Admission struct {
 	Case      Case
-	Begin     memory.Begin // what the memory service is asked
+	Begin     memory.Begin // the request to the memory service
 	Flow      *workflow.Workflow
 	Target    string         // workflow or agent that handles the turn
-	TargetErr error          // why nothing can handle it; nil when something can
-	Labels    request.Labels // of the turn that is continued, or of the earlier trace
+	TargetErr error          // why nothing can handle the turn (nil when Target can)
+	Labels    request.Labels // labels of the continued turn or of the earlier trace
 
-	Pending []execution.Pending // calls that the request answers
-	Since   time.Time           // when they began to wait
-	Text    string              // that a fork begins with
-	Rerun   map[int]string      // agents of the steps that failed and run again, by number
+	Pending      []execution.Pending // calls that the request answers
+	PendingSince time.Time           // when the pending calls began to wait
+	ForkText     string              // text with which a fork begins
+	Rerun        map[int]string      // agents of the steps that failed and run again, by number
 }
 
-// WithTarget returns an admission for a target. The caller sets its case.
+// WithTarget returns the admission of a turn for a target. The caller sets the case.
 func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
 	return d.withTarget("", begin, target)
 }
@@ -224,12 +224,12 @@ func (d *Decider) WithTarget(begin memory.Begin, target string) Admission {
 func (d *Decider) withTarget(c Case, begin memory.Begin, target string) Admission {
 	decided := Admission{Case: c, Begin: begin}
 	decided.Flow, decided.Target, decided.TargetErr = d.Resolve(target)
-	decided.Begin.Window = decided.Flow.Window
+	decided.Begin.Window = decided.Flow.HistoryWindow
 	return decided
 }
 
-// Resolve finds what a target names. With an error the workflow is empty but for its window. An unknown agent
-// is not rejected before the registry was read, because it may exist.
+// Resolve returns the workflow and the target for a name. With an error, the workflow is empty except for its
+// window. Before the registry was read, Resolve accepts unknown agents, because they may exist.
 func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 	flow, ok := d.Workflows.Find(target)
 	switch {
@@ -237,7 +237,7 @@ func (d *Decider) Resolve(target string) (*workflow.Workflow, string, error) {
 		return flow, flow.Name, nil
 	case target == "":
 		return workflow.SingleAgent(""), "", failure.New(failure.NotFound, op, "target: no workflow is declared here; name an agent")
-	case d.Instances.Knows(target) || d.Workflows.UsesAgent(target):
+	case d.Instances.KnowsAgent(target) || d.Workflows.UsesAgent(target):
 		return workflow.SingleAgent(target), target, nil
 	case !d.Instances.IsFilled():
 		return workflow.SingleAgent(""), "", failure.New(failure.SystemNetwork, op, "the registry of agents cannot be reached yet; try again")

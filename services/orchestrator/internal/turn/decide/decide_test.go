@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The table has exactly one row for every possible combination.
-func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
-	possible := map[Kind][]Found{
+// The table has exactly one row for every possible combination of kind and lookup result.
+func TestFindCase_HasOneCaseForEachCombination(t *testing.T) {
+	possible := map[Kind][]LookupResult{
 		Text:    {NotAsked},
 		Answers: {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
 		Resume:  {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
@@ -22,31 +22,31 @@ func TestCaseOf_HasOneCaseForEachCombination(t *testing.T) {
 	for kind, all := range possible {
 		for _, found := range all {
 			for _, pending := range []bool{true, false} {
-				require.NotEmpty(t, CaseOf(kind, found, pending), "%s, %s, pending: %t", kind, found, pending)
+				require.NotEmpty(t, FindCase(kind, found, pending), "%s, %s, pending: %t", kind, found, pending)
 			}
 		}
 	}
 	for _, d := range decisions {
 		for _, found := range d.found {
 			require.Contains(t, possible[d.kind], found, "%s, %s", d.kind, found)
-			require.Equal(t, d.result, CaseOf(d.kind, found, d.pending), "%s, %s: no earlier row hides it", d.kind, found)
+			require.Equal(t, d.result, FindCase(d.kind, found, d.hasPendingCalls), "%s, %s: no earlier row hides it", d.kind, found)
 			rows++
 		}
 	}
 	require.Equal(t, 1+6+5+5+4, rows, "answers that have no turn yet have two")
-	require.Empty(t, CaseOf(Text, Closed, false))
-	require.Empty(t, CaseOf(Orphan, "", false), "nothing follows from what is not known")
+	require.Empty(t, FindCase(Text, Closed, false))
+	require.Empty(t, FindCase(Orphan, "", false), "nothing follows from what is not known")
 }
 
-func TestCaseOf_DistinguishesPendingFromLateAnswers(t *testing.T) {
-	require.Equal(t, ContinueTurn, CaseOf(Answers, Absent, true))
-	require.Equal(t, NothingPending, CaseOf(Answers, Absent, false))
-	require.Equal(t, Repeated, CaseOf(Answers, Closed, false), "the request was answered before")
+func TestFindCase_DistinguishesPendingFromLateAnswers(t *testing.T) {
+	require.Equal(t, ContinueTurn, FindCase(Answers, Absent, true))
+	require.Equal(t, NothingPending, FindCase(Answers, Absent, false))
+	require.Equal(t, Repeated, FindCase(Answers, Closed, false), "the request was answered before")
 }
 
 func TestKindOf_ReturnsTheKindOfARequest(t *testing.T) {
 	require.Equal(t, Text, KindOf(request.Request{Text: "Why?"}))
 	require.Equal(t, Answers, KindOf(request.Request{Answers: []execution.Answer{{ID: "1-1-1"}}}))
-	require.Equal(t, Resume, KindOf(request.Request{From: request.From{Trace: "t"}}))
-	require.Equal(t, Fork, KindOf(request.Request{From: request.From{Trace: "t", Step: 2, IsFork: true}}))
+	require.Equal(t, Resume, KindOf(request.Request{Source: request.Source{Trace: "t"}}))
+	require.Equal(t, Fork, KindOf(request.Request{Source: request.Source{Trace: "t", Step: 2, IsFork: true}}))
 }

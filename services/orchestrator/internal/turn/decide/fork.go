@@ -17,28 +17,28 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// fork returns the admission of a turn that begins a new session. The session is a copy of the one of an
-// earlier trace, as it was when that turn began, with the results of the steps before the named one.
-func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
+// admitFork returns the admission of a turn that begins a new session. The session is a copy of the earlier
+// trace's session, as it was when that turn began. It also has the results of the steps before the named step.
+func (d *Decider) admitFork(ctx context.Context, req request.Request, begin memory.Begin) (Admission, error) {
 	found, err := d.endedTrace(ctx, req)
 	if err != nil {
 		return Admission{}, err
 	}
-	p, err := d.loadPast(ctx, req, found)
+	p, err := d.loadEarlierTurn(ctx, req, found)
 	if err != nil {
 		return Admission{}, err
 	}
 	decided := d.withTarget(ForkSession, begin, found.Record.GetTarget())
-	if decided.Labels, err = forkedLabels(found, p, req.From.Step); err != nil {
+	if decided.Labels, err = forkedLabels(found, p, req.Source.Step); err != nil {
 		return Admission{}, err
 	}
-	inherited, err := p.stepsBelow(req.From.Step)
+	inherited, err := p.resultsBefore(req.Source.Step)
 	if err != nil {
 		return Admission{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.BeginTimeout)
 	defer cancel()
-	messages, err := d.messagesUpTo(ctx, p.ref, p.turn.Sequence)
+	messages, err := d.loadMessagesUpTo(ctx, p.ref, p.turn.Sequence)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -50,25 +50,25 @@ func (d *Decider) fork(ctx context.Context, req request.Request, begin memory.Be
 	if req.Text != "" {
 		said.Text = req.Text
 	}
-	state, untrusted, err := d.sessionState(ctx, p.ref)
+	state, untrusted, err := d.loadSessionState(ctx, p.ref)
 	if err != nil {
 		return Admission{}, err
 	}
 	copied := &memory.Copy{StepMessages: messagesAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
-	decided.Begin.From.Inherited = renumberResults(inherited, copied)
-	decided.Text, decided.Begin.From.Copy = said.Text, copied
+	decided.Begin.Predecessor.Inherited = renumberResults(inherited, copied)
+	decided.ForkText, decided.Begin.Predecessor.Copy = said.Text, copied
 	decided.Begin.Message = conversation.User(said.Text)
 	if req.Text == "" {
 		decided.Begin.Message.Untrusted = said.Untrusted
 	}
 	decided.Begin.Message.Attachments = req.Files
-	// Text from that source may be in the state, and in messages that are not copied.
+	// The state, and messages that are not copied, may contain text from that source.
 	decided.Begin.Message = conversation.MarkUntrusted(untrusted, []conversation.Message{decided.Begin.Message})[0]
 	return decided, nil
 }
 
-// firstMessage returns the index of the message with which a turn began, among the messages up to its end.
+// firstMessage returns the index of the first message of a turn. The messages end with the turn's last message.
 func firstMessage(messages []conversation.Message, turn int, req request.Request) (int, error) {
 	for i, m := range slices.Backward(messages) {
 		if m.Role != conversation.RoleUser || m.Author != "" || m.Turn > turn {
@@ -80,19 +80,19 @@ func firstMessage(messages []conversation.Message, turn int, req request.Request
 		}
 		return i, nil
 	}
-	return 0, errNotContinued("the message with which its turn began is no longer in the session", req.From.Trace)
+	return 0, notContinuedError("the message with which its turn began is no longer in the session", req.Source.Trace)
 }
 
-// forkedLabels returns the labels of a fork. A fork begins a new run, and makes the choices about the steps
-// that it runs again anew.
+// forkedLabels returns the labels of a fork. A fork begins a new run. It makes the choices about the steps that it
+// runs again anew.
 func forkedLabels(found trace.RunningTrace, p earlierTurn, step int) (request.Labels, error) {
-	labels := request.LabelsOf(found).WithoutChoicesFrom(step)
+	labels := request.LabelsFromTrace(found).WithoutChoicesFrom(step)
 	labels.Root, labels.Budget = "", nil
 	return labels.WithChoices(p.choices)
 }
 
-// windowBefore returns the messages that a forked session gets from before its first turn: as many as a turn
-// may see, without their files.
+// windowBefore returns the messages that a forked session gets from the time before its first turn. They are as
+// many as a turn may see, without their files.
 func windowBefore(messages []conversation.Message, limit int) []conversation.Message {
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(messages) {
@@ -108,7 +108,8 @@ func windowBefore(messages []conversation.Message, limit int) []conversation.Mes
 	return kept
 }
 
-// withoutFiles returns a message without its files. It names them if the message has no text.
+// withoutFiles returns a message without its files. If the message has no text, the names of the files become its
+// text.
 func withoutFiles(m conversation.Message) conversation.Message {
 	if m.Text == "" {
 		var names []string
@@ -135,7 +136,7 @@ func messagesAfter(messages []conversation.Message, inherited []execution.Result
 	return said
 }
 
-// renumberResults returns results with the sequences that their messages get in the new session.
+// renumberResults returns the results with the sequences that their messages have in the new session.
 func renumberResults(results []execution.Result, copied *memory.Copy) []execution.Result {
 	all := slices.Clone(results)
 	for i, r := range all {
@@ -149,8 +150,9 @@ func renumberResults(results []execution.Result, copied *memory.Copy) []executio
 	return all
 }
 
-// messagesUpTo returns the messages of a session up to a sequence, as many as a forked session may have.
-func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
+// loadMessagesUpTo loads the latest messages of a session up to a sequence, at most as many as a forked session
+// may have.
+func (d *Decider) loadMessagesUpTo(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for from := max(0, last-memory.MaxWindow); from < last; {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
@@ -167,9 +169,9 @@ func (d *Decider) messagesUpTo(ctx context.Context, ref session.Ref, last int64)
 	return slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Sequence > last }), nil
 }
 
-// sessionState returns the present state of a session, without the state of its user and tenant, and the source
-// of untrusted text in it. Older states are not kept.
-func (d *Decider) sessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
+// loadSessionState loads the current state of a session, without the state of its user and tenant, and the
+// session's source of untrusted text. Older states are not kept.
+func (d *Decider) loadSessionState(ctx context.Context, ref session.Ref) (state map[string]json.RawMessage, untrusted string, _ error) {
 	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return d.Memory.GetState(ctx, ref) })
 	if err != nil {
 		return nil, "", err

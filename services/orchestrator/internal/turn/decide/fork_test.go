@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// A long conversation is forked as far back as agents may see it.
+// A fork of a long conversation gets only as many messages as agents may see.
 func TestWindowBefore_KeepsTheLatestAndNamesFiles(t *testing.T) {
 	var messages []conversation.Message
 	for range 20 {

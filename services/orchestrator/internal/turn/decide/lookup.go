@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// Memory is what decisions need of the memory service.
+// Memory is the part of the memory service that decisions use.
 type Memory interface {
 	BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error)
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
@@ -20,11 +20,11 @@ type Memory interface {
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 
-// Locate returns a request with its run, and with its session: a request that resumes a trace belongs to the
-// session of that.
-func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Request, error) {
-	req.Root = request.RootOf(req.Parent)
-	if !req.From.IsResume() {
+// LocateSession returns a request with its run and its session. A request that resumes a trace belongs to the
+// session of that trace.
+func (d *Decider) LocateSession(ctx context.Context, req request.Request) (request.Request, error) {
+	req.Root = request.RootFromParent(req.Parent)
+	if !req.Source.IsResume() {
 		return req, nil
 	}
 	found, err := d.earlierTrace(ctx, req)
@@ -40,15 +40,15 @@ func (d *Decider) Locate(ctx context.Context, req request.Request) (request.Requ
 	return req, nil
 }
 
-// storedTurn is the result of the lookup for a request that is not a text.
+// storedTurn is the result of the lookup for a request of any kind but Text.
 type storedTurn struct {
 	session  session.Session // only for answers
-	found    Found
+	found    LookupResult
 	turn     session.Turn // that the request stands for, unless it is Absent
-	firstTry Try          // the first try to begin the turn, if it is MaybeBegun
+	firstTry BeginAttempt // the first try to begin the turn, if it is MaybeBegun
 }
 
-// lookup asks the memory service for what a request depends on, and changes nothing.
+// lookup reads from the memory service what the decision about a request depends on. It changes nothing.
 func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s storedTurn, err error) {
 	if kind == Answers {
 		if s.session, err = d.session(ctx, req.Ref); err != nil {
@@ -72,9 +72,9 @@ func (d *Decider) session(ctx context.Context, ref session.Ref) (session.Session
 	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return d.Memory.GetSession(ctx, ref) })
 }
 
-// LookUpTurn asks the memory service for the state of a turn, and changes nothing. The error is not_found when
-// the turn is Absent; any other error leaves open what there is.
-func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, Found, error) {
+// LookUpTurn asks the memory service for the state of a turn and changes nothing. The error is not_found when the
+// turn is Absent. After any other error the state is unknown.
+func (d *Decider) LookUpTurn(ctx context.Context, begin memory.Begin) (memory.BeginResult, LookupResult, error) {
 	begin.LookupOnly = true
 	begun, err := d.BeginTurn(ctx, begin)
 	switch {

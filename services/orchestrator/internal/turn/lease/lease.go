@@ -1,5 +1,5 @@
-// Package lease holds the lease and the epoch of one turn at its orchestrator. The epoch fences the writes of
-// workers, and the lease keeps other orchestrators away. Both live in the memory service.
+// Package lease manages the lease and the epoch of one turn at its orchestrator. The epoch fences the writes of
+// workers, and the lease keeps other orchestrators away. The memory service stores both.
 package lease
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Times of a lease. An orchestrator that drives a turn renews its lease. Once a lease has run out,
-// the next orchestrator that asks for the turn takes it over.
+// Durations for leases. An orchestrator that drives a turn renews its lease. After a lease has expired, the next
+// orchestrator that asks for the turn takes it over.
 const (
 	Duration = 30 * time.Second
 	Interval = 10 * time.Second // between two renewals
-	// TakeoverReserve is how long a turn without a holder is left to an orchestrator that takes it over,
-	// before another turn of its session may make room for itself.
+	// TakeoverReserve is how long after the end of its lease an open turn is reserved for a takeover. Only after
+	// that may another turn of the session replace it.
 	TakeoverReserve = 10 * time.Second
-	// BeginTimeout bounds a call to the memory service about a turn, its retries included.
+	// BeginTimeout bounds a call to the memory service about a turn, including retries.
 	BeginTimeout = 10 * time.Second
 )
 
-// Memory is what a lease needs of the memory service.
+// Memory is the part of the memory service that a lease uses.
 type Memory interface {
 	BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error)
 	RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error
@@ -38,14 +38,14 @@ type Memory interface {
 }
 
 // Lease is the lease of a turn that this orchestrator has begun. Its methods may be called concurrently, except
-// that Reclaim must not run together with a call that reads Epoch.
+// that Reclaim must not run concurrently with a call that reads Epoch.
 type Lease struct {
 	memory   Memory
-	begin    memory.Begin // that the turn was begun with
+	begin    memory.Begin // the request with which the turn was begun
 	interval time.Duration
 
-	calling sync.Mutex // one call at a time that depends on the epoch
-	epoch   int64
+	callMu sync.Mutex // serializes calls that depend on the epoch
+	epoch  int64
 }
 
 // New returns the lease of a turn that was begun under an epoch. Interval is the time between two
@@ -60,16 +60,16 @@ func New(m Memory, begin memory.Begin, epoch int64, interval time.Duration) *Lea
 // Epoch returns the epoch under which the turn is driven now.
 func (l *Lease) Epoch() int64 { return l.epoch }
 
-// Fingerprint returns the digest of the request for which the turn was begun.
+// Fingerprint returns the fingerprint of the request for which the turn was begun.
 func (l *Lease) Fingerprint() string { return l.begin.Fingerprint }
 
-func (l *Lease) memoryLease() memory.Lease {
+func (l *Lease) toMemoryLease() memory.Lease {
 	return memory.Lease{Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch}
 }
 
-// KeepAlive renews the lease until the work ends. It ends the work itself when another orchestrator has
-// the turn, or when its session is gone. While the memory service is away it keeps trying, because
-// no other orchestrator can get the turn then either.
+// KeepAlive renews the lease until work ends. It cancels work when another orchestrator has the turn or its
+// session is gone. While the memory service is unavailable KeepAlive keeps trying, because no other orchestrator
+// can get the turn then either.
 func (l *Lease) KeepAlive(work context.Context, end context.CancelCauseFunc, log *zap.Logger) {
 	tick := time.NewTicker(l.interval)
 	defer tick.Stop()
@@ -82,7 +82,7 @@ func (l *Lease) KeepAlive(work context.Context, end context.CancelCauseFunc, log
 		err := l.renew(work)
 		switch {
 		case failure.Is(err, failure.TurnNotOpen):
-			return // its last commit has closed it, or another turn made room; closing it finds out
+			return // the turn is closed, by its last commit or for another turn; Fail finds out which
 		case failure.Is(err, failure.Fenced, failure.NotFound, failure.SessionDeleted):
 			end(err)
 			return
@@ -93,27 +93,27 @@ func (l *Lease) KeepAlive(work context.Context, end context.CancelCauseFunc, log
 }
 
 func (l *Lease) renew(ctx context.Context) error {
-	l.calling.Lock()
-	defer l.calling.Unlock()
+	l.callMu.Lock()
+	defer l.callMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.interval)
 	defer cancel()
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.RenewTurn(ctx, l.memoryLease(), Duration)
+		return struct{}{}, l.memory.RenewTurn(ctx, l.toMemoryLease(), Duration)
 	})
 	return err
 }
 
-// Release ends the lease, so that another orchestrator can take the turn over at once. Modes: fenced
-// or not_found when another one has it already, turn_not_open when it is closed.
+// Release ends the lease, so that another orchestrator can take the turn over at once. Modes: fenced or not_found
+// when another one has already taken it, turn_not_open when it is closed.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.memory.ReleaseTurn(ctx, l.memoryLease())
+		return struct{}{}, l.memory.ReleaseTurn(ctx, l.toMemoryLease())
 	})
 	return err
 }
 
-// Fail closes the turn without an answer. When the commit of its last step has closed it already, it
-// returns the turn as that left it. Modes: fenced, session_deleted.
+// Fail closes the turn without an answer. If the commit of its last step has already closed it, Fail returns the
+// turn as that commit left it. Modes: fenced, session_deleted.
 func (l *Lease) Fail(ctx context.Context, outcome session.Outcome, why *failure.Error) (session.Turn, error) {
 	return retry.Do(ctx, func(ctx context.Context) (session.Turn, error) {
 		return l.memory.FailTurn(ctx, memory.Fail{
@@ -122,14 +122,13 @@ func (l *Lease) Fail(ctx context.Context, outcome session.Outcome, why *failure.
 	})
 }
 
-// Reclaim takes the turn back from the attempts at these steps, which were lost, while no other one
-// runs: under the new epoch their workers can write nothing more (guarantee F1). It returns the
-// results of the steps, by number, that their workers had committed before. When the work ends
-// meanwhile, Reclaim still awaits the answer, because the turn can only be closed under its latest
-// epoch. Modes: fenced, turn_not_open.
+// Reclaim raises the epoch of the turn after the attempts at these steps were lost, so that their workers can
+// write nothing more (guarantee F1). No other attempt of the turn may run meanwhile. It returns, by number, the
+// results that the lost workers had committed before. If work ends meanwhile, Reclaim still waits for the answer,
+// because the turn can only be closed under its latest epoch. Modes: fenced, turn_not_open.
 func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troupev1.StepResult, error) {
-	l.calling.Lock()
-	defer l.calling.Unlock()
+	l.callMu.Lock()
+	defer l.callMu.Unlock()
 	again := l.begin
 	again.LostEpoch = l.epoch
 	ctx, cancel := withGracePeriod(work, BeginTimeout)
@@ -158,10 +157,10 @@ func (l *Lease) Reclaim(work context.Context, lost map[int]bool) (map[int]*troup
 	case begun.Status == memory.StatusClosed:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}
-	return committed, context.Cause(work) // nil while the work goes on
+	return committed, context.Cause(work) // nil while work has not ended
 }
 
-// withGracePeriod returns a context that ends a grace period after ctx.
+// withGracePeriod returns a context that ends some time after ctx has ended.
 func withGracePeriod(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })

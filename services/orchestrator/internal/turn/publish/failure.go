@@ -10,19 +10,20 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
-// Failure returns the failure of a turn as it is stored and published (contract OC-20). It names the stage and
-// the trace, and omits the cause, which only the log gets. W is nil when the trace could not be opened.
-func Failure(w *Writer, traceID string, why error) *failure.Error {
-	err := failure.WithRun(Stage(w, why), traceID, why)
+// NewTurnFailure returns the failure of a turn in the form that is stored and published (contract OC-20). It
+// contains the stage and the trace, but not the cause, which is only logged. w is nil when the trace could not be
+// opened.
+func NewTurnFailure(w *Writer, traceID string, why error) *failure.Error {
+	err := failure.WithRun(FailureStage(w, why), traceID, why)
 	if w != nil {
-		err = err.With(failure.FactRoot, w.Root())
+		err = err.With(failure.FactRoot, w.RootTrace())
 	}
 	return grpcfailure.FromProto(grpcfailure.ToProto(err))
 }
 
-// Stage returns the stage in which a turn failed: the last one, or route when no agent could be found for the
-// next step (OC-6).
-func Stage(w *Writer, why error) string {
+// FailureStage returns the stage in which a turn failed: the stage of the last event, or route when no agent was
+// found for the next step (OC-6).
+func FailureStage(w *Writer, why error) string {
 	at := troupev1.Stage_STAGE_INITIALIZE
 	if w != nil {
 		at = w.events.Stage()

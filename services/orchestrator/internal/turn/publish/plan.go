@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// WritePlan publishes the steps that the turn can enter, with those that an earlier turn ran.
+// WritePlan publishes the steps that the turn can enter, together with the steps that an earlier turn ran.
 func (w *Writer) WritePlan(ctx context.Context, flow *workflow.Workflow) error {
-	p := planOf(flow, w.turn.Timeout, w.turn.Allowance)
+	p := planFromWorkflow(flow, w.turn.Timeout, w.turn.Allowance)
 	for _, r := range w.turn.Turn.Steps {
 		if r.Inherited || r.Step < AnsweredStep(w.turn.Turn) {
 			p.Inherited = append(p.Inherited, &troupev1.InheritedStep{Number: int32(r.Step), Agent: r.Agent, Failed: r.Failure != nil})
@@ -24,9 +24,9 @@ func (w *Writer) WritePlan(ctx context.Context, flow *workflow.Workflow) error {
 	return w.Write(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: p}})
 }
 
-// planOf lays out the steps of a workflow. A timeout of 0 is unknown, because an earlier owner was lost before
-// it published a plan.
-func planOf(flow *workflow.Workflow, timeout time.Duration, allowed request.Allowance) *troupev1.Plan {
+// planFromWorkflow returns the plan of a turn in a workflow. A timeout of 0 means that it is unknown, because an
+// earlier owner was lost before it published a plan.
+func planFromWorkflow(flow *workflow.Workflow, timeout time.Duration, allowed request.Allowance) *troupev1.Plan {
 	began := time.Now()
 	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}
 	p.StepsCount = int32(len(p.GetSteps()))

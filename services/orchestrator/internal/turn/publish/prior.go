@@ -19,26 +19,26 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// These are the reasons for which the text of a step is retracted.
+// Reasons why the text of a step is retracted.
 var (
 	errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
 	errCutOff    = failure.New(failure.SystemNetwork, "turn",
 		"the step was committed, but the stream of its worker broke off; its whole text follows")
 )
 
-// PriorEvents knows what earlier owners of the turn published about its steps, and publishes the missing events.
+// PriorEvents holds what earlier owners of the turn published about its steps, and publishes the missing events.
 type PriorEvents struct {
 	writer    *Writer
 	turn      session.Turn
-	published trace.Published // when the writer opened, or at CatchUp
+	published trace.PublishedSteps // read by Open and again by WriteMissingSteps
 }
 
-// LastAttempt returns the last attempt at a step that an earlier owner published (0 when it published
+// LastAttempt returns the number of the last attempt at a step that an earlier owner published (0 when there is
 // none).
 func (p *PriorEvents) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
-// PublishedFailures returns the failed steps that earlier owners published. They are stored nowhere
-// else, and the next steps depend on them.
+// PublishedFailures returns the results of failed steps that earlier owners published. Only the trace has them,
+// and the next steps depend on them.
 func (p *PriorEvents) PublishedFailures() (failed []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
 		if r := p.published.Finished[number]; r.GetFailure() != nil {
@@ -48,8 +48,8 @@ func (p *PriorEvents) PublishedFailures() (failed []execution.Result) {
 	return failed
 }
 
-// RetractOpen retracts the text of all steps that were lost with the earlier owner.
-func (p *PriorEvents) RetractOpen(ctx context.Context) error {
+// RetractUnfinished retracts the text of all steps that were unfinished when the earlier owner was lost.
+func (p *PriorEvents) RetractUnfinished(ctx context.Context) error {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Started)) {
 		if err := p.retractOnce(ctx, number, errOwnerLost); err != nil {
 			return err
@@ -58,35 +58,36 @@ func (p *PriorEvents) RetractOpen(ctx context.Context) error {
 	return nil
 }
 
-// retractOnce retracts the text of a step that began and did not end, unless that was done before.
+// retractOnce retracts the text of an unfinished step, unless it is already retracted.
 func (p *PriorEvents) retractOnce(ctx context.Context, number int, why error) error {
 	begun := p.published.Started[number]
 	if begun == nil || p.published.Retracted[number] {
 		return nil
 	}
 	p.published.Retracted[number] = true
-	return p.writer.Retract(ctx, p.position(number, begun.GetAgent()), why, nil)
+	return p.writer.Retract(ctx, p.originOfStep(number, begun.GetAgent()), why, nil)
 }
 
-// Retract publishes that the text of an attempt is void, and what the attempt used, if it said so.
-func (w *Writer) Retract(ctx context.Context, at Position, why error, used *troupev1.BudgetUse) error {
+// Retract publishes that the text of an attempt is void. The event includes the usage of the attempt, if the
+// worker reported it.
+func (w *Writer) Retract(ctx context.Context, at EventOrigin, why error, used *troupev1.BudgetUse) error {
 	return w.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{
 		Failure: grpcfailure.ToProto(why), Used: used,
 	}}})
 }
 
-// position returns the position of a step of an earlier owner, as far as the owner published it.
-func (p *PriorEvents) position(number int, agent string) Position {
-	at := Position{Number: number, Attempt: 1, Agent: agent}
+// originOfStep returns the origin of a step of an earlier owner, as far as that owner published it.
+func (p *PriorEvents) originOfStep(number int, agent string) EventOrigin {
+	at := EventOrigin{Number: number, Attempt: 1, Agent: agent}
 	if started := p.published.Started[number]; started != nil {
 		at.Attempt, at.Instance = int(started.GetAttempt()), started.GetInstanceId()
 	}
 	return at
 }
 
-// NeedsEnd reports whether the end of a finished step must still be published. It is false for inherited steps,
-// and for steps before the one whose calls were answered.
-func (p *PriorEvents) NeedsEnd(number int) bool {
+// NeedsEndEvent reports whether the end of a finished step must still be published. It is false for inherited
+// steps, and for the steps before the one whose calls were answered.
+func (p *PriorEvents) NeedsEndEvent(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
 	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
@@ -100,9 +101,9 @@ func AnsweredStep(t session.Turn) int {
 	return t.Answers[0].Step()
 }
 
-// WriteRecovered publishes the text and the end of a finished step whose owner did not publish them.
-func (p *PriorEvents) WriteRecovered(ctx context.Context, r execution.Result) error {
-	at := p.position(r.Step, r.Agent)
+// WriteRecoveredStep publishes the text and the end of a finished step that its owner had not published.
+func (p *PriorEvents) WriteRecoveredStep(ctx context.Context, r execution.Result) error {
+	at := p.originOfStep(r.Step, r.Agent)
 	if r.Text != "" {
 		if err := p.writer.WriteStep(ctx, at, textDelta(r.Text)); err != nil {
 			return err
@@ -115,9 +116,9 @@ func (p *PriorEvents) WriteRecovered(ctx context.Context, r execution.Result) er
 	return p.writer.WriteStep(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
 }
 
-// Republish retracts the text of a step whose worker was lost after its commit, and publishes the whole text.
-// It is unknown how much of the text was received before.
-func (w *Writer) Republish(ctx context.Context, at Position, why error, text string) error {
+// ReplaceText retracts the text of a step whose worker was lost after the commit, and publishes the whole text. It
+// is unknown how much of the text clients received before.
+func (w *Writer) ReplaceText(ctx context.Context, at EventOrigin, why error, text string) error {
 	if err := w.Retract(ctx, at, why, nil); err != nil || text == "" {
 		return err
 	}
@@ -128,21 +129,22 @@ func textDelta(text string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
 }
 
-// CatchUp publishes the committed steps whose end is not on the trace yet, as it is now.
-func (p *PriorEvents) CatchUp(ctx context.Context, committed []execution.Result) error {
-	p.published = p.writer.events.Published()
+// WriteMissingSteps publishes the committed steps whose end is missing on the trace.
+func (p *PriorEvents) WriteMissingSteps(ctx context.Context, committed []execution.Result) error {
+	p.published = p.writer.events.PublishedSteps()
 	for _, step := range committed {
-		if !p.NeedsEnd(step.Step) {
+		if !p.NeedsEndEvent(step.Step) {
 			continue
 		}
-		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.WriteRecovered(ctx, step)); err != nil {
+		if err := errors.Join(p.retractOnce(ctx, step.Step, errCutOff), p.WriteRecoveredStep(ctx, step)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// IgnoreFullTrace drops a resource_quota error, because a full trace still has room for its last event.
+// IgnoreFullTrace returns nil for a resource_quota error, because even a full trace has room for its last event.
+// It returns any other error unchanged.
 func (w *Writer) IgnoreFullTrace(err error) error {
 	if !failure.Is(err, failure.ResourceQuota) {
 		return err

@@ -16,27 +16,27 @@ type stages struct {
 	current troupev1.Stage
 }
 
-// resumeAt continues after the last event of an earlier owner.
+// resumeAt sets the current stage to the stage of the last event of an earlier owner.
 func (s *stages) resumeAt(last troupev1.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = last
 }
 
-// advance moves to a stage. It fails with agent_logic, and changes nothing, when that stage cannot
-// follow the present one.
+// advance moves to a stage. When that stage cannot follow the current one, it fails with agent_logic and changes
+// nothing.
 func (s *stages) advance(next troupev1.Stage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !mayFollow(s.current, next) {
+	if !canFollow(s.current, next) {
 		return failure.Newf(failure.AgentLogic, "turn", "%s cannot follow %s; this is a fault of the orchestrator", next, s.current)
 	}
 	s.current = next
 	return nil
 }
 
-// mayFollow reports whether a stage may come after another.
-func mayFollow(at, next troupev1.Stage) bool {
+// canFollow reports whether one stage may come after another.
+func canFollow(at, next troupev1.Stage) bool {
 	began := at >= troupev1.Stage_STAGE_INITIALIZE && at <= troupev1.Stage_STAGE_AGGREGATE
 	switch next {
 	case troupev1.Stage_STAGE_INITIALIZE:
@@ -47,7 +47,7 @@ func mayFollow(at, next troupev1.Stage) bool {
 		return began && at != troupev1.Stage_STAGE_AGGREGATE
 	case troupev1.Stage_STAGE_UNSPECIFIED:
 		return false
-	default: // the ends, and AGGREGATE, which an orchestrator that takes the turn over may publish again
+	default: // the final stages, and AGGREGATE, which may be repeated after a takeover
 		return began
 	}
 }

@@ -1,6 +1,6 @@
-// Package publish writes the events of one turn. A Writer appends them to the trace in the order of
-// their stages, and counts, logs and adds up what each one reports. It also knows what earlier owners
-// of the turn published, and completes that after a takeover.
+// Package publish writes the events of one turn. A Writer appends them to the trace in the order of their stages.
+// It also counts and logs each event and adds up the reported usage. After a takeover it publishes the events that
+// earlier owners of the turn left out.
 package publish
 
 import (
@@ -24,34 +24,34 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// MaxText is how many characters of the user's text records and first events quote (OC-30).
+// MaxText is the maximum length, in characters, of the user's text in records and first events (OC-30).
 const MaxText = 200
 
-// Publisher opens the writers of turns. Safe for concurrent use.
+// Publisher opens the writers of turns. It is safe for concurrent use.
 type Publisher struct {
-	Owner     string // this orchestrator, as trace records name it
+	Owner     string // name of this orchestrator in trace records
 	Traces    *trace.Traces
 	Telemetry *telemetry.Telemetry
-	signals   *signals
+	metrics   *turnMetrics
 }
 
 // New returns a publisher.
 func New(owner string, traces *trace.Traces, t *telemetry.Telemetry) (*Publisher, error) {
-	s, err := newSignals(t.Metrics.Meter("troupe/orchestrator"))
+	s, err := newTurnMetrics(t.Metrics.Meter("troupe/orchestrator"))
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, signals: s}, nil
+	return &Publisher{Owner: owner, Traces: traces, Telemetry: t, metrics: s}, nil
 }
 
-// Turn describes the turn whose events are published.
+// Turn holds the properties of a turn that its events and its trace need.
 type Turn struct {
 	Request        request.Request
 	Turn           session.Turn
 	Target         string
-	Fingerprint    string        // of the request that the turn was begun for
+	Fingerprint    string        // of the request for which the turn was begun
 	Timeout        time.Duration // of the turn (0 means that the trace already has it)
-	HasCredentials bool          // the request had some; an orchestrator that takes over needs to know
+	HasCredentials bool          // whether the request had credentials; an orchestrator that takes over needs to know this
 	MaxSteps       int
 	Allowance      request.Allowance // used unless the trace says otherwise
 }
@@ -59,18 +59,18 @@ type Turn struct {
 // Writer writes the events of one turn. Safe for concurrent use.
 type Writer struct {
 	turn          Turn
-	log           *zap.Logger // names the run
+	log           *zap.Logger // its lines contain the run
 	events        *trace.Log
 	stages        stages
-	signals       *signals
-	translation   tracelog.Translator // of events, for the log; it adds up what they used
+	metrics       *turnMetrics
+	translation   tracelog.Translator // translates events for the log and adds up their usage
 	prior         *PriorEvents
-	choicePending bool // a choice was published that may not be stored yet
+	choicePending bool // whether a published choice may not be stored yet
 }
 
-// Open opens the trace of a turn. With takenOver the trace may hold events of earlier owners: Open
-// claims it, and continues after them. Modes: turn_not_open when the trace has ended, fenced, and
-// system_network or system_timeout while the store is away.
+// Open opens the trace of a turn. With takenOver, the trace may contain events of earlier owners; Open then claims
+// it and continues after them. Modes: turn_not_open when the trace has ended, fenced, and system_network or
+// system_timeout while the store is unavailable.
 func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer, err error) {
 	events, err := p.Traces.Open(ctx, p.traceClaim(t), takenOver)
 	if err != nil {
@@ -78,21 +78,21 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	}
 	read := false
 	defer func() {
-		if !read { // what an earlier owner stored made this panic
+		if !read { // a panic was caused by the stored events of an earlier owner
 			p.Traces.Abandon(ctx, events)
 		}
 	}()
 	w := &Writer{
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
-		events: events, signals: p.signals,
+		events: events, metrics: p.metrics,
 	}
-	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.Published()}
+	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.PublishedSteps()}
 	if !events.IsEmpty() {
 		w.stages.resumeAt(events.Stage())
 		p.auditTakeover(t)
 	}
 	for _, e := range events.Events() {
-		w.translation.Spending.Note(e)
+		w.translation.Spending.AddEvent(e)
 	}
 	if allowed, ok := request.AllowanceFromPlan(w.translation.Spending.Budget()); ok {
 		w.turn.Allowance = allowed
@@ -101,7 +101,7 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	return w, nil
 }
 
-// Close ends the trace with its last event, and returns once that is stored.
+// Close ends the trace with its last event, and returns once that event is stored.
 func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) error {
 	if err := w.stages.advance(last.GetStage()); err != nil {
 		w.log.Error("turn ended out of order", zap.String("trace", w.TraceID()), zap.Error(err))
@@ -109,7 +109,7 @@ func (p *Publisher) Close(ctx context.Context, w *Writer, last *troupev1.Event) 
 	return p.Traces.Close(ctx, w.events, last)
 }
 
-// Abandon gives the trace up without an end; another orchestrator may claim it.
+// Abandon stops writing to the trace without ending it. Another orchestrator may then claim it.
 func (p *Publisher) Abandon(ctx context.Context, w *Writer) { p.Traces.Abandon(ctx, w.events) }
 
 // ReleaseLease ends the lease of the trace, so that another orchestrator can take it over at once.
@@ -128,13 +128,13 @@ func (p *Publisher) traceClaim(t Turn) trace.Claim {
 	}
 }
 
-// traceRecord returns the record of the trace, which is stored in addition to its events.
+// traceRecord returns the record of the trace, which is stored together with its events.
 func (p *Publisher) traceRecord(t Turn) *troupev1.Trace {
 	req := t.Request
 	return &troupev1.Trace{
 		TraceId: t.Turn.Trace, SessionId: req.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number), RequestId: req.RequestID,
 		Target: t.Target, Text: conversation.Brief(req.Text, MaxText), Started: timestamppb.Now(), Owner: p.Owner,
-		Parent: req.Parent, ForkedFrom: req.From.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
+		Parent: req.Parent, ForkedFrom: req.Source.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
 	}
 }
 
@@ -151,23 +151,23 @@ func (p *Publisher) auditTakeover(t Turn) {
 // PriorEvents returns what earlier owners of the turn published.
 func (w *Writer) PriorEvents() *PriorEvents { return w.prior }
 
-// Log returns the logger of the turn. Its lines name the run.
-func (w *Writer) Log() *zap.Logger { return w.log }
+// Logger returns the logger of the turn. Its lines contain the run.
+func (w *Writer) Logger() *zap.Logger { return w.log }
 
 // TraceID names the trace.
 func (w *Writer) TraceID() string { return w.turn.Turn.Trace }
 
-// Root returns the trace with which the run began.
-func (w *Writer) Root() string { return w.events.Root() }
+// RootTrace returns the root trace of the run.
+func (w *Writer) RootTrace() string { return w.events.Root() }
 
-// Events returns the event log of the trace.
-func (w *Writer) Events() *trace.Log { return w.events }
+// EventLog returns the event log of the trace.
+func (w *Writer) EventLog() *trace.Log { return w.events }
 
-// Allowance returns what the turn may use: the value that an earlier owner published, or else the one with
-// which the trace was opened.
+// Allowance returns the allowance of the turn: the one that an earlier owner published, or else the one with which
+// the trace was opened.
 func (w *Writer) Allowance() request.Allowance { return w.turn.Allowance }
 
-// Write publishes an event outside of steps. Fails with resource_quota when the trace is full.
+// Write publishes an event that belongs to no step. It fails with resource_quota when the trace is full.
 func (w *Writer) Write(ctx context.Context, stage troupev1.Stage, e *troupev1.Event) error {
 	e.Stage = stage
 	if e.GetTime() == nil {
@@ -183,8 +183,8 @@ func (w *Writer) Write(ctx context.Context, stage troupev1.Stage, e *troupev1.Ev
 	return nil
 }
 
-// Position is the step, attempt and instance that an event belongs to.
-type Position struct {
+// EventOrigin identifies where an event comes from: the step, the attempt, the agent and the instance.
+type EventOrigin struct {
 	Number   int
 	Attempt  int
 	Agent    string
@@ -193,7 +193,7 @@ type Position struct {
 
 // WriteStep publishes an event of a step. The trace assigns its sequence, even when a worker has sent the
 // event.
-func (w *Writer) WriteStep(ctx context.Context, at Position, e *troupev1.Event) error {
+func (w *Writer) WriteStep(ctx context.Context, at EventOrigin, e *troupev1.Event) error {
 	e.Sequence = 0
 	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.Number), int32(at.Attempt), at.Agent, at.Instance
 	return w.Write(ctx, troupev1.Stage_STAGE_EXECUTE, e)
@@ -206,8 +206,8 @@ func (w *Writer) Warn(ctx context.Context, reason, message string) error {
 	}}})
 }
 
-// WriteStart publishes the first event of the trace. It quotes the user's text and answers in short, and
-// leaves out what answers have sealed. Ready is how many instances could take a step.
+// WriteStart publishes the first event of the trace. The event quotes the beginning of the user's text and
+// answers, without sealed credentials. ready is how many instances could take a step.
 func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 	req, turn := w.turn.Request, w.turn.Turn
 	answers := wire.AnswersToProto(turn.Answers)
@@ -218,13 +218,13 @@ func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
 			InstancesReady: int32(ready), ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent,
-			Profile: req.ProfileOrDefault(), Attachments: fileBlobs(req.Files), From: req.From.Proto(),
+			Profile: req.ProfileOrDefault(), Attachments: blobsWithoutBytes(req.Files), From: req.Source.Proto(),
 		}},
 	})
 }
 
-// fileBlobs returns files as they appear in events: without their bytes.
-func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
+// blobsWithoutBytes returns files in the form that events have: without their bytes.
+func blobsWithoutBytes(files []conversation.Attachment) []*troupev1.Blob {
 	var all []*troupev1.Blob
 	for _, f := range conversation.References(files) {
 		all = append(all, wire.BlobToProto(f))
@@ -232,10 +232,10 @@ func fileBlobs(files []conversation.Attachment) []*troupev1.Blob {
 	return all
 }
 
-// WriteDecision publishes which agent works next on which step, and how long the decision took. It skips a
-// choice, which WriteChoice has published.
+// WriteDecision publishes which agent works next on which step, and how long the decision took. It skips choices
+// by strategy, which WriteChoice publishes.
 func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.Duration) error {
-	if n := task.Decision.Choice; n > 0 && w.Choice(n) != nil {
+	if n := task.Decision.ChoiceNumber; n > 0 && w.Choice(n) != nil {
 		return nil
 	}
 	task.Decision.Duration = took
@@ -244,24 +244,24 @@ func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.
 	return w.WriteChoice(ctx, decision)
 }
 
-// WriteChoice publishes a choice. AwaitChoices waits until it is stored.
+// WriteChoice publishes a choice by strategy. Call AwaitChoices to wait until it is stored.
 func (w *Writer) WriteChoice(ctx context.Context, choice *troupev1.RoutingDecision) error {
 	return w.Write(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: choice}})
 }
 
-// RecordChoice records a choice of the turn in the writer, so that it is not made again.
+// RecordChoice records a choice of the turn in the writer, so that the choice is not made again.
 func (w *Writer) RecordChoice(number int, choice *troupev1.RoutingDecision) {
 	w.choicePending = true
 	w.prior.published.Choices[number] = choice
 }
 
-// Choice returns the choice with a number that was published on this trace (nil when there is none).
+// Choice returns the choice with the given number that was published on this trace (nil when there is none).
 func (w *Writer) Choice(number int) *troupev1.RoutingDecision {
 	return w.prior.published.Choices[number]
 }
 
-// AwaitChoices waits until the published choices are stored. Only the trace has them, and the next steps depend
-// on them. It costs one write in sequence for each round with a choice.
+// AwaitChoices waits until the published choices are stored. Only the trace has them, and the next steps depend on
+// them. Each round with a choice thus waits for one additional write.
 func (w *Writer) AwaitChoices(work context.Context) error {
 	if !w.choicePending {
 		return nil

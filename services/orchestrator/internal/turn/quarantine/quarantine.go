@@ -1,4 +1,4 @@
-// Package quarantine ends the steps of an agent that is quarantined while they run (guarantees S18).
+// Package quarantine ends the running steps of an agent when the agent is quarantined (guarantees S18).
 package quarantine
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// Error ends the steps of a quarantined agent, and their turn.
+// Error is the cause with which the steps of a quarantined agent, and their turn, end.
 type Error struct {
 	Agent string
 	cause error
@@ -23,10 +23,11 @@ func (e *Error) Error() string { return e.cause.Error() }
 // Unwrap returns the underlying failure, which is policy_security.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Watch returns a context for a step that ends when its agent is quarantined. The caller calls done.
-func Watch(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
+// WatchAgent returns a context for a step of an agent. The context ends when the agent is quarantined. The caller
+// must call done when the step has ended.
+func WatchAgent(work context.Context, cache *instances.Cache, agent string) (_ context.Context, done func()) {
 	work, cancel := context.WithCancelCause(work)
-	begun := cache.Desired().QuarantineBegun(agent)
+	begun := cache.Desired().QuarantineStarted(agent)
 	end := func() {
 		if d, out := cache.Desired().Quarantine(agent); out {
 			cancel(&Error{agent, d.QuarantineError("turn")})
@@ -34,7 +35,7 @@ func Watch(work context.Context, cache *instances.Cache, agent string) (_ contex
 	}
 	var waiting sync.WaitGroup
 	select {
-	case <-begun: // so that nothing begins
+	case <-begun: // checked first, so that no step begins
 		end()
 	default:
 		waiting.Go(func() {
@@ -48,7 +49,7 @@ func Watch(work context.Context, cache *instances.Cache, agent string) (_ contex
 	return work, func() { cancel(nil); waiting.Wait() }
 }
 
-// Cause returns the quarantine that ended the work (nil when the work ended for another reason).
+// Cause returns the quarantine error that ended the work (nil when the work ended for another reason).
 func Cause(work context.Context) error {
 	if e, ok := errors.AsType[*Error](context.Cause(work)); ok {
 		return e
@@ -56,14 +57,14 @@ func Cause(work context.Context) error {
 	return nil
 }
 
-// Turn identifies the turn that ends, for the audit log.
+// Turn identifies the ended turn in the audit log.
 type Turn struct {
 	Owner, Trace, Session, Tenant string
 	Epoch                         int64
 }
 
-// Record records in the audit log that a turn ends with the quarantine of its agent.
-func (e *Error) Record(log *audit.Log, t Turn) {
+// RecordAudit records in the audit log that a turn ends because its agent is quarantined.
+func (e *Error) RecordAudit(log *audit.Log, t Turn) {
 	log.Record(audit.Entry{
 		Kind: audit.Denied, Actor: "orchestrator " + t.Owner, Action: "end turn of quarantined agent", Object: e.Agent,
 		Result: string(failure.PolicySecurity),

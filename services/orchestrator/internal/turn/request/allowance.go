@@ -7,17 +7,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Allowance is what a turn may use, and what was used before it began.
+// Allowance is the budget of a turn, and the usage that counted against it before the turn began.
 type Allowance struct {
 	Limits     budget.Limits  `json:"limits"`
-	Depth      int            `json:"level,omitempty"`  // depth below the turn that no agent asked for (0 means that turn itself)
+	Depth      int            `json:"level,omitempty"`  // nesting depth (0 means a turn that no agent requested)
 	UsedBefore budget.Amounts `json:"carried,omitzero"` // used by the turns that this one continues
 }
 
-// Allowance returns what the turn may use: what its workflow allows, or less when the request says so. A turn
-// that continues another one, whose labels are before, has no more than that turn. A turn with a parent gets
-// the lesser of the requested and the allowed budget. For any other caller, requesting more is an error. Modes:
-// user_invalid_input, policy_budget when the turn would lie too deep.
+// Allowance returns the allowance of the turn: the limits of its workflow, or lower ones if the request sets them.
+// before holds the labels of the turn that this one continues; the new turn has no more than that turn. A turn
+// with a parent gets the lower of the requested and the allowed budget. For any other caller, it is an error to
+// request more. Modes: user_invalid_input, policy_budget when the turn would be nested too deeply.
 func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, error) {
 	allowed := Allowance{Limits: workflow, Depth: int(r.Parent.GetDepth())}
 	if before.Budget != nil {
@@ -26,7 +26,7 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 	}
 	if r.Budget != nil {
 		if r.Parent == nil {
-			if err := checkLowers(*r.Budget, allowed.Limits); err != nil {
+			if err := checkNotAbove(*r.Budget, allowed.Limits); err != nil {
 				return Allowance{}, err
 			}
 		}
@@ -38,8 +38,8 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 	return allowed, nil
 }
 
-// checkLowers rejects a budget that exceeds what is allowed.
-func checkLowers(asked, allowed budget.Limits) error {
+// checkNotAbove rejects a budget that exceeds the allowed one.
+func checkNotAbove(asked, allowed budget.Limits) error {
 	const op = "turn.Orchestrate"
 	for _, k := range append(budget.Kinds(), budget.Depth) {
 		switch amount := asked.Of(k); {
@@ -59,34 +59,35 @@ func checkLowers(asked, allowed budget.Limits) error {
 	return nil
 }
 
-// ToStore returns the allowance if it must be stored (nil when it follows from the workflow).
-func (a Allowance) ToStore(workflow budget.Limits) *Allowance {
+// NilIfDefault returns nil if the allowance follows from the workflow, so that it need not be stored. Otherwise it
+// returns the allowance.
+func (a Allowance) NilIfDefault(workflow budget.Limits) *Allowance {
 	if a == (Allowance{Limits: workflow}) {
 		return nil
 	}
 	return &a
 }
 
-// AllowanceOr returns the allowance in the labels, or else the one of the workflow.
-func (l Labels) AllowanceOr(workflow budget.Limits) Allowance {
+// AllowanceOrDefault returns the allowance in the labels, or else the workflow's.
+func (l Labels) AllowanceOrDefault(workflow budget.Limits) Allowance {
 	if l.Budget != nil {
 		return *l.Budget
 	}
 	return Allowance{Limits: workflow}
 }
 
-// WithUsage returns the labels of a turn that continues an ended one. The usage of the ended turn counts
-// against its budget.
+// WithUsage returns the labels for a turn that continues an ended turn. The usage of the ended turn counts against
+// the budget.
 func (l Labels) WithUsage(result *troupev1.TurnResult, workflow budget.Limits) Labels {
 	if result.GetUsed() != nil {
-		allowed := l.AllowanceOr(workflow)
+		allowed := l.AllowanceOrDefault(workflow)
 		allowed.UsedBefore = wire.UsedFromProto(result.GetUsed())
 		l.Budget = &allowed
 	}
 	return l
 }
 
-// Proto converts to the wire, without UsedBefore.
+// Proto converts the allowance to its message, without UsedBefore.
 func (a Allowance) Proto() *troupev1.Budget {
 	b := wire.LimitsToProto(a.Limits)
 	b.Level = int32(a.Depth)

@@ -12,33 +12,32 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// Labels are what a caller tells the agents and tools of a turn. They are stored with the trace, so that an
-// orchestrator that takes over has them.
+// Labels is the information that a caller passes to the agents and tools of a turn. Labels are stored with the
+// trace, so that an orchestrator that takes over has them.
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Needs    []string          `json:"needs,omitempty"`    // what chosen agents must offer (OC-14)
+	Needs    []string          `json:"needs,omitempty"`    // capabilities that chosen agents must have (OC-14)
 	Priority *int32            `json:"priority,omitempty"` // 0 to 10 (nil means that the caller set none)
 	Tags     []string          `json:"tags,omitempty"`
-	// Choices holds, by number, the published choices of the turns that this one continues. The caller does not
-	// set it.
+	// Choices holds, by number, the published choices of the turns that this turn continues. Callers cannot set
+	// it.
 	Choices map[int][]byte `json:"choices,omitempty"`
 
-	// Budget is what the turn may use (nil means that it follows from the workflow). The caller does not set
-	// it.
+	// Budget is the allowance of the turn (nil means that it follows from the workflow). Callers cannot set it.
 	Budget *Allowance `json:"budget,omitempty"`
 
-	// Root is the trace with which the run of the turn began (empty means the turn's own trace). The caller
-	// does not set it. It is stored with the record of the trace.
+	// Root is the root trace of the run (empty means the turn's own trace). Callers cannot set it. It is stored
+	// with the record of the trace.
 	Root string `json:"-"`
 }
 
-// ProfileOrDefault returns the profile that the caller named, or else the default one (OC-7).
+// ProfileOrDefault returns the profile that the caller set, or else the default profile (OC-7).
 func (l Labels) ProfileOrDefault() string { return cmp.Or(l.Profile, execution.DefaultProfile) }
 
-// OrElse returns the labels, and the labels of another turn where they are missing. Root comes from the other
+// WithDefaultsFrom returns the labels, with missing ones taken from another turn. Root always comes from the other
 // turn, if it has one, because a continued turn stays in its run.
-func (l Labels) OrElse(others Labels) Labels {
+func (l Labels) WithDefaultsFrom(others Labels) Labels {
 	if l.Profile == "" {
 		l.Profile = others.Profile
 	}
@@ -59,14 +58,14 @@ func (l Labels) OrElse(others Labels) Labels {
 	return l
 }
 
-// LabelsOf returns the labels of a stored trace, including its root.
-func LabelsOf(found trace.RunningTrace) Labels {
+// LabelsFromTrace returns the labels of a stored trace, including its root.
+func LabelsFromTrace(found trace.RunningTrace) Labels {
 	l := DecodeLabels(found.Turn.Labels)
 	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
 	return l
 }
 
-// Encode returns the labels as they are stored: the same text for the same labels, empty for none.
+// Encode encodes the labels for the store. Equal labels have equal encodings, and empty labels the empty one.
 func (l Labels) Encode() string {
 	text, err := json.Marshal(l)
 	if err != nil || string(text) == "{}" {
@@ -75,7 +74,7 @@ func (l Labels) Encode() string {
 	return string(text)
 }
 
-// DecodeLabels is the inverse of Encode. A text that cannot be read gives no labels.
+// DecodeLabels is the inverse of Encode. It returns empty labels for a text that it cannot decode.
 func DecodeLabels(stored string) (l Labels) {
 	if stored != "" && json.Unmarshal([]byte(stored), &l) != nil {
 		return Labels{}
@@ -83,8 +82,8 @@ func DecodeLabels(stored string) (l Labels) {
 	return l
 }
 
-// Choice returns the inherited choice with a number (nil when there is none).
-func (l Labels) Choice(number int) *troupev1.RoutingDecision {
+// InheritedChoice returns the inherited choice with the given number (nil when there is none).
+func (l Labels) InheritedChoice(number int) *troupev1.RoutingDecision {
 	stored, ok := l.Choices[number]
 	if !ok {
 		return nil
@@ -96,7 +95,7 @@ func (l Labels) Choice(number int) *troupev1.RoutingDecision {
 	return d
 }
 
-// WithChoices returns the labels with these choices added, which the turn must follow.
+// WithChoices returns the labels with the given choices added. The turn must follow these choices.
 func (l Labels) WithChoices(choices map[int]*troupev1.RoutingDecision) (Labels, error) {
 	all := map[int][]byte{}
 	maps.Copy(all, l.Choices)
@@ -111,7 +110,8 @@ func (l Labels) WithChoices(choices map[int]*troupev1.RoutingDecision) (Labels, 
 	return l, nil
 }
 
-// WithoutChoicesFrom returns the labels without the choices from a step on, so that the turn makes them again.
+// WithoutChoicesFrom returns the labels without the choices about the given step and later ones, so that the turn
+// makes these choices again.
 func (l Labels) WithoutChoicesFrom(step int) Labels {
 	l.Choices = maps.Clone(l.Choices)
 	maps.DeleteFunc(l.Choices, func(_ int, text []byte) bool {

@@ -1,4 +1,4 @@
-// Package request holds what a caller asks for: the request itself, its labels, and the budget that it may use.
+// Package request defines what a caller asks for: the request itself, its labels, and the budget that it may use.
 // All of these are values, and the package accesses no store.
 package request
 
@@ -15,44 +15,44 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// OnBusy is what happens to a request while another turn of its session is open (guarantee F14).
-type OnBusy int
+// BusyPolicy decides what happens to a request while another turn of its session is open (guarantee F14).
+type BusyPolicy int
 
-// The zero OnBusy is Reject.
+// The busy policies. The zero BusyPolicy is Reject.
 const (
-	Reject    OnBusy = iota // it fails with session_busy
-	Enqueue                 // it waits in the queue of the session
-	Interrupt               // it cancels the open turn, and waits before the requests with Enqueue
+	Reject    BusyPolicy = iota // it fails with session_busy
+	Enqueue                     // it waits in the queue of the session
+	Interrupt                   // it cancels the open turn, and is queued before the requests with Enqueue
 )
 
-// Request is one user input.
+// Request is a request to run one turn.
 type Request struct {
-	session.Ref        // the session that it is for
+	session.Ref        // the session of the turn
 	User        string // who owns the session (empty means no user)
 	RequestID   string
 	Text        string
 	Files       []conversation.Attachment // sent with Text, which may then be empty
-	Answers     []execution.Answer        // to pending calls, instead of Text; they continue the turn that asked
+	Answers     []execution.Answer        // answers to pending calls, instead of Text; they continue the turn with these calls
 	Target      string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
-	Timeout     time.Duration             // of the turn (0 means the workflow's, or else the runner's)
-	OnBusy      OnBusy
-	From        From             // an earlier trace to resume or to fork
+	Timeout     time.Duration             // timeout of the turn (0 means the workflow's, or else the runner's)
+	OnBusy      BusyPolicy
+	Source      Source           // an earlier trace to resume or to fork
 	Parent      *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
 	Auth        execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
 	ParentTrace string           // trace of the turn that waits for this one (empty means none)
-	Budget      *budget.Limits   // lowers what the workflow allows (nil means that it does not)
+	Budget      *budget.Limits   // lowers the workflow's limits (nil keeps them)
 	Labels                       // for agents and tools
 }
 
-// TurnID returns the id of the turn of the request. A repeated request has the same id.
+// TurnID returns the id of the request's turn. A repeated request has the same id.
 func (r Request) TurnID() string { return session.TurnID(r.Ref, r.RequestID) }
 
 // IsAnswer reports whether the request answers pending calls.
 func (r Request) IsAnswer() bool { return len(r.Answers) > 0 }
 
-// Fingerprint returns a digest of the content of the request. Two requests with the same id must have the same
-// fingerprint. It excludes Auth, because a repeated request may carry a newer token, and it excludes the
-// caller.
+// Fingerprint returns a digest of the content of the request. A repeated request must have the same id and the
+// same fingerprint. The digest excludes Auth, because a repeated request may carry a newer token, and it excludes
+// the caller.
 func (r Request) Fingerprint() string {
 	digest := sha256.New()
 	_, _ = fmt.Fprint(digest, r.Target, "\x00", r.Text)
@@ -62,8 +62,8 @@ func (r Request) Fingerprint() string {
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(digest, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
 	}
-	if r.From != (From{}) {
-		_, _ = fmt.Fprintf(digest, "\x00from %+v", r.From)
+	if r.Source != (Source{}) {
+		_, _ = fmt.Fprintf(digest, "\x00from %+v", r.Source)
 	}
 	labels := r.Labels
 	labels.Budget = nil
@@ -73,32 +73,32 @@ func (r Request) Fingerprint() string {
 	return hex.EncodeToString(digest.Sum(nil)[:16])
 }
 
-// From is an earlier trace from which a turn continues (OC-27). The zero From is none.
-type From struct {
+// Source is an earlier trace that a turn resumes or forks (OC-27). The zero Source means none.
+type Source struct {
 	Trace  string
 	Step   int  // the first step that a fork runs again
-	IsFork bool // in a session of its own; else the turn takes the place of the one that failed
+	IsFork bool // the turn gets a new session; otherwise it replaces the failed turn
 }
 
 // IsResume reports whether the turn resumes a failed one.
-func (f From) IsResume() bool { return f.Trace != "" && !f.IsFork }
+func (f Source) IsResume() bool { return f.Trace != "" && !f.IsFork }
 
-// Proto converts to the wire; nil for none.
-func (f From) Proto() *troupev1.From {
-	if f == (From{}) {
+// Proto converts the source to its message (nil for the zero Source).
+func (f Source) Proto() *troupev1.From {
+	if f == (Source{}) {
 		return nil
 	}
 	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.IsFork}
 }
 
-// FromProto is the inverse of From.Proto.
-func FromProto(f *troupev1.From) From {
-	return From{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
+// SourceFromProto is the inverse of Source.Proto.
+func SourceFromProto(f *troupev1.From) Source {
+	return Source{Trace: f.GetTraceId(), Step: int(f.GetStep()), IsFork: f.GetFork()}
 }
 
-// RootOf returns the trace with which the run of a parent began: the one that the parent names, or else its own
-// (empty without a parent).
-func RootOf(parent *troupev1.Parent) string {
+// RootFromParent returns the root trace of a parent's run: the root that the parent names, or else the parent's
+// own trace (empty without a parent).
+func RootFromParent(parent *troupev1.Parent) string {
 	if root := parent.GetRootTraceId(); root != "" {
 		return root
 	}

@@ -11,15 +11,15 @@ import (
 // state is the state of a running turn.
 type state string
 
-// The states. A turn begins opened and ends ended.
+// The states. A turn begins in state opened and ends in state ended.
 const (
 	opened       state = "opened"       // its trace is open
-	initializing state = "initializing" // publishes what was asked and what is planned
-	resuming     state = "resuming"     // publishes that it has another owner
+	initializing state = "initializing" // publishes the request and the plan
+	resuming     state = "resuming"     // publishes that the turn has a new owner
 	beginning    state = "beginning"    // decides the first round of steps
-	running      state = "running"      // has the steps of a round done, and decides the next round
+	running      state = "running"      // runs the steps of a round, and decides the next round
 	stopping     state = "stopping"     // has an answer, or a reason why there is none
-	handingOver  state = "handing over" // leaves the turn to another orchestrator
+	handingOver  state = "handing over" // releases the turn for another orchestrator
 	closing      state = "closing"      // closes the turn and its trace
 	ended        state = "ended"
 )
@@ -30,28 +30,27 @@ type stateSpec struct {
 	next  []state                                                 // states that may follow
 }
 
-// specs is the table of states. An error, or a panic, leads from every state in which the turn works to
-// stopping; in the last three states enter returns none.
-var specs = map[state]stateSpec{
+// stateSpecs is the table of states. In a state in which the turn works, an error or a panic leads to stopping. In
+// the last three states enter returns no error.
+var stateSpecs = map[state]stateSpec{
 	opened:       {enter: (*Turn).checkForEarlierOwner, next: []state{initializing, resuming, stopping}},
 	initializing: {enter: (*Turn).initialize, next: []state{beginning, stopping}},
-	resuming:     {enter: (*Turn).resume, next: []state{beginning, stopping}},
-	beginning:    {enter: (*Turn).begin, next: []state{running, stopping}},
+	resuming:     {enter: (*Turn).resumeAfterTakeover, next: []state{beginning, stopping}},
+	beginning:    {enter: (*Turn).decideFirstRound, next: []state{running, stopping}},
 	running:      {enter: (*Turn).runRound, next: []state{running, stopping}},
-	stopping:     {enter: (*Turn).stop, next: []state{handingOver, closing}},
+	stopping:     {enter: (*Turn).chooseEnding, next: []state{handingOver, closing}},
 	handingOver:  {enter: (*Turn).handOver, next: []state{closing, ended}},
-	closing:      {enter: (*Turn).close, next: []state{ended}},
+	closing:      {enter: (*Turn).closeTurn, next: []state{ended}},
 }
 
 // isWorking reports whether a turn in this state still works on its answer.
-func (s state) isWorking() bool { return slices.Contains(specs[s].next, stopping) }
+func (s state) isWorking() bool { return slices.Contains(stateSpecs[s].next, stopping) }
 
-// drive goes from state to state until the turn has ended. Events are stored under ctx, which outlives
-// the work.
+// drive moves the turn from state to state until it has ended. ctx outlives work, and events are stored under ctx.
 func (t *Turn) drive(work, ctx context.Context) {
 	for at := opened; at != ended; {
 		next, err := t.enter(work, ctx, at)
-		if err == nil && !slices.Contains(specs[at].next, next) {
+		if err == nil && !slices.Contains(stateSpecs[at].next, next) {
 			err = failure.Newf(failure.AgentLogic, "turn", "the turn cannot go from %s to %s; this is a fault of the orchestrator", at, next)
 		}
 		switch {
@@ -60,7 +59,7 @@ func (t *Turn) drive(work, ctx context.Context) {
 		case at.isWorking():
 			t.err, at = err, stopping
 		default:
-			t.driver.Telemetry.Panics.Note(ctx, err)
+			t.driver.Telemetry.Panics.Record(ctx, err)
 			at = ended
 		}
 	}
@@ -70,5 +69,5 @@ func (t *Turn) enter(work, ctx context.Context, at state) (_ state, err error) {
 	if at.isWorking() {
 		defer panics.Recover("turn", &err)
 	}
-	return specs[at].enter(t, work, ctx)
+	return stateSpecs[at].enter(t, work, ctx)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every state of the table is known, can be reached from opened, and leads to ended. A turn that still
-// works can stop in each of its states.
-func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
+// Every state that the table mentions has a row, can be reached from opened, and leads to ended. Every working
+// state can lead to stopping.
+func TestStateSpecs_EveryStateIsReachableAndLeadsToEnded(t *testing.T) {
 	reached := map[state]bool{}
 	var walk func(at state)
 	walk = func(at state) {
@@ -16,20 +16,20 @@ func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
 			return
 		}
 		reached[at] = true
-		for _, next := range specs[at].next {
+		for _, next := range stateSpecs[at].next {
 			walk(next)
 		}
 	}
 	walk(opened)
 	require.True(t, reached[ended])
-	require.Len(t, reached, len(specs)+1, "ended alone has nothing to do")
-	for at, spec := range specs {
+	require.Len(t, reached, len(stateSpecs)+1, "ended alone has nothing to do")
+	for at, spec := range stateSpecs {
 		require.True(t, reached[at], "%s is reached", at)
 		require.NotNil(t, spec.enter, at)
 		require.NotEmpty(t, spec.next, at)
-		require.True(t, at.canReach(ended, map[state]bool{}), "%s has an end", at)
+		require.True(t, at.canLeadTo(ended, map[state]bool{}), "%s has an end", at)
 	}
-	require.NotContains(t, specs, ended)
+	require.NotContains(t, stateSpecs, ended)
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
 		require.True(t, at.isWorking(), at)
 	}
@@ -38,22 +38,22 @@ func TestSpecs_EveryStateLeadsFromOpenedToEnded(t *testing.T) {
 	}
 }
 
-// A turn that has stopped never works again.
-func TestSpecs_NoWorkAfterStopping(t *testing.T) {
+// No state after stopping is a working state.
+func TestStateSpecs_NoWorkFollowsStopping(t *testing.T) {
 	for _, at := range []state{opened, initializing, resuming, beginning, running} {
-		require.False(t, stopping.canReach(at, map[state]bool{}), at)
+		require.False(t, stopping.canLeadTo(at, map[state]bool{}), at)
 	}
 }
 
-// canReach reports whether a state can be followed by another, at once or later.
-func (s state) canReach(to state, seen map[state]bool) bool {
-	for _, next := range specs[s].next {
+// canLeadTo reports whether another state can follow a state, immediately or later.
+func (s state) canLeadTo(to state, seen map[state]bool) bool {
+	for _, next := range stateSpecs[s].next {
 		if next == to {
 			return true
 		}
 		if !seen[next] {
 			seen[next] = true
-			if next.canReach(to, seen) {
+			if next.canLeadTo(to, seen) {
 				return true
 			}
 		}

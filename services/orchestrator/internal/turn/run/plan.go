@@ -4,26 +4,27 @@ import (
 	"context"
 )
 
-// checkForEarlierOwner decides how a turn begins. A trace that has events had another owner.
+// checkForEarlierOwner chooses the first state of a turn. If the trace has events, an earlier owner has driven the
+// turn.
 func (t *Turn) checkForEarlierOwner(context.Context, context.Context) (state, error) {
-	if t.events.Events().IsEmpty() {
+	if t.events.EventLog().IsEmpty() {
 		return initializing, nil
 	}
 	return resuming, nil
 }
 
-// initialize publishes what was asked and what is planned.
+// initialize publishes the request and the plan.
 func (t *Turn) initialize(_, ctx context.Context) (state, error) {
-	if err := t.events.WriteStart(ctx, t.readyInstances()); err != nil {
+	if err := t.events.WriteStart(ctx, t.countReadyInstances()); err != nil {
 		return stopping, err
 	}
 	err := t.events.WritePlan(ctx, t.begun.Flow)
 	return beginning, err
 }
 
-// resume publishes that the turn has another owner. It fails when the turn is not continued.
-func (t *Turn) resume(work, ctx context.Context) (state, error) {
-	if err := t.events.PriorEvents().RetractOpen(ctx); err != nil {
+// resumeAfterTakeover publishes that the turn has a new owner. It fails when the turn must be abandoned.
+func (t *Turn) resumeAfterTakeover(work, ctx context.Context) (state, error) {
+	if err := t.events.PriorEvents().RetractUnfinished(ctx); err != nil {
 		return stopping, err
 	}
 	err := t.events.Warn(ctx, "TAKEN_OVER", "the turn continues after its orchestrator went away; steps that were committed are not run again")
@@ -43,8 +44,8 @@ func (t *Turn) resume(work, ctx context.Context) (state, error) {
 	return beginning, err
 }
 
-// readyInstances counts the instances that could take a step of this turn.
-func (t *Turn) readyInstances() int {
+// countReadyInstances counts the instances that could take a step of this turn.
+func (t *Turn) countReadyInstances() int {
 	n := 0
 	for _, agent := range t.begun.Flow.Agents() {
 		n += t.driver.ReadyInstances(agent)

@@ -15,33 +15,33 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// begin decides the first round.
-func (t *Turn) begin(work, ctx context.Context) (state, error) {
+// decideFirstRound decides the first round of steps.
+func (t *Turn) decideFirstRound(work, ctx context.Context) (state, error) {
 	t.unwatch = t.events.WatchTime(work, ctx, t.begun.Timeout, t.driver.Telemetry)
-	err := t.decide(func() (err error) {
-		t.cursor, err = cursor.New(t.begun.Flow, t.conversation.History, t.chooser(ctx))
+	err := t.timeDecision(func() (err error) {
+		t.cursor, err = cursor.New(t.begun.Flow, t.conversation.History, t.newSelector(ctx))
 		return err
 	})
-	return t.checkRound(err)
+	return t.stateAfterDecision(err)
 }
 
-// runRound runs a round of steps and decides the next one. The turn has its answer when no round follows.
+// runRound runs a round of steps and decides the next one. The turn has its answer when there is no next round.
 func (t *Turn) runRound(work, ctx context.Context) (state, error) {
-	results, err := t.round(work, ctx)
+	results, err := t.runOpenSteps(work, ctx)
 	if err != nil {
 		return stopping, err
 	}
-	if err := t.decide(func() error { return t.cursor.Advance(results) }); err != nil {
+	if err := t.timeDecision(func() error { return t.cursor.Advance(results) }); err != nil {
 		return stopping, err
 	}
-	if err := t.storeFailures(work, results); err != nil {
+	if err := t.awaitFailuresStored(work, results); err != nil {
 		return stopping, err
 	}
-	return t.checkRound(nil)
+	return t.stateAfterDecision(nil)
 }
 
-// checkRound returns the state that follows a decision about the next round.
-func (t *Turn) checkRound(err error) (state, error) {
+// stateAfterDecision returns the state that follows the decision about the next round.
+func (t *Turn) stateAfterDecision(err error) (state, error) {
 	if err != nil {
 		return stopping, err
 	}
@@ -51,27 +51,28 @@ func (t *Turn) checkRound(err error) (state, error) {
 	return running, nil
 }
 
-// decide calls a function that decides, and records how long it took, because a cursor has no clock.
-func (t *Turn) decide(what func() error) error {
+// timeDecision calls a function that makes a decision, and records how long it took. The cursor cannot, because it
+// has no clock.
+func (t *Turn) timeDecision(what func() error) error {
 	began := time.Now()
 	err := what()
 	t.decisionTime = time.Since(began)
 	return err
 }
 
-// storeFailures waits until the failures of a round, if any, are stored. Only the trace has them, and they
-// decide how the turn continues. Without them, an orchestrator that takes over might
-// reach other steps under the same numbers, or run a tool again under another number.
-func (t *Turn) storeFailures(work context.Context, round []execution.Result) error {
+// awaitFailuresStored waits until the failures of a round, if any, are stored. Only the trace has them, and they
+// determine how the turn continues. Without them, an orchestrator that takes over might give the same numbers to
+// other steps, or run a tool again under another number.
+func (t *Turn) awaitFailuresStored(work context.Context, round []execution.Result) error {
 	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {
 		return t.events.AwaitStored(work)
 	}
 	return nil
 }
 
-// round runs the steps of a round, except those that an earlier owner has finished, and returns the results of
-// all of them in order.
-func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
+// runOpenSteps runs the steps of a round, except those that an earlier owner has finished. It returns the results
+// of all steps of the round in order.
+func (t *Turn) runOpenSteps(work, ctx context.Context) ([]execution.Result, error) {
 	tasks := t.cursor.Round()
 	var open []cursor.Task
 	for i, recovered := range cursor.PriorResults(tasks, t.recoveredResults(), t.lastReachedStep()) {
@@ -80,12 +81,12 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 			open = append(open, task)
 			continue
 		}
-		if t.events.PriorEvents().NeedsEnd(task.Number) {
-			if err := errors.Join(t.events.WriteDecision(ctx, task, t.decisionTime), t.events.PriorEvents().WriteRecovered(ctx, *recovered)); err != nil {
+		if t.events.PriorEvents().NeedsEndEvent(task.Number) {
+			if err := errors.Join(t.events.WriteDecision(ctx, task, t.decisionTime), t.events.PriorEvents().WriteRecoveredStep(ctx, *recovered)); err != nil {
 				return nil, err
 			}
 		}
-		t.conversation.Add(task, *recovered, t.begun.Turn.Number)
+		t.conversation.AddResult(task, *recovered, t.begun.Turn.Number)
 	}
 	for _, task := range open {
 		if err := t.events.WriteDecision(ctx, task, t.decisionTime); err != nil {
@@ -100,20 +101,20 @@ func (t *Turn) round(work, ctx context.Context) ([]execution.Result, error) {
 		return nil, err
 	}
 	for i, task := range open {
-		t.conversation.Add(task, results[i], t.begun.Turn.Number)
+		t.conversation.AddResult(task, results[i], t.begun.Turn.Number)
 	}
 	slices.SortFunc(t.conversation.Results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
 	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
-// recoveredResults returns the results of steps that need not run, because they were committed or failed under
-// an earlier owner, or are inherited.
+// recoveredResults returns the results of steps that need not run. These steps were committed or failed under an
+// earlier owner, or are inherited.
 func (t *Turn) recoveredResults() []execution.Result {
 	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorEvents().PublishedFailures()...)
 }
 
-// lastReachedStep returns the last step that an earlier turn is known to have begun (0 when no turn is
-// continued).
+// lastReachedStep returns the last step that an earlier turn is known to have begun (0 when this turn continues no
+// earlier one).
 func (t *Turn) lastReachedStep() int {
 	last := publish.AnsweredStep(t.begun.Turn)
 	for number := range t.begun.Rerun {
@@ -122,17 +123,17 @@ func (t *Turn) lastReachedStep() int {
 	return last
 }
 
-// chooser returns a selector that asks the routing authority. A choice that an earlier owner published, or that
-// the turn inherits, is followed and not made again, because steps may have run according to it.
-func (t *Turn) chooser(ctx context.Context) cursor.Selector {
+// newSelector returns a selector that asks the routing authority. It repeats a choice that an earlier owner
+// published or that the turn inherits, because steps may already have run according to it.
+func (t *Turn) newSelector(ctx context.Context) cursor.Selector {
 	flow := t.begun.Flow
 	return func(number, next int, s workflow.Step) (routing.Decision, error) {
-		if choice := cmp.Or(t.events.Choice(number), t.begun.Request.Choice(number)); choice != nil {
+		if choice := cmp.Or(t.events.Choice(number), t.begun.Request.InheritedChoice(number)); choice != nil {
 			return routing.DecisionFromRecord(flow, s, choice)
 		}
 		began := time.Now()
-		req := assignment.RoutingRequest(t.begun.Request, t.begun.Turn.Trace, s)
-		d, failed := t.driver.Dispatcher.Authority().Agent(flow, s, req, t.driver.Dispatcher.AgentCandidate)
+		req := assignment.NewRoutingRequest(t.begun.Request, t.begun.Turn.Trace, s)
+		d, failed := t.driver.Dispatcher.Authority().ChooseAgent(flow, s, req, t.driver.Dispatcher.AgentCandidate)
 		choice := routing.RecordChoice(d, number, time.Since(began))
 		if flow.Steps[d.Target].Agent != "" {
 			choice.Number = int32(next)

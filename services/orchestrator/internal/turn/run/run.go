@@ -1,5 +1,5 @@
-// Package run drives a turn that was begun to its end. A turn is a state machine over its stages: the
-// states and the transitions between them are a table in machine.go.
+// Package run drives a begun turn to its end. A turn is a state machine; machine.go has the table of its states
+// and transitions.
 package run
 
 import (
@@ -30,49 +30,50 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config has the dependencies of running turns.
+// Config holds the dependencies and settings of a Driver.
 type Config struct {
-	Memory    lease.Memory
-	Renewal   time.Duration // between two renewals of a lease (0 means lease.Interval)
-	Publisher *publish.Publisher
-	Closer    *conclude.Closer
-	Steps     *step.Services
-	Active    *active.Table
-	Drain     *active.Drain
-	// ReadyInstances counts the instances of an agent that could take a step.
+	Memory          lease.Memory
+	RenewalInterval time.Duration // time between two renewals of a lease (0 means lease.Interval)
+	Publisher       *publish.Publisher
+	Closer          *conclude.Closer
+	Steps           *step.Services
+	Active          *active.Table
+	Drain           *active.Drain
+	// ReadyInstances returns how many instances of an agent could take a step.
 	ReadyInstances func(agent string) int
 	Dispatcher     *dispatch.Dispatcher
 	Telemetry      *telemetry.Telemetry
 }
 
-// Driver drives turns. Safe for concurrent use.
+// Driver drives turns. It is safe for concurrent use.
 type Driver struct{ Config }
 
 // New returns a driver.
 func New(cfg Config) *Driver { return &Driver{cfg} }
 
-// BegunTurn is a turn that this orchestrator has begun, or taken over, in the memory service.
+// BegunTurn is a turn that this orchestrator has begun or taken over in the memory service, and that is ready to
+// be driven.
 type BegunTurn struct {
-	Request      request.Request
-	Begin        memory.Begin // that it was begun with; Start asks with it again to reclaim the turn
-	Turn         session.Turn
-	Target       string
-	Flow         *workflow.Workflow
-	Conversation assignment.Conversation // the window of the session, before any step
-	Rerun        map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
-	JournalsKept bool                    // the memory service keeps what the steps do, for a replay
-	Permit       *admission.Permit       // Start ends it with the turn
-	Began        time.Time
-	Timeout      time.Duration // of the turn
-	TimeLeft     time.Duration // of the timeout
-	Takeover     *Takeover     // nil when a request began the turn
+	Request       request.Request
+	Begin         memory.Begin // the request that began the turn; a reclaim sends it again
+	Turn          session.Turn
+	Target        string
+	Flow          *workflow.Workflow
+	Conversation  assignment.Conversation // the window of the session, before any step
+	Rerun         map[int]string          // agents of the steps that failed and run again, by number, of a turn that resumes another
+	KeepsJournals bool                    // whether the memory service keeps the journals of the steps, for a replay
+	Permit        *admission.Permit       // released when the turn ends
+	Began         time.Time
+	Timeout       time.Duration // of the turn
+	TimeLeft      time.Duration // rest of the timeout
+	Takeover      *Takeover     // nil when a request began the turn
 }
 
-// Takeover holds the data about a turn that this orchestrator has taken over.
+// Takeover holds additional data about a turn that this orchestrator has taken over.
 type Takeover struct {
-	CredentialsLost bool  // its request had credentials, which are stored nowhere
-	AbandonErr      error // why the turn is ended and not continued (nil means that it is continued)
-	StopErr         error // why the turn was asked to end (nil means that it was not)
+	CredentialsLost bool  // whether the request had credentials, which are never stored
+	AbandonErr      error // why the turn is abandoned (nil when it continues)
+	StopErr         error // why the turn was stopped (nil when no stop was requested)
 }
 
 // traceTimeout returns the timeout to store with the trace (0 when an earlier owner has stored it).
@@ -83,12 +84,12 @@ func (b BegunTurn) traceTimeout() time.Duration {
 	return b.Timeout
 }
 
-// Start opens the trace of a turn and sets the turn going. It runs on its own from then on, under its
-// own deadline. When the trace cannot be opened Start fails the turn, so that its session need not wait
-// for the lease to run out; while the store is only away it leaves the turn to the next one who asks.
-// Unless Start succeeds the caller still owns the permit.
+// Start opens the trace of a turn and drives the turn in the background, under its own deadline. When the trace
+// cannot be opened, Start fails the turn, so that its session need not wait for the lease to expire. While the
+// store is only unavailable, Start leaves the turn open for the next caller instead. Unless Start succeeds, the
+// caller still owns the permit.
 func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
-	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOr(b.Flow.Budget).Limits.FanOut)
+	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOrDefault(b.Flow.Budget).Limits.FanOut)
 	d.Active.Add(handle)
 	started := false
 	defer func() {
@@ -99,7 +100,7 @@ func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
 	if b.Takeover != nil && b.Takeover.StopErr != nil {
 		handle.Stop(b.Takeover.StopErr)
 	}
-	t := &Turn{driver: d, begun: b, handle: handle, lease: lease.New(d.Memory, b.Begin, b.Turn.Epoch, d.Renewal)}
+	t := &Turn{driver: d, begun: b, handle: handle, lease: lease.New(d.Memory, b.Begin, b.Turn.Epoch, d.RenewalInterval)}
 	if err := t.open(ctx); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
 	return nil
 }
 
-// Turn is a turn that runs. One goroutine owns it.
+// Turn is a running turn. Only its own goroutine uses it.
 type Turn struct {
 	driver *Driver
 	begun  BegunTurn
@@ -119,9 +120,9 @@ type Turn struct {
 
 	cursor       *cursor.Cursor
 	conversation assignment.Conversation
-	decisionTime time.Duration // that the last decision about the next steps took
+	decisionTime time.Duration // duration of the last decision about the next steps
 	err          error         // why there is no answer
-	unwatch      func()        // ends the warning about time
+	unwatch      func()        // stops WatchTime
 }
 
 // open opens the trace.
@@ -131,11 +132,11 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	b := t.begun
 	t.events, err = t.driver.Publisher.Open(ctx, publish.Turn{
 		Request: b.Request, Turn: b.Turn, Target: b.Target, Fingerprint: b.Begin.Fingerprint, Timeout: b.traceTimeout(),
-		HasCredentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowance: b.Request.AllowanceOr(b.Flow.Budget),
+		HasCredentials: b.Takeover != nil && b.Takeover.CredentialsLost, MaxSteps: b.Flow.MaxSteps, Allowance: b.Request.AllowanceOrDefault(b.Flow.Budget),
 	}, b.Turn.Attempt > 1)
 	if err == nil {
-		t.steps = t.driver.Steps.ForTurn(&assignment.Turn{
-			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, JournalsKept: b.JournalsKept,
+		t.steps = t.driver.Steps.NewTurn(&assignment.Turn{
+			Request: b.Request, Turn: b.Turn, Flow: b.Flow, Lease: t.lease, KeepsJournals: b.KeepsJournals,
 		}, t.events, b.Turn.Attempt > 1)
 		t.conversation = b.Conversation
 		return nil
@@ -144,20 +145,20 @@ func (t *Turn) open(ctx context.Context) (err error) {
 	if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) || ctx.Err() != nil {
 		return err
 	}
-	if _, failErr := t.lease.Fail(ctx, session.OutcomeFailed, publish.Failure(nil, b.Turn.Trace, err)); failErr != nil {
+	if _, failErr := t.lease.Fail(ctx, session.OutcomeFailed, publish.NewTurnFailure(nil, b.Turn.Trace, err)); failErr != nil {
 		t.driver.Telemetry.Log.Error("turn not closed; its lease will run out", zap.String("trace", b.Turn.Trace), zap.Error(failErr))
 	}
 	return err
 }
 
-// run drives the turn to its end, within what is left of its timeout. ctx has no deadline and is not
-// cancelled: the turn has its own.
+// run drives the turn to its end, within the rest of its timeout. ctx has no deadline and is never cancelled,
+// because the turn has its own deadline.
 func (t *Turn) run(ctx context.Context) {
 	b := t.begun
 	defer t.driver.Active.Remove(t.handle)
 	defer b.Permit.Release(true)
 	defer b.Request.Auth.Wipe()
-	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, b.TimeLeft)+conclude.Timeout)
+	ctx, cancel := context.WithTimeout(rpc.WithRun(ctx, t.events.RootTrace()), max(0, b.TimeLeft)+conclude.Timeout)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, b.TimeLeft,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", b.Timeout))
@@ -166,29 +167,29 @@ func (t *Turn) run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer abort(nil)
-	log := t.events.Log().With(zap.String("trace", b.Turn.Trace))
+	log := t.events.Logger().With(zap.String("trace", b.Turn.Trace))
 	watching.Go(func() { panics.Guard("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
 	watching.Go(func() { panics.Guard("turn.keepLease", abort, func() { t.lease.KeepAlive(work, abort, log) }) })
 
 	t.drive(work, ctx)
 }
 
-// errHandedOver ends the work of a turn that is handed over.
+// errHandedOver is the cause with which the work of a turn ends when the turn is handed over.
 var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; another one takes it over")
 
-// watchStop cancels the work when the orchestrator stops, the turn is cancelled, or another owner has claimed
-// the trace.
+// watchStop cancels the work when the turn must be handed over, the turn is cancelled, or another owner has
+// claimed the trace.
 func (t *Turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
-	case <-t.driver.Drain.HandingOver():
+	case <-t.driver.Drain.HandoverStarted():
 		abort(errHandedOver)
 	case why := <-t.handle.StopRequests():
 		abort(why)
-	case <-t.events.Events().Rejected():
+	case <-t.events.EventLog().Rejected():
 		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))
 	case <-work.Done():
 	}
 }
 
-// isHandedOver reports whether the work ended because the orchestrator stops.
+// isHandedOver reports whether the work ended because the turn must be handed over.
 func isHandedOver(work context.Context) bool { return errors.Is(context.Cause(work), errHandedOver) }

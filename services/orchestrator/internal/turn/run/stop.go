@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 )
 
-// stop decides how a turn ends once its work has ended. It reports the reason why the work was cancelled rather
-// than the error that followed from it.
-func (t *Turn) stop(work, _ context.Context) (state, error) {
+// chooseEnding decides how a turn ends after its work has ended. If the work was cancelled, the turn's error is
+// the reason for that and not the error that resulted.
+func (t *Turn) chooseEnding(work, _ context.Context) (state, error) {
 	if t.unwatch != nil {
 		t.unwatch()
 	}
@@ -26,8 +26,8 @@ func (t *Turn) stop(work, _ context.Context) (state, error) {
 	return closing, nil
 }
 
-// handOver releases the turn, so that another orchestrator takes it over at once. A turn that is closed
-// already gets its end here.
+// handOver releases the turn, so that another orchestrator takes it over at once. If the turn is already closed,
+// the trace still gets its last event here.
 func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.BeginTimeout)
 	defer cancel()
@@ -43,13 +43,13 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 		err = free
 	}
 	if err != nil {
-		t.events.Log().Warn("turn not handed over at once", zap.String("trace", t.begun.Turn.Trace), zap.Error(err))
+		t.events.Logger().Warn("turn not handed over at once", zap.String("trace", t.begun.Turn.Trace), zap.Error(err))
 	}
 	return ended, nil
 }
 
-// close closes the turn and its trace, with an answer or without.
-func (t *Turn) close(work, ctx context.Context) (state, error) {
+// closeTurn closes the turn and its trace, with or without an answer.
+func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 	b := t.begun
 	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}
 	if failure.Is(context.Cause(work), failure.UserCancelled) {
@@ -60,8 +60,8 @@ func (t *Turn) close(work, ctx context.Context) (state, error) {
 		Lease: t.lease, Permit: b.Permit, Events: t.events,
 	}, outcome)
 	if broken != nil {
-		t.driver.Telemetry.Panics.Note(ctx, broken)
-		t.events.Log().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
+		t.driver.Telemetry.Panics.Record(ctx, broken)
+		t.events.Logger().Error("turn not closed", zap.String("trace", b.Turn.Trace), zap.Error(broken))
 		t.driver.Publisher.Abandon(ctx, t.events)
 	}
 	t.steps.EndDescendants(ctx, t.err)

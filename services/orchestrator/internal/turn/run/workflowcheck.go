@@ -9,9 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
-// checkWorkflow fails with nondeterminism when the workflow has changed since an earlier turn, so that
-// it no longer leads to the steps of that turn: no other agent may get their results or
-// journals. Done is how many steps have ended.
+// checkWorkflow fails with nondeterminism when a changed workflow no longer leads to the steps of an earlier turn.
+// Other agents must not get the results or journals of those steps. done is how many steps have ended.
 func checkWorkflow(b BegunTurn, done int, round []cursor.Task) error {
 	if err := checkPriorSteps(b, done, round); err != nil {
 		return err
@@ -19,7 +18,7 @@ func checkWorkflow(b BegunTurn, done int, round []cursor.Task) error {
 	return checkAnsweredStep(b.Turn, done, round)
 }
 
-// checkPriorSteps checks that the workflow still leads to the inherited steps and to the failed steps that run
+// checkPriorSteps checks that the workflow still leads to the inherited steps, and to the failed steps that run
 // again.
 func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	agents := map[int]string{}
@@ -31,7 +30,7 @@ func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	}
 	for _, task := range round {
 		if agent, had := agents[task.Number]; had && agent != task.Decision.Step.Agent {
-			return errStepChanged(task.Number, agent)
+			return newStepChangedError(task.Number, agent)
 		}
 	}
 	if len(round) > 0 {
@@ -39,25 +38,25 @@ func checkPriorSteps(b BegunTurn, done int, round []cursor.Task) error {
 	}
 	for step, agent := range agents {
 		if step > done {
-			return errStepChanged(step, agent)
+			return newStepChangedError(step, agent)
 		}
 	}
 	return nil
 }
 
-func errStepChanged(step int, agent string) error {
+func newStepChangedError(step int, agent string) error {
 	return failure.Newf(failure.Nondeterminism, "turn",
 		"the workflow has changed since step %d was done by agent %s, and does not lead there any more; say again what you want", step, agent)
 }
 
-// checkAnsweredStep checks that the round still leads to the agent whose call was answered.
+// checkAnsweredStep checks that the round still runs the agent whose call was answered.
 func checkAnsweredStep(turn session.Turn, done int, round []cursor.Task) error {
 	answered := publish.AnsweredStep(turn)
 	if done >= answered {
 		return nil
 	}
 	asked := turn.Answers[0].Agent
-	leads := len(round) > 0 // and the step is still to come
+	leads := len(round) > 0 // false when no step remains
 	for _, task := range round {
 		if task.Number == answered {
 			leads = !task.IsBranch() && (asked == "" || asked == task.Decision.Step.Agent)

@@ -25,55 +25,56 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/quarantine"
 )
 
-// attempt is a running step with its present attempt. It may go from one instance to the next.
+// attempt is the state of a running step and its current attempt. A retry moves it to another instance.
 type attempt struct {
 	assignment.Attempt
 	began    time.Time
 	retries  int                   // attempts that failed and were followed by another
 	losses   []*dispatch.LostError // attempts that were lost
-	lastLoss *dispatch.LostError   // the last attempt, until the turn is reclaimed from it
+	lastLoss *dispatch.LostError   // the loss of the last attempt, until its worker is fenced
 	result   execution.Result      // set when the step has ended
 
-	choice       *troupev1.InstanceChoice // why the present instance
-	violatedKeys []string                 // keys of other owners that the worker reported to have tried to write
+	choice       *troupev1.InstanceChoice // why the current instance was chosen
+	violatedKeys []string                 // keys of other owners that the worker tried to write, as it reported
 }
 
-// newAttempt begins a step. After a takeover it is unknown whether an earlier owner began the next
-// steps too, so they may have journals, as every step has beyond its first attempt.
+// newAttempt begins a step. After a takeover it is unknown whether an earlier owner had begun the step. The worker
+// then looks for a journal, as it does for every attempt after the first.
 func (t *Turn) newAttempt(task cursor.Task, conversation assignment.Conversation) *attempt {
 	a := &attempt{began: time.Now(), Attempt: assignment.Attempt{
-		Task: task, Conversation: conversation, Position: publish.Position{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
+		Task: task, Conversation: conversation, Origin: publish.EventOrigin{Number: task.Number, Attempt: 1, Agent: task.Decision.Step.Agent},
 	}}
 	if t.IsTakenOver {
-		a.Position.Attempt = max(2, t.Events.PriorEvents().LastAttempt(task.Number)+1)
+		a.Origin.Attempt = max(2, t.Events.PriorEvents().LastAttempt(task.Number)+1)
 	}
 	return a
 }
 
-// prepareNext resets the attempt for the next instance.
+// prepareNext resets the state for an attempt at the next instance.
 func (a *attempt) prepareNext() {
-	a.Position.Attempt, a.Position.Instance, a.violatedKeys = a.Position.Attempt+1, "", nil
+	a.Origin.Attempt, a.Origin.Instance, a.violatedKeys = a.Origin.Attempt+1, "", nil
 }
 
-// execute gives a step to an instance, and to the next one when it failed and may be retried. It returns when
-// the step has ended, or the attempt was lost.
+// execute sends a step to an instance. While the step fails and may be retried, it sends it to the next instance.
+// It returns when the step has ended or the attempt was lost.
 func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer panics.Recover("turn", &err)
 	step := a.Task.Decision.Step
-	work, done := quarantine.Watch(work, t.services.Instances, a.Position.Agent)
+	work, done := quarantine.WatchAgent(work, t.services.Instances, a.Origin.Agent)
 	defer done()
 	for {
 		req, err := t.assignment.StepRequest(work, a.Attempt)
 		if err != nil {
 			return err
 		}
-		instances := t.services.Dispatcher.WithPolicy(t.assignment.Policy(a.Position.Number, step.Instances)).WithRequest(t.assignment.RoutingRequest(step))
-		result, err := instances.Execute(work, req, t.assignment.InstancesToAvoid(a.Attempt, instancesAtFault(a.losses)), t.handler(ctx, a))
-		if err := t.noteViolation(ctx, a, result, err); err != nil {
+		instances := t.services.Dispatcher.WithPolicy(t.assignment.InstancePolicy(a.Origin.Number,
+			step.Instances)).WithRequest(t.assignment.RoutingRequest(step))
+		result, err := instances.Execute(work, req, t.assignment.InstancesToAvoid(a.Attempt, instancesAtFault(a.losses)), t.newHandler(ctx, a))
+		if err := t.publishViolation(ctx, a, result, err); err != nil {
 			return err
 		}
 		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
-			t.noteLost(ctx, a, lost)
+			t.recordLoss(ctx, a, lost)
 			return nil
 		}
 		why := grpcfailure.FromProto(result.GetFailure())
@@ -81,11 +82,11 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return q
 		}
 		if err != nil || why == nil || !step.OnError.ShouldRetry(why, a.retries) {
-			return t.conclude(ctx, a, result, withLosses(err, a.losses))
+			return t.publishResult(ctx, a, result, withLastLoss(err, a.losses))
 		}
-		t.Events.Log().Warn("step failed; it is tried again",
-			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(why))
-		if err := t.Events.Retract(ctx, a.Position, why, result.GetUsed()); err != nil {
+		t.Events.Logger().Warn("step failed; it is tried again",
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Origin.Number), zap.Int("attempt", a.Origin.Attempt), zap.Error(why))
+		if err := t.Events.Retract(ctx, a.Origin, why, result.GetUsed()); err != nil {
 			return err
 		}
 		if err := retry.Sleep(work, step.OnError.Pause(a.retries)); err != nil {
@@ -96,44 +97,44 @@ func (t *Turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	}
 }
 
-func (t *Turn) noteLost(ctx context.Context, a *attempt, lost *dispatch.LostError) {
+func (t *Turn) recordLoss(ctx context.Context, a *attempt, lost *dispatch.LostError) {
 	a.lastLoss, a.losses = lost, append(a.losses, lost)
-	a.Position.Instance = lost.Instance.ID // the instance may not have come to accept the step
-	t.services.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.Position.Agent)))
-	t.Events.Log().Warn("attempt lost",
-		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Int("attempt", a.Position.Attempt), zap.Error(lost))
+	a.Origin.Instance = lost.Instance.ID // the instance may have been lost before it accepted the step
+	t.services.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.Origin.Agent)))
+	t.Events.Logger().Warn("attempt lost",
+		zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Origin.Number), zap.Int("attempt", a.Origin.Attempt), zap.Error(lost))
 }
 
-// replace ends a lost attempt, now that its worker is fenced. It is false when the step goes to
-// another instance.
-func (t *Turn) replace(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
+// endLostAttempt handles a lost attempt after its worker was fenced. It returns true when the step has ended, and
+// false when another instance must run it.
+func (t *Turn) endLostAttempt(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
 	lost := a.lastLoss
 	a.lastLoss = nil
 	switch {
 	case committed != nil:
-		err = errors.Join(t.Events.Republish(ctx, a.Position, lost.Failure, committed.GetText()), t.conclude(ctx, a, committed, nil))
-	case lost.ContractViolation:
-		err = t.conclude(ctx, a, nil, lost) // the agent broke its contract: the step has failed
+		err = errors.Join(t.Events.ReplaceText(ctx, a.Origin, lost.Failure, committed.GetText()), t.publishResult(ctx, a, committed, nil))
+	case lost.ViolatesContract:
+		err = t.publishResult(ctx, a, nil, lost) // the agent broke its contract: the step has failed
 	case len(a.losses) == assignment.MaxAttempts:
-		err = t.conclude(ctx, a, nil, attemptsExhausted(a.Position, a.losses))
+		err = t.publishResult(ctx, a, nil, newAttemptsExhaustedError(a.Origin, a.losses))
 	default:
-		err = t.Events.Retract(ctx, a.Position, lost.Failure, nil)
+		err = t.Events.Retract(ctx, a.Origin, lost.Failure, nil)
 		a.prepareNext()
 		return false, err
 	}
 	return true, err
 }
 
-// attemptsExhausted returns the failure of a step that was lost too often.
-func attemptsExhausted(at publish.Position, losses []*dispatch.LostError) error {
+// newAttemptsExhaustedError returns the failure of a step that was lost too often.
+func newAttemptsExhaustedError(at publish.EventOrigin, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
 	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times; the last time: %s",
 		at.Number, at.Agent, len(losses), failure.Plain(last)).
 		With("instances", instanceIDs(losses)).Because(last)
 }
 
-// withLosses adds the last loss of a step to the failure that says that no instance takes the step.
-func withLosses(err error, losses []*dispatch.LostError) error {
+// withLastLoss adds the last loss of a step to a failure that no instance takes the step.
+func withLastLoss(err error, losses []*dispatch.LostError) error {
 	none, ok := errors.AsType[*failure.Error](err)
 	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {
 		return err
@@ -150,11 +151,11 @@ func instanceIDs(losses []*dispatch.LostError) string {
 	return strings.Join(ids, ", ")
 }
 
-// instancesAtFault returns the instances that lost a step by their own fault, and not by an outage of the memory
-// service.
+// instancesAtFault returns the instances that lost the step by their own fault. An outage of the memory service is
+// not their fault.
 func instancesAtFault(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
-		if !l.MemoryOutage {
+		if !l.IsMemoryOutage {
 			all = append(all, l.Instance)
 		}
 	}

@@ -12,51 +12,51 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
 )
 
-// handler returns the handler that publishes the events of an attempt, and selects the tools that the step may
-// use.
-func (t *Turn) handler(ctx context.Context, a *attempt) dispatch.Handler {
+// newHandler returns the handler for an attempt. It publishes the events of the attempt and selects the tools that
+// the step may use.
+func (t *Turn) newHandler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
-		Waiting: func(agent string) error {
-			return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+		OnWaiting: func(agent string) error {
+			return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
 				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
 			}}})
 		},
-		Chosen: func(d selection.Decision) error {
+		OnChosen: func(d selection.Decision) error {
 			a.choice = assignment.InstanceChoice(d)
 			return nil
 		},
-		Started: func(in registry.Instance) error {
-			a.Position.Instance = in.ID
-			return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
+		OnStarted: func(in registry.Instance) error {
+			a.Origin.Instance = in.ID
+			return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
 				Address: in.Address, Version: in.Version, Choice: a.choice,
 			}}})
 		},
-		Event: func(e *troupev1.Event) error {
+		OnEvent: func(e *troupev1.Event) error {
 			if !mayComeFromWorker(e) {
-				t.Events.Log().Warn("event of a worker dropped: only the orchestrator may send it",
-					zap.String("trace", t.Events.TraceID()), zap.String("instance", a.Position.Instance))
+				t.Events.Logger().Warn("event of a worker dropped: only the orchestrator may send it",
+					zap.String("trace", t.Events.TraceID()), zap.String("instance", a.Origin.Instance))
 				return nil
 			}
 			if v := e.GetOwnershipViolation(); v != nil {
 				a.violatedKeys = append(a.violatedKeys, v.GetKey())
 			}
-			return t.Events.WriteStep(ctx, a.Position, e)
+			return t.Events.WriteStep(ctx, a.Origin, e)
 		},
 	}
 	if a.Task.Decision.Step.Tools.IsZero() {
 		return h
 	}
-	return t.equip(ctx, a, h)
+	return t.withToolDecision(ctx, a, h)
 }
 
-// equip adds the decision about the tools that the step may use at an instance.
-func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispatch.Handler {
+// withToolDecision returns the handler extended by the decision about which tools the step may use at an instance.
+func (t *Turn) withToolDecision(ctx context.Context, a *attempt, h dispatch.Handler) dispatch.Handler {
 	step := a.Task.Decision.Step
 	var decision *troupev1.RoutingDecision
 	publish := func() error {
-		return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
+		return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision}})
 	}
-	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
+	h.SelectTools = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		var allowed *troupev1.AllowedTools
 		var failed error
 		decision, allowed, failed = t.assignment.ChooseTools(t.services.Dispatcher.Authority(), step, in)
@@ -68,8 +68,8 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 		}
 		return allowed, nil
 	}
-	started := h.Started
-	h.Started = func(in registry.Instance) error {
+	started := h.OnStarted
+	h.OnStarted = func(in registry.Instance) error {
 		if err := started(in); err != nil {
 			return err
 		}
@@ -78,8 +78,8 @@ func (t *Turn) equip(ctx context.Context, a *attempt, h dispatch.Handler) dispat
 	return h
 }
 
-// mayComeFromWorker reports whether a worker may send the event. A worker may report what happens inside its
-// step, and nothing about routes or the turn.
+// mayComeFromWorker reports whether a worker may send the event. A worker may report events inside its step, but
+// none about routes or the turn.
 func mayComeFromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted, *troupev1.Event_ToolCallFinished,

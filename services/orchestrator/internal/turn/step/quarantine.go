@@ -10,43 +10,43 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/quarantine"
 )
 
-// fenceQuarantined raises the epoch of a turn whose step was ended by a quarantine: from then on its worker can
-// write nothing. The descendants of the turn end too, because its worker is barred and cannot cancel them. It
-// returns why the turn fails, which is its argument.
+// fenceQuarantined raises the epoch of a turn after a quarantine ended one of its steps, so that the worker can
+// write nothing more. It also ends the descendants of the turn, because the worker is barred and cannot cancel
+// them. It returns the reason why the turn fails, which is its argument.
 func (t *Turn) fenceQuarantined(work context.Context, open []*attempt, why error) error {
 	q, ok := errors.AsType[*quarantine.Error](why)
 	if !ok {
 		return why
 	}
-	q.Record(t.services.Telemetry.Audit, quarantine.Turn{
+	q.RecordAudit(t.services.Telemetry.Audit, quarantine.Turn{
 		Owner: t.services.Owner, Trace: t.Events.TraceID(),
 		Session: t.assignment.Request.Session, Tenant: t.assignment.Request.Tenant, Epoch: t.assignment.Lease.Epoch(),
 	})
 	if _, err := t.reclaim(work, open); err != nil && !failure.Is(err, failure.TurnNotOpen) {
-		t.Events.Log().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
+		t.Events.Logger().Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.Events.TraceID()), zap.Error(err))
 	}
 	t.EndDescendants(work, why)
 	return why
 }
 
-// EndDescendants ends the descendants of a turn that was ended by a quarantine. For other turns it does
-// nothing. It is called again once the trace of the turn has ended. By then, child turns requested at the last
-// moment are stored, and the worker can request no more (package scope).
+// EndDescendants ends the descendants of a turn that a quarantine has ended. For other turns it does nothing. It
+// is called a second time after the trace of the turn has ended. By then, child turns requested at the last moment
+// are stored, and the worker can request no more (package scope).
 func (t *Turn) EndDescendants(work context.Context, why error) {
 	q, ok := errors.AsType[*quarantine.Error](why)
 	if !ok {
 		return
 	}
 	err := t.services.CancelDescendants(context.WithoutCancel(work), Descendants{
-		Tenant: t.assignment.Request.Tenant, Root: t.Events.Root(), Trace: t.Events.TraceID(),
+		Tenant: t.assignment.Request.Tenant, Root: t.Events.RootTrace(), Trace: t.Events.TraceID(),
 		Reason: "agent " + q.Agent + ", for which it works, is quarantined",
 	})
 	if err != nil {
-		t.Events.Log().Warn("turns below a turn of a quarantined agent were not cancelled", zap.String("trace", t.Events.TraceID()), zap.Error(err))
+		t.Events.Logger().Warn("turns below a turn of a quarantined agent were not cancelled", zap.String("trace", t.Events.TraceID()), zap.Error(err))
 	}
 }
 
-// Descendants identifies the turns below the turn of a trace, in its run.
+// Descendants identifies the descendants of a turn, by its trace and its run.
 type Descendants struct {
 	Tenant, Root, Trace string
 	Reason              string // why they are cancelled

@@ -18,13 +18,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 )
 
-// conclude makes a result from the outcome of a step, and publishes it. A failed step has a result with its
-// failure. An error comes from the dispatcher or from the trace, and ends the turn.
-func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
+// publishResult builds the result of a step from its outcome, and publishes it. A failed step has a result that
+// contains its failure. An error comes from the dispatcher or from the trace, and ends the turn.
+func (t *Turn) publishResult(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	step := a.Task.Decision.Step
 	if err != nil {
 		survived := failure.Is(err, failure.NoWorker, failure.AgentContract, failure.StateViolation) ||
-			failure.Is(err, failure.AttemptsExhausted) && step.OnError.Survivable()
+			failure.Is(err, failure.AttemptsExhausted) && step.OnError.ContinuesTurn()
 		if !survived {
 			return err
 		}
@@ -33,13 +33,13 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 	if breach := a.checkResult(result); breach != nil {
 		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(breach), Used: result.GetUsed()}
 	}
-	result.Step, result.Agent = int32(a.Position.Number), step.Agent
+	result.Step, result.Agent = int32(a.Origin.Number), step.Agent
 	a.result = wire.ResultFromProto(result)
-	if a.result.Failure != nil && step.OnError.Survivable() {
-		t.Events.Log().Warn("step failed; the turn continues",
-			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Position.Number), zap.Error(a.result.Failure))
+	if a.result.Failure != nil && step.OnError.ContinuesTurn() {
+		t.Events.Logger().Warn("step failed; the turn continues",
+			zap.String("trace", t.Events.TraceID()), zap.Int("step", a.Origin.Number), zap.Error(a.result.Failure))
 	}
-	return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+	return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 		Result: result, Duration: durationpb.New(time.Since(a.began)),
 	}}})
 }
@@ -48,9 +48,9 @@ func (t *Turn) conclude(ctx context.Context, a *attempt, result *troupev1.StepRe
 func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	step := a.Task.Decision.Step
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
-	committed := a.Conversation.Base
+	committed := a.Conversation.LastSequence
 	if ends {
-		committed++ // the answer is one more message
+		committed++ // the answer itself is one more message
 	}
 	switch {
 	case result.GetFailure() != nil:
@@ -62,14 +62,14 @@ func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	return nil
 }
 
-// noteViolation publishes that an attempt wrote, or tried to write, state of another owner. Its worker
-// says so in the result, or the stream of the step shows it (SO-12). A violation that the worker has
-// published itself is not published again.
-func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
+// publishViolation publishes that an attempt wrote, or tried to write, state of another owner. The worker reports
+// this in the result, or the stream of the step shows it (SO-12). A violation that the worker has already
+// published is not published again.
+func (t *Turn) publishViolation(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	v, ok := event.OwnershipViolation{}, false
 	if lost, is := errors.AsType[*dispatch.LostError](err); is {
 		if v, ok = event.ViolationOf(lost.Failure); ok {
-			a.Position.Instance = lost.Instance.ID
+			a.Origin.Instance = lost.Instance.ID
 			t.services.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Events.TraceID(), "instance": lost.Instance.ID})
 		}
 	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
@@ -78,5 +78,5 @@ func (t *Turn) noteViolation(ctx context.Context, a *attempt, result *troupev1.S
 	if !ok || slices.Contains(a.violatedKeys, v.Key) {
 		return nil
 	}
-	return t.Events.WriteStep(ctx, a.Position, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
+	return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)}})
 }

@@ -1,5 +1,5 @@
-// Package step runs the steps of a round. It gives each step to an instance, and to another one when the
-// attempt was lost or is retried, until every step of the round has a result.
+// Package step runs the steps of a round. It sends each step to an instance, and to another one when an attempt is
+// lost or retried. It returns when every step of the round has a result.
 package step
 
 import (
@@ -22,10 +22,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Config has the dependencies of the steps of all turns.
+// Config holds the dependencies that the steps of all turns share.
 type Config struct {
-	Owner string // this orchestrator, as the audit log names it
-	// CancelDescendants asks the descendants of a turn to end as cancelled, and does not wait.
+	Owner string // name of this orchestrator in the audit log
+	// CancelDescendants asks the descendants of a turn to end as cancelled. It does not wait until they have
+	// ended.
 	CancelDescendants func(context.Context, Descendants) error
 
 	Instances   *instances.Cache
@@ -35,14 +36,15 @@ type Config struct {
 	Telemetry   *telemetry.Telemetry
 }
 
-// Services are made once per orchestrator. Safe for concurrent use.
+// Services holds the dependencies and metrics of all steps. An orchestrator has one Services. It is safe for
+// concurrent use.
 type Services struct {
 	Config
 	lost       metric.Int64Counter
 	violations *telemetry.Violations
 }
 
-// New returns the services of steps.
+// New returns the Services for a configuration.
 func New(cfg Config) (*Services, error) {
 	lost, err := cfg.Telemetry.Metrics.Meter("troupe/orchestrator").Int64Counter("troupe.attempts.lost",
 		metric.WithDescription("Attempts at a step that their instance did not bring to an end, by agent."))
@@ -53,30 +55,29 @@ func New(cfg Config) (*Services, error) {
 	return &Services{Config: cfg, lost: lost, violations: violations}, err
 }
 
-// Turn holds what all steps of one turn share. One goroutine uses it.
+// Turn runs the steps of one turn. Only one goroutine may use it.
 type Turn struct {
 	Events *publish.Writer
-	// IsTakenOver is set until the first step is dispatched after a takeover. An earlier owner may have
-	// begun that step, so its instance looks into the journal.
+	// IsTakenOver is true from a takeover until the first step is dispatched. An earlier owner may have begun that
+	// step, so its instance looks for a journal.
 	IsTakenOver bool
 
 	assignment *assignment.Turn
 	services   *Services
 }
 
-// ForTurn returns the runner of the steps of one turn.
-func (s *Services) ForTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
+// NewTurn returns a Turn that runs the steps of one turn.
+func (s *Services) NewTurn(given *assignment.Turn, events *publish.Writer, resumed bool) *Turn {
 	given.Services = assignment.Services{Instances: s.Instances, Workflows: s.Workflows, Credentials: s.Credentials, Audit: s.Telemetry.Audit}
 	given.Events = events
 	return &Turn{Events: events, IsTakenOver: resumed, assignment: given, services: s}
 }
 
-// Run runs the open steps of a round, and returns their results in the order of the tasks. An error ends the
-// turn. Events are stored under ctx, which outlives the work.
+// Run runs the open steps of a round, and returns their results in the order of the tasks. An error ends the turn.
+// ctx outlives work, and events are stored under ctx.
 //
-// All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. When
-// they have ended, the turn is reclaimed once, and the steps that were not committed go to other
-// instances.
+// All steps of a round share one epoch, so a lost attempt cannot be fenced while the others run. After they have
+// ended, Run reclaims the turn once. Steps without a committed result are then sent to other instances.
 func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.Task, conversation assignment.Conversation) ([]execution.Result, error) {
 	all := make([]*attempt, len(tasks))
 	for i, task := range tasks {
@@ -85,7 +86,7 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	t.IsTakenOver = t.IsTakenOver && len(tasks) == 0
 	for open := all; len(open) > 0; {
 		t.setShares(open)
-		if err := t.runAtOnce(work, ctx, c, open); err != nil {
+		if err := t.runConcurrently(work, ctx, c, open); err != nil {
 			return nil, t.fenceQuarantined(work, open, err)
 		}
 		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lastLoss == nil })
@@ -104,9 +105,9 @@ func (t *Turn) Run(work, ctx context.Context, c *cursor.Cursor, tasks []cursor.T
 	return results, nil
 }
 
-// runAtOnce runs attempts concurrently, and returns when all have ended. When one fails and that ends the turn,
-// it stops the others.
-func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
+// runConcurrently runs attempts concurrently and returns when all have ended. If one of them fails the turn, it
+// stops the others.
+func (t *Turn) runConcurrently(work, ctx context.Context, c *cursor.Cursor, open []*attempt) error {
 	if len(open) == 1 {
 		return t.execute(work, ctx, open[0])
 	}
@@ -130,14 +131,14 @@ func (t *Turn) runAtOnce(work, ctx context.Context, c *cursor.Cursor, open []*at
 	return context.Cause(round)
 }
 
-// replaceLost reclaims the turn from lost attempts. It returns the steps that go to other instances.
+// replaceLost reclaims the turn from lost attempts. It returns the attempts that must continue at other instances.
 func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []*attempt, err error) {
 	committed, err := t.reclaim(work, lost)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range lost {
-		ended, err := t.replace(ctx, a, committed[a.Position.Number])
+		ended, err := t.endLostAttempt(ctx, a, committed[a.Origin.Number])
 		if err != nil {
 			return nil, err
 		}
@@ -148,16 +149,16 @@ func (t *Turn) replaceLost(work, ctx context.Context, lost []*attempt) (again []
 	return again, nil
 }
 
-// reclaim fences the workers of lost attempts. It returns the results that they had committed.
+// reclaim fences the workers of lost attempts. It returns the results that these workers had committed.
 func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
 	steps := map[int]bool{}
 	for _, a := range lost {
-		steps[a.Position.Number] = true
+		steps[a.Origin.Number] = true
 	}
 	before := t.assignment.Lease.Epoch()
 	committed, err := t.assignment.Lease.Reclaim(work, steps)
 	if epoch := t.assignment.Lease.Epoch(); epoch != before {
-		t.Events.Events().SetTurnEpoch(epoch)
+		t.Events.EventLog().SetTurnEpoch(epoch)
 	}
 	return committed, err
 }
@@ -166,7 +167,7 @@ func (t *Turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 func (t *Turn) setShares(open []*attempt) {
 	var steps []int
 	for _, a := range open {
-		steps = append(steps, a.Position.Number)
+		steps = append(steps, a.Origin.Number)
 	}
 	for i, share := range t.assignment.DivideBudget(steps) {
 		open[i].Share = share

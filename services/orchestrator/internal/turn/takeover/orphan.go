@@ -22,30 +22,30 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// TakeOver continues or ends an orphaned trace. When it fails, the trace is offered again later, here or at
-// another orchestrator.
+// TakeOver continues or ends an orphaned trace. If it fails, a later heartbeat of this or another orchestrator
+// offers the trace again.
 func (r *Reconciler) TakeOver(ctx context.Context, ref trace.Ref) {
 	if !r.Drain.Enter() {
 		return
 	}
 	defer r.Drain.Leave()
-	if r.Active.OfTrace(ref) != nil {
+	if r.Active.FindByTrace(ref) != nil {
 		return
 	}
 	done, err := r.takeOverOrEnd(ctx, ref)
 	switch {
 	case err != nil:
-		r.Telemetry.Panics.Note(ctx, err)
+		r.Telemetry.Panics.Record(ctx, err)
 		r.log.Warn("orphaned trace not taken over", zap.String("trace", ref.Trace), zap.Error(err))
 	case done:
 		r.takeovers.Add(ctx, 1)
 	}
 }
 
-// takeOverOrEnd returns false when there is nothing to do, or another orchestrator was faster.
+// takeOverOrEnd returns false when nothing needs to be done, or another orchestrator was faster.
 //
-// A trace that panics here would take down every orchestrator that finds it. The panic becomes an error,
-// which leaves nothing locked.
+// A trace that panics here would crash every orchestrator that finds it. The function therefore turns the panic
+// into an error and leaves no lock held.
 func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done bool, err error) {
 	defer panics.Recover("turn.takeover", &err)
 	found, err := r.Traces.Store().Load(ctx, ref)
@@ -61,14 +61,14 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 			r.log.Info("orphaned trace taken over", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
 		}
 	}()
-	decided, req := r.fromRecord(ref, found)
-	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator tries for that long
+	decided, req := r.restoreRequest(ref, found)
+	within, cancel := context.WithTimeout(ctx, trace.LeaseTime) // no other orchestrator is offered the trace during this time
 	defer cancel()
 	known, state, err := r.Decider.LookUpTurn(within, decided.Begin)
 	if failure.Is(err, failure.SessionDeleted) {
 		state = decide.Absent
 	}
-	switch decide.CaseOf(decide.Orphan, state, false) {
+	switch decide.FindCase(decide.Orphan, state, false) {
 	case decide.EndVanishedTurn:
 		return true, r.endVanishedTurn(ctx, req, found, err)
 	case decide.EndClosedTurn:
@@ -77,28 +77,28 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 		if decided.TargetErr != nil && found.TimeLeft > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
 		}
-		return r.continueTurn(ctx, within, req, decided, found, known)
+		return r.takeOverTurn(ctx, within, req, decided, found, known)
 	default:
 		return false, err
 	}
 }
 
-// continueTurn takes the turn of a trace over, and starts driving it.
+// takeOverTurn takes over the turn of a trace, and starts driving it.
 //
-// The memory service decides. The lease of the lost owner is released under the epoch that it had, which
-// fails when another orchestrator has the turn by now. The orchestrator that then begins the turn gets a
-// higher epoch. From there on the former owner can write nothing, whether it is gone or not. The trace goes
-// to the highest epoch.
-func (r *Reconciler) continueTurn(
+// The memory service decides who gets the turn. First, takeOverTurn releases the lease of the lost owner under
+// that owner's epoch. This fails if another orchestrator already has the turn. The orchestrator that then begins
+// the turn gets a higher epoch. From then on the former owner can write nothing, even if it is still alive. The
+// trace belongs to the orchestrator with the highest epoch.
+func (r *Reconciler) takeOverTurn(
 	ctx, within context.Context, req request.Request, decided decide.Admission, found trace.RunningTrace, known memory.BeginResult,
 ) (bool, error) {
-	begun, err := r.claim(within, decided.Begin, known)
+	begun, err := r.claimTurn(within, decided.Begin, known)
 	if err != nil || begun.Status != memory.StatusBegun {
 		return false, err
 	}
-	req.Files = admit.Attachments(begun)
+	req.Files = admit.StoredAttachments(begun)
 	rerun := r.Decider.FailedSteps(within, req)
-	permit, started := r.Permits.ForceAdmit(req.Tenant), false // a turn that had a permit once never waits again
+	permit, started := r.Permits.ForceAdmit(req.Tenant), false // an admitted turn does not wait for a permit again
 	defer func() {
 		if !started {
 			permit.Release(false)
@@ -106,8 +106,8 @@ func (r *Reconciler) continueTurn(
 	}()
 	err = r.Driver.Start(context.WithoutCancel(ctx), run.BegunTurn{
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
-		Conversation: assignment.Conversation{History: begun.History, Base: begun.Turn.Sequence, Agents: begun.Agents},
-		Rerun:        rerun, JournalsKept: begun.KeepsJournals, Permit: permit,
+		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence, Agents: begun.Agents},
+		Rerun:        rerun, KeepsJournals: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Turn.Timeout, TimeLeft: found.TimeLeft,
 		Takeover: takeoverFromTrace(found),
 	})
@@ -115,25 +115,25 @@ func (r *Reconciler) continueTurn(
 	return started, err
 }
 
-// takeoverFromTrace returns what the trace says about the turn in addition to its request.
+// takeoverFromTrace returns what the trace contains about the turn in addition to its request.
 func takeoverFromTrace(found trace.RunningTrace) *run.Takeover {
 	t := &run.Takeover{CredentialsLost: found.Turn.HasCredentials}
 	if owners := found.Record.GetOwnerEpoch(); owners >= MaxOwners {
-		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", owners)
+		t.AbandonErr = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators were lost while they drove the turn", owners)
 	}
 	if found.StopRequested {
-		t.StopErr = active.CancelledError(found.StopReason)
+		t.StopErr = active.NewCancelledError(found.StopReason)
 	}
 	return t
 }
 
-// fromRecord restores the request of a lost owner from the record of its trace.
-func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
+// restoreRequest restores the request of a lost owner from the record of its trace.
+func (r *Reconciler) restoreRequest(ref trace.Ref, found trace.RunningTrace) (decide.Admission, request.Request) {
 	record := found.Record
 	req := request.Request{
 		Ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()}, User: found.Turn.User, RequestID: record.GetRequestId(),
 		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), ParentTrace: found.Turn.Parent,
-		Labels: request.LabelsOf(found), From: request.FromProto(record.GetForkedFrom()),
+		Labels: request.LabelsFromTrace(found), Source: request.SourceFromProto(record.GetForkedFrom()),
 	}
 	decided := r.Decider.WithTarget(memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: record.GetTurnId(), TraceID: decide.NewTraceID(), Fingerprint: found.Turn.Fingerprint,
@@ -145,9 +145,9 @@ func (r *Reconciler) fromRecord(ref trace.Ref, found trace.RunningTrace) (decide
 	return decided, req
 }
 
-// claim begins a turn that another orchestrator may hold a lease of. Nothing is begun when the turn changes
-// hands meanwhile.
-func (r *Reconciler) claim(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
+// claimTurn begins a turn whose lease another orchestrator may still hold. It begins nothing if the turn changes
+// its owner meanwhile.
+func (r *Reconciler) claimTurn(ctx context.Context, begin memory.Begin, known memory.BeginResult) (memory.BeginResult, error) {
 	if known.LeaseLeft > 0 {
 		err := lease.New(r.Memory, begin, known.Turn.Epoch, 0).Release(ctx)
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
@@ -169,5 +169,6 @@ func (r *Reconciler) endVanishedTurn(ctx context.Context, req request.Request, f
 	})
 }
 
-// maxEpoch is above every epoch of a turn: no orchestrator can drive a turn that no longer exists.
+// maxEpoch is higher than every epoch of a turn. It is used for a turn that no longer exists, which no
+// orchestrator can drive.
 const maxEpoch = 1<<53 - 1

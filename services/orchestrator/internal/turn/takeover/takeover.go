@@ -1,5 +1,5 @@
-// Package takeover continues turns whose orchestrator was lost. It renews the ownership of the traces that run
-// here, and takes over traces whose owner no longer does so (guarantee F4).
+// Package takeover continues turns whose orchestrator was lost. It renews the leases of the traces that this
+// orchestrator drives, and takes over traces whose owner no longer renews them (guarantee F4).
 package takeover
 
 import (
@@ -24,12 +24,12 @@ import (
 
 const (
 	maxAtOnce = 16 // turns that are taken over at once
-	// MaxOwners is how many orchestrators may be lost with one turn. The turn then fails, because it must not
-	// crash all of them.
+	// MaxOwners is how many orchestrators one turn may lose before it fails. The limit prevents a turn from
+	// crashing all of them.
 	MaxOwners = 10
 )
 
-// Config is what a Reconciler works with.
+// Config holds the dependencies of a Reconciler.
 type Config struct {
 	Traces    *trace.Traces
 	Instances *instances.Cache
@@ -43,7 +43,7 @@ type Config struct {
 	Telemetry *telemetry.Telemetry
 }
 
-// Reconciler takes over orphaned turns. Safe for concurrent use.
+// Reconciler takes over orphaned turns. It is safe for concurrent use.
 type Reconciler struct {
 	Config
 	log       *zap.Logger
@@ -57,9 +57,9 @@ func New(cfg Config) (*Reconciler, error) {
 	return &Reconciler{Config: cfg, log: cfg.Telemetry.Log, takeovers: takeovers}, err
 }
 
-// Maintain renews the traces of this orchestrator and takes over orphaned ones, until ctx ends. That must not
-// be before the orchestrator has stopped driving turns. It returns when nothing of it runs any more, except
-// for the turns that it has started.
+// Maintain renews the leases of this orchestrator's traces and takes over orphaned traces, until ctx ends. ctx
+// must not end before the orchestrator has stopped driving turns. Maintain returns when all its goroutines have
+// ended, except for the turns that it has started.
 func (r *Reconciler) Maintain(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -74,7 +74,7 @@ func (r *Reconciler) Maintain(ctx context.Context) {
 		}
 		take := cap(slots) - len(slots)
 		if r.Drain.IsClosing() || !r.Instances.IsFilled() {
-			take = 0 // it does not know yet which agents there are
+			take = 0 // the agents are not known yet
 		}
 		orphans := r.heartbeat(ctx, take)
 		for _, ref := range orphans {
@@ -92,13 +92,13 @@ func (r *Reconciler) Maintain(ctx context.Context) {
 	}
 }
 
-// withJitter returns a random time close to d, so that replicas do not call at the same moment.
+// withJitter returns a random duration close to d, so that replicas do not call at the same moment.
 func withJitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
 }
 
-// heartbeat renews the traces of this orchestrator, stops those that were cancelled at another one, and
-// returns orphans to take over.
+// heartbeat renews the leases of this orchestrator's traces and stops the turns that were cancelled at another
+// orchestrator. It returns the orphans to take over.
 func (r *Reconciler) heartbeat(ctx context.Context, take int) []trace.Ref {
 	ctx, cancel := context.WithTimeout(ctx, trace.LeaseTime/2)
 	defer cancel()
@@ -107,8 +107,8 @@ func (r *Reconciler) heartbeat(ctx context.Context, take int) []trace.Ref {
 		r.log.Warn("the traces that run here were not renewed; another orchestrator may take them over", zap.Error(err))
 	}
 	for _, stop := range stops {
-		if turn := r.Active.OfTrace(stop.Ref); turn != nil {
-			turn.Stop(active.CancelledError(stop.Reason))
+		if turn := r.Active.FindByTrace(stop.Ref); turn != nil {
+			turn.Stop(active.NewCancelledError(stop.Reason))
 		}
 	}
 	return orphans

@@ -17,10 +17,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// WorkflowToProto returns a workflow without its steps.
+// WorkflowToProto converts a workflow without its steps.
 func WorkflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	shown := &troupev1.Workflow{
-		Name: flow.Name, Description: flow.Description, Entry: flow.Entry, HistoryWindow: int32(flow.Window),
+		Name: flow.Name, Description: flow.Description, Entry: flow.Entry, HistoryWindow: int32(flow.HistoryWindow),
 		MaxSteps: int32(flow.MaxSteps), Agents: flow.Agents(), Limits: wire.LimitsToProto(flow.Budget),
 	}
 	if flow.Timeout > 0 {
@@ -29,10 +29,10 @@ func WorkflowToProto(flow *workflow.Workflow) *troupev1.Workflow {
 	return shown
 }
 
-// StepToProto returns a step with the edges to all steps that can follow it.
+// StepToProto converts a step, including the edges to all steps that can follow it.
 func StepToProto(s workflow.Step) *troupev1.WorkflowStep {
 	shown := &troupev1.WorkflowStep{
-		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.Limit),
+		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.MaxEntries),
 		Retries: int32(s.OnError.Retries), Continues: s.OnError.Continue,
 		Choose: policyToProto(s.Choose), Tools: policyToProto(s.Tools), Instances: describeInstances(s.Instances),
 	}
@@ -63,12 +63,12 @@ func StepToProto(s workflow.Step) *troupev1.WorkflowStep {
 	add(s.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT, "")
 	shown.Task, shown.Expects, shown.Constraints = s.Task, s.Expects, s.Constraints
 	if p := s.Plan; p != nil {
-		shown.Plan = &troupev1.WorkflowPlan{Agents: p.Agents, Max: int32(p.Max), Parallel: p.Parallel, Continues: p.Continue}
+		shown.Plan = &troupev1.WorkflowPlan{Agents: p.Agents, Max: int32(p.MaxTasks), Parallel: p.Parallel, Continues: p.Continue}
 	}
 	return shown
 }
 
-// policyToProto returns how agents or tools are chosen (nil when the policy is zero).
+// policyToProto converts the policy that chooses agents or tools (nil when the policy is zero).
 func policyToProto(p choice.Policy) *troupev1.ChoicePolicy {
 	if p.IsZero() {
 		return nil
@@ -83,7 +83,7 @@ func policyToProto(p choice.Policy) *troupev1.ChoicePolicy {
 	return shown
 }
 
-// describeInstances says in words how an instance is selected (empty for round robin, the default).
+// describeInstances describes in words how an instance is selected (empty for round robin, the default).
 func describeInstances(p selection.Policy) string {
 	var parts []string
 	if p.Instance != "" {

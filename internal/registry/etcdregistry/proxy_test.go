@@ -1,0 +1,137 @@
+package etcdregistry_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+// breakableProxy is a TCP proxy to a server that can break its connections and restore them.
+type breakableProxy struct {
+	target   string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	isCut bool
+	conns map[net.Conn]struct{}
+}
+
+func newProxy(t *testing.T, target string) *breakableProxy {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &breakableProxy{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l.running.Go(l.accept)
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		l.Disconnect()
+		l.running.Wait()
+	})
+	return l
+}
+
+// Disconnect breaks all connections and rejects new ones.
+func (l *breakableProxy) Disconnect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = true
+	for c := range l.conns {
+		_ = c.Close()
+	}
+	clear(l.conns)
+}
+
+// Restore accepts connections again.
+func (l *breakableProxy) Restore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = false
+}
+
+func (l *breakableProxy) accept() {
+	for {
+		near, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", l.target)
+		if err != nil || !l.addPair(near, far) {
+			_ = near.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			l.running.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				_ = near.Close()
+				_ = far.Close()
+			})
+		}
+	}
+}
+
+func (l *breakableProxy) addPair(near, far net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCut {
+		_ = far.Close()
+		return false
+	}
+	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
+	return true
+}
+
+func TestWatch_RelistsAfterACompactionDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	l := newProxy(t, etcd.Endpoints()[0])
+	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+	a := registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
+	o.Put()
+
+	l.Disconnect()
+	require.NoError(t, a.Close(t.Context()))
+	b := registrytest.Register(t, near, registrytest.NewInstance("research", "b"))
+	etcd.Compact()
+	l.Restore()
+
+	list := o.List()
+	require.Len(t, list, 1)
+	require.Equal(t, "b", list[0].ID)
+	require.NoError(t, b.SetState(t.Context(), lifecycle.Ready))
+	require.Equal(t, lifecycle.Ready, o.Put().State)
+}
+
+func TestWatch_ReportsAnOutageOnce(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	l := newProxy(t, etcd.Endpoints()[0])
+	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+
+	l.Disconnect()
+	registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
+	require.True(t, failure.Is(o.Next().Unreachable, failure.SystemNetwork, failure.SystemTimeout))
+	l.Restore()
+	require.Len(t, o.List(), 1)
+	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
+}
