@@ -4,8 +4,10 @@
 // The log is an append-only file of JSON lines. Each line contains its own hash and the hash of the line before
 // it, so Verify detects changed, removed, added and moved lines. Verify alone cannot detect that the end of the
 // file was rewritten or cut off. To make that detectable, the process logs the hash of its last line every 10
-// minutes and when it stops.  A line is in the file moments after Record. It is on disk within about a second, or
-// when the log is closed. A power failure loses at most that second.
+// minutes and when it stops.
+//
+// A line is in the file moments after Record. It is on disk within about a second, or when the log is closed. A
+// power failure loses at most that second.
 package audit
 
 import (

@@ -121,8 +121,8 @@ func (c *chain) close() error {
 	return errors.Join(c.sync(), c.file.Close())
 }
 
-// isFileMoved reports whether the path no longer names the file that is being written.
-func (c *chain) isFileMoved() bool {
+// hasMoved reports whether the path no longer names the file that is being written.
+func (c *chain) hasMoved() bool {
 	written, err := c.file.Stat()
 	if err != nil {
 		return false // the next write reports the error

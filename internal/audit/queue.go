@@ -101,7 +101,7 @@ func (q *queue) run() {
 
 // checkMoved logs an error when it first finds the open file moved or removed.
 func (q *queue) checkMoved() {
-	moved := q.chain.isFileMoved()
+	moved := q.chain.hasMoved()
 	if moved && !q.fileMoved {
 		q.log.Error("the audit log was moved or removed, and lines still go to the old file; "+
 			"put it back, or restart the process", zap.String("file", q.chain.path))

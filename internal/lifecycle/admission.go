@@ -19,9 +19,10 @@ type runningStep struct {
 //
 // The caller must call end with the error of the step, or nil. Only the first call has an effect. If the error
 // shows that the process is broken, the instance shuts down. After any other error it continues (LC-28: a failed
-// step says nothing about the next one).  Admit fails with agent_state before READY, with instance_full at
-// capacity, and with instance_draining once a shutdown has begun. It fails with instance_paused while the instance
-// is paused or its lease is EXPIRED.
+// step says nothing about the next one).
+//
+// Admit fails with agent_state before READY, with instance_full at capacity, and with instance_draining once a
+// shutdown has begun. It fails with instance_paused while the instance is paused or its lease is EXPIRED.
 func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(error), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

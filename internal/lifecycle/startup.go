@@ -14,8 +14,10 @@ import (
 // StartupTimeout and the deadline of the first caller bound the startup with all of its tries. The startup
 // continues if its caller is cancelled. Stop frees the resources of a failed try. If Stop fails too, there is no
 // further try. After the last try every caller gets the error, and the instance is TERMINATED unless KeepFailed is
-// set (LC-10 to LC-13).  Modes: agent_timeout if time ran out; the mode of the hook's error, or else agent_logic;
-// agent_state after Shutdown.
+// set (LC-10 to LC-13).
+//
+// Modes: agent_timeout if time ran out; the mode of the hook's error, or else agent_logic; agent_state after
+// Shutdown.
 func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Lock()
 	if i.startup == nil && i.record.State == Uninitialized {

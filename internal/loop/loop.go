@@ -91,21 +91,28 @@ type Input struct {
 // A tool round begins with the assistant message that contains all calls. The tools run one at a time in the order
 // of the calls, and each call gets exactly one tool message (CO-29, CO-31, CO-33). If a tool fails, panics or does
 // not exist, its message says so and the run continues (CO-35). After MaxFailures failures in a row, the run ends
-// with resource_tool (LP-33). Failures in earlier attempts are not counted.  If the run fails, the error comes
-// last and there is no Answer. Errors of models and handlers keep their mode. If ctx ends, the mode is
-// agent_timeout or user_cancelled. If the consumer stops reading, the run ends at once (AD-10).  A call may need
-// external input: a handler makes it wait, a client runs it (tool.Client), or it lacks a credential. Such a call
-// ends the run with the reason InputRequired and a list of all waiting calls (LP-16, AD-32, LP-37). It has not
-// run, is not in the journal, and its later handlers have not run. Without Parallel, the calls after it are not
-// started. With Parallel they run to their end, and only their handlers are deferred. All completed work is
-// durable before the run ends. The continuing run gets the Answers and the same journal, and reaches the same
-// point. Calls that have no answer wait again. If a tool of the round asks the user a question, the question
-// follows when no call waits any longer.  The Budget is checked before each model call or tool call that is not in
-// the journal. If it is exceeded, the run ends with policy_budget, and neither the call nor any other call of its
-// round is made. No handler can continue such a run (OC-29).  Model calls and tool calls are numbered from 1 in
-// the order in which they begin. A call that the journal records as done is not made again. The text of a recorded
-// reply is emitted again, but not the events of a recorded tool call. An error of the journal ends the run. The
-// mode nondeterminism means that this run differs from the lost one.
+// with resource_tool (LP-33). Failures in earlier attempts are not counted.
+//
+// If the run fails, the error comes last and there is no Answer. Errors of models and handlers keep their mode. If
+// ctx ends, the mode is agent_timeout or user_cancelled. If the consumer stops reading, the run ends at once
+// (AD-10).
+//
+// A call may need external input: a handler makes it wait, a client runs it (tool.Client), or it lacks a
+// credential. Such a call ends the run with the reason InputRequired and a list of all waiting calls (LP-16,
+// AD-32, LP-37). It has not run, is not in the journal, and its later handlers have not run. Without Parallel, the
+// calls after it are not started. With Parallel they run to their end, and only their handlers are deferred. All
+// completed work is durable before the run ends. The continuing run gets the Answers and the same journal, and
+// reaches the same point. Calls that have no answer wait again. If a tool of the round asks the user a question,
+// the question follows when no call waits any longer.
+//
+// The Budget is checked before each model call or tool call that is not in the journal. If it is exceeded, the run
+// ends with policy_budget, and neither the call nor any other call of its round is made. No handler can continue
+// such a run (OC-29).
+//
+// Model calls and tool calls are numbered from 1 in the order in which they begin. A call that the journal records
+// as done is not made again. The text of a recorded reply is emitted again, but not the events of a recorded tool
+// call. An error of the journal ends the run. The mode nondeterminism means that this run differs from the lost
+// one.
 func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 	return l.streamRun(in, in.Journal != nil, func(r *run) error { return r.runTurn(ctx) })
 }

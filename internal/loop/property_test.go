@@ -28,7 +28,7 @@ func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 	require.NoError(t, err)
 	for range 20 {
 		rapid.Check(t, func(rt *rapid.T) {
-			w := &randomTurn{
+			w := &randomModel{
 				t:            rt,
 				moves:        rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
 				replies:      rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
@@ -51,9 +51,9 @@ func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 	}
 }
 
-// randomTurn provides a model and handlers that make random moves. The moves are drawn before the turn and made in
+// randomModel provides a model and handlers that make random moves. The moves are drawn before the turn and made in
 // order.
-type randomTurn struct {
+type randomModel struct {
 	t       require.TestingT
 	moves   []int
 	replies [][]int // tool calls of each reply
@@ -65,11 +65,11 @@ type randomTurn struct {
 	events         []event.Event
 }
 
-func (w *randomTurn) Name() string { return "wild/model" }
+func (w *randomModel) Name() string { return "wild/model" }
 
 // Generate implements llm.Model. It calls existing and missing tools, under ids that are missing, repeated or
 // valid.
-func (w *randomTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (w *randomModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	require.NoError(w.t, conversation.CheckRounds(req.Messages))
 	ids := map[string]bool{}
 	for _, m := range req.Messages {
@@ -98,7 +98,7 @@ func (w *randomTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.
 }
 
 // handlers returns one handler for each event of a turn.
-func (w *randomTurn) handlers() []hook.Handler {
+func (w *randomModel) handlers() []hook.Handler {
 	all := []hook.Handler{
 		hook.BeforeTools(func(_ context.Context, r *hook.Round) error {
 			for _, c := range r.Calls {
@@ -157,7 +157,7 @@ func (w *randomTurn) handlers() []hook.Handler {
 }
 
 // takeMove reports whether the next move has the given kind. If so, it removes the move.
-func (w *randomTurn) takeMove(kind int) bool {
+func (w *randomModel) takeMove(kind int) bool {
 	if len(w.moves) == 0 || w.moves[0] != kind {
 		return false
 	}
@@ -166,7 +166,7 @@ func (w *randomTurn) takeMove(kind int) bool {
 }
 
 // makeMove makes the next move, if it is one that every handler may make.
-func (w *randomTurn) makeMove(name string, t *hook.Turn) error {
+func (w *randomModel) makeMove(name string, t *hook.Turn) error {
 	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (w *randomTurn) makeMove(name string, t *hook.Turn) error {
 }
 
 // requireValid requires that the result of a turn is valid.
-func (w *randomTurn) requireValid(messages []conversation.Message, failed error) {
+func (w *randomModel) requireValid(messages []conversation.Message, failed error) {
 	if failed == nil {
 		last := w.events[len(w.events)-1].Payload
 		require.IsType(w.t, event.Answer{}, last)
@@ -243,7 +243,7 @@ func (w *randomTurn) requireValid(messages []conversation.Message, failed error)
 // requirePairs requires that each call of each round has one result, in order, and that each started tool has
 // ended. It returns the messages without a waiting round. Such a round may only be last, and has only the results
 // before its first waiting call.
-func (w *randomTurn) requirePairs(messages []conversation.Message) []conversation.Message {
+func (w *randomModel) requirePairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, e := range w.events {
@@ -299,7 +299,7 @@ func TestLoop_RejectsMessagesThatWereChangedInPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set, err := tool.NewSet(newWatchedTools(t, nil)...)
 			require.NoError(t, err)
-			model := &randomTurn{t: t, replies: [][]int{{0}}}
+			model := &randomModel{t: t, replies: [][]int{{0}}}
 			_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
 				spoil(r.Turn)
 				return nil

@@ -1,6 +1,8 @@
 // Package registry defines service discovery: which instances are alive, each registered under a lease. Package
 // etcdregistry implements it over etcd, and package inmem in memory; package registrytest is the test suite for
-// both.  The registry holds only registrations, desired states and store records. It holds no load figures, no
+// both.
+//
+// The registry holds only registrations, desired states and store records. It holds no load figures, no
 // conversations and nothing per turn (guarantees 2.6).
 package registry
 

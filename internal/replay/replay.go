@@ -134,8 +134,8 @@ func (j *Journal) unusedCalls() []int {
 	return left
 }
 
-// CallCounts returns how many recorded calls of models and of tools the replay has repeated.
-func (j *Journal) CallCounts() (models, tools int) {
+// RepeatedCalls returns how many recorded calls of models and of tools the replay has repeated.
+func (j *Journal) RepeatedCalls() (models, tools int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for number := range j.repeatedCalls {

@@ -37,7 +37,7 @@ func TestJournal_FindsNoDifferenceBetweenEqualRuns(t *testing.T) {
 	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
 	j := New(mailRecording(), was).repeatCalls(1, 2, 3)
 	require.Nil(t, j.Compare(was, was, nil))
-	models, tools := j.CallCounts()
+	models, tools := j.RepeatedCalls()
 	require.Equal(t, [2]int{2, 1}, [2]int{models, tools})
 }
 

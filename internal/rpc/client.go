@@ -32,9 +32,10 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 
 // DialWith returns a connection to the target, which is host:port or a gRPC target URI. The credentials decide
 // what each side must prove. The connection is made when it is first used, and made again when it breaks; the
-// caller closes it. Calls are distributed round-robin over all addresses of the target's name.  Calls to the named
-// services are retried up to twice when the server cannot be reached. So name only services whose methods are all
-// idempotent.
+// caller closes it. Calls are distributed round-robin over all addresses of the target's name.
+//
+// Calls to the named services are retried up to twice when the server cannot be reached. So name only services
+// whose methods are all idempotent.
 func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	config, err := serviceConfig(repeatable)
 	if err != nil {

@@ -16,10 +16,12 @@ import (
 // registrationKeeper registers the instance, keeps the registered state up to date, and sets the readiness of the
 // worker. It registers once the registry is reachable, and changes the state to READY in one transaction (contract
 // C-34). It removes the registration before a drain (F18). Without the registry the instance still works, but
-// orchestrators cannot find it.  It registers READY only after the memory service has answered once, because an
-// earlier step could call models without journaling their answers. If the memory service becomes unreachable
-// later, the registration stays. Running steps retry their writes, all workers are affected alike, and without
-// registrations no turn would find an instance.
+// orchestrators cannot find it.
+//
+// It registers READY only after the memory service has answered once, because an earlier step could call models
+// without journaling their answers. If the memory service becomes unreachable later, the registration stays.
+// Running steps retry their writes, all workers are affected alike, and without registrations no turn would find
+// an instance.
 type registrationKeeper struct {
 	log             *zap.Logger
 	registrar       registry.Registrar

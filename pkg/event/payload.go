@@ -171,7 +171,7 @@ func ViolationOf(err error) (OwnershipViolation, bool) {
 // Reason is the reason why a turn ended (CO-49).
 type Reason string
 
-// The reasons. A turn that ends by one of the first four has an answer.
+// The reasons. A turn that ends for one of the first four has an answer.
 const (
 	Natural       Reason = "natural"        // the model finished without further tool calls
 	MaxIterations Reason = "max_iterations" // the limit of iterations was reached; the turn still has an answer (C-8)

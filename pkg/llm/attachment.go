@@ -46,10 +46,10 @@ func Shown(m conversation.Message, takes func(mediaType string) bool) (text stri
 		case len(a.Data) > 0 && takes(mediaType):
 			files = append(files, a)
 		case IsText(a):
-			said = append(said, fmt.Sprintf("[attachment %s, %s, %s]\n%s\n[end of %s]", a.Name, a.MediaType, size(a.Size),
+			said = append(said, fmt.Sprintf("[attachment %s, %s, %s]\n%s\n[end of %s]", a.Name, a.MediaType, formatSize(a.Size),
 				strings.TrimRight(string(a.Data), "\n"), a.Name))
 		default:
-			said = append(said, fmt.Sprintf("[attachment %s, %s, %s: not shown to this model]", a.Name, a.MediaType, size(a.Size)))
+			said = append(said, fmt.Sprintf("[attachment %s, %s, %s: not shown to this model]", a.Name, a.MediaType, formatSize(a.Size)))
 		}
 	}
 	return strings.Join(said, "\n\n"), files
@@ -68,8 +68,8 @@ func IsText(a conversation.Attachment) bool {
 	return len(a.Data) > 0 && utf8.Valid(a.Data)
 }
 
-// size formats a number of bytes for people.
-func size(bytes int64) string {
+// formatSize formats a number of bytes for people.
+func formatSize(bytes int64) string {
 	switch {
 	case bytes < 1<<10:
 		return fmt.Sprintf("%d B", bytes)

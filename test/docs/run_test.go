@@ -42,8 +42,8 @@ func TestPages_Run(t *testing.T) {
 	}
 }
 
-// pageEnvironment is what all pages share.
-type pageEnvironment struct {
+// sharedEnvironment is what all pages share.
+type sharedEnvironment struct {
 	root     string   // of the repository
 	bin      string   // troupe, and what a reader has installed
 	files    []string // of the repository
@@ -51,9 +51,9 @@ type pageEnvironment struct {
 	isolated bool // whether each page has a network and a root of its own
 }
 
-func newPageEnvironment(t *testing.T) *pageEnvironment {
+func newPageEnvironment(t *testing.T) *sharedEnvironment {
 	t.Helper()
-	w := &pageEnvironment{bin: t.TempDir(), isolated: canIsolate()}
+	w := &sharedEnvironment{bin: t.TempDir(), isolated: canIsolate()}
 	if !w.isolated {
 		t.Log("this machine permits no namespaces, so pages run one after the other")
 	}
@@ -99,7 +99,7 @@ func newPageEnvironment(t *testing.T) *pageEnvironment {
 }
 
 // copyRepository makes a copy for one page.
-func (w *pageEnvironment) copyRepository(t *testing.T, dir string) {
+func (w *sharedEnvironment) copyRepository(t *testing.T, dir string) {
 	t.Helper()
 	files := w.files
 	require.NoError(t, filepath.WalkDir(filepath.Join(w.root, ".tmp", "third_party"), func(path string, d fs.DirEntry, err error) error {
@@ -123,7 +123,7 @@ func (w *pageEnvironment) copyRepository(t *testing.T, dir string) {
 	require.NoError(t, os.Link(filepath.Join(w.bin, "troupe"), filepath.Join(dir, "bin", "troupe")))
 }
 
-func (w *pageEnvironment) run(t *testing.T, s *script) {
+func (w *sharedEnvironment) run(t *testing.T, s *script) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "page") //nolint:usetesting // a short path, because etcd and Redis put sockets there
 	require.NoError(t, err)

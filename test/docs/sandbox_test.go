@@ -15,7 +15,7 @@ import (
 // session returns the command that runs the script of a page. Where that is permitted it has a network of its own,
 // so that pages use the ports that they show at the same time, and its programs end with it. The copy of the
 // repository then is where the repository is, so that the build cache holds what the page builds.
-func (w *pageEnvironment) session(ctx context.Context, repository, script string) *exec.Cmd {
+func (w *sharedEnvironment) session(ctx context.Context, repository, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", script)
 	if w.isolated {
 		cmd = isolatedCommand(ctx, "sandbox", w.root, repository, script)

@@ -23,7 +23,7 @@ var (
 const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}\nspec:\n%s\n"
 
 // runShapes asks a mesh with the workflow of each shape that the page of workflows shows. Its agents quote documents.
-func (w *pageEnvironment) runShapes(t *testing.T) {
+func (w *sharedEnvironment) runShapes(t *testing.T) {
 	t.Helper()
 	shapes := shape.FindAllStringSubmatch(read(t, "docs/workflows.md"), -1)
 	require.Len(t, shapes, 8)

@@ -244,7 +244,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	s.gate.Open(key)
 	reply := map[string]any{"id": call["id"], "verdict": "approve", "sealed": base64.StdEncoding.EncodeToString(sealed)}
 	answered := &taskView{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
+	for told, err := range s.client.SendStreamingMessage(t.Context(), newTaskMessage(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
 		require.NoError(t, err)
 		answered.add(t, told)
 		text, err := json.Marshal(told)

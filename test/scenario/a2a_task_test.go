@@ -84,7 +84,7 @@ func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.Contains(t, got.status.Message.Parts[0].Text(), "?")
 	require.Equal(t, got.status.Message.Parts, s.getTask(t, got.TaskID).Status.Message.Parts)
 
-	req := messageToTask(got.TaskInfo, a2a.NewTextPart("The epoch of a turn"))
+	req := newTaskMessage(got.TaskInfo, a2a.NewTextPart("The epoch of a turn"))
 	answered := s.streamMessage(t, req)
 	require.Equal(t, got.TaskInfo, answered.TaskInfo)
 	require.Equal(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateCompleted}, answered.states)
@@ -92,7 +92,7 @@ func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, answered.text, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text())
 	require.Equal(t, got.TaskID, s.sendMessage(t, req).ID, "the same answer is given once")
 
-	_, err := s.client.SendMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewTextPart("And now?")))
+	_, err := s.client.SendMessage(t.Context(), newTaskMessage(got.TaskInfo, a2a.NewTextPart("And now?")))
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "a task that has ended takes no message")
 }
 
@@ -117,7 +117,7 @@ func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 
 	s.gate.Open(key)
 	answers := a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{"id": call["id"], "verdict": "approve"}}})
-	answered := s.streamMessage(t, messageToTask(task, answers))
+	answered := s.streamMessage(t, newTaskMessage(task, answers))
 	require.Equal(t, task.ID, answered.TaskID)
 	require.Equal(t, a2a.TaskStateCompleted, answered.status.State)
 	require.Equal(t, "I was told: sent", answered.text)
@@ -127,7 +127,7 @@ func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	other.Message.ContextID = task.ContextID
 	require.NotEqual(t, task.ID, s.sendMessage(t, other).ID)
 	require.Equal(t, a2a.TaskStateCompleted, s.getTask(t, task.ID).Status.State, "and not as it waited")
-	_, err = s.client.SendMessage(t.Context(), messageToTask(task, answers))
+	_, err = s.client.SendMessage(t.Context(), newTaskMessage(task, answers))
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation)
 }
 
@@ -141,7 +141,7 @@ func cancelledTaskIsCanceled(t *testing.T, s *a2aMesh) {
 		require.NoError(t, err)
 		got.add(t, told)
 		if slices.ContainsFunc(got.items, func(i bridge.Item) bool { return i.Kind == "tool-start" }) && !slices.Contains(got.states, a2a.TaskStateCanceled) {
-			_, err := s.client.SendMessage(t.Context(), messageToTask(got.TaskInfo, a2a.NewTextPart("hurry")))
+			_, err := s.client.SendMessage(t.Context(), newTaskMessage(got.TaskInfo, a2a.NewTextPart("hurry")))
 			require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "it is at work")
 			s.gate.AwaitCall(t, key)
 			task, err := s.client.CancelTask(t.Context(), &a2a.CancelTaskRequest{ID: got.TaskID})

@@ -89,8 +89,8 @@ func messageToTarget(text, target string) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{Message: m}
 }
 
-// messageToTask returns a message to a task.
-func messageToTask(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
+// newTaskMessage returns a message to a task.
+func newTaskMessage(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
 }
 

@@ -100,7 +100,7 @@ func TestErasure_InProcess(t *testing.T) {
 func withoutFailureLogs(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {
-		if !strings.HasPrefix(line, "turn without an answer ") && !strings.HasPrefix(line, "a turn has ended without an answer ") {
+		if !strings.HasPrefix(line, "turn without an answer ") && !strings.HasPrefix(line, "a turn failed ") {
 			kept.WriteString(line)
 		}
 	}

@@ -158,7 +158,7 @@ const maxDifferenceText = 64 << 10
 
 // replayToProto converts the outcome of a replay.
 func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
-	models, tools := journal.CallCounts()
+	models, tools := journal.RepeatedCalls()
 	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
 	for _, a := range journal.ChangedRequests() {
 		if d != nil && d.Number > 0 && a.Number > d.Number {

@@ -122,8 +122,8 @@ func (w wire) Interruption(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.Refusal(status, kind, text))
 }
 
-// asked is a request as the API receives it.
-type asked struct {
+// wireRequest is a request as the API receives it.
+type wireRequest struct {
 	SystemInstruction content
 	Contents          []content
 	Tools             []struct{ FunctionDeclarations []function }
@@ -164,7 +164,7 @@ type content struct {
 }
 
 func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
-	var a asked
+	var a wireRequest
 	if err := json.Unmarshal(body, &a); err != nil {
 		return llmtest.Asked{}, err
 	}

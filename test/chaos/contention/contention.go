@@ -55,7 +55,7 @@ type Run struct {
 	prefix   string
 	seed     uint64
 	running  sync.WaitGroup
-	finished chan struct{} // closed by finish
+	done     chan struct{} // closed by finish
 	finish   func()
 
 	mu         sync.Mutex
@@ -70,7 +70,7 @@ func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Stor
 	last := make(chan struct{})
 	return &Run{
 		stores: stores, sessions: history.NewLog(clock), epochs: history.NewLog(clock), prefix: prefix, seed: seed,
-		finished: last, finish: sync.OnceFunc(func() { close(last) }), replies: map[Reply]int{},
+		done: last, finish: sync.OnceFunc(func() { close(last) }), replies: map[Reply]int{},
 	}
 }
 

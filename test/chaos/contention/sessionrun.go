@@ -46,7 +46,7 @@ func (g *sessionRun) run(ctx context.Context) error {
 	}
 	for {
 		select {
-		case <-g.finished:
+		case <-g.done:
 			return g.load(ctx)
 		case <-ctx.Done():
 			return ctx.Err()

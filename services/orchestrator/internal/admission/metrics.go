@@ -66,27 +66,27 @@ func (g *Controller) gaugeCallback(read func() int) metric.Int64Callback {
 	}
 }
 
-func (c *metrics) recordAdmitted(tenant string, by admissionKind, waited time.Duration) {
-	c.admitted.Add(context.Background(), 1, metric.WithAttributes(c.tenantAttribute(tenant), attribute.String("how", string(by))))
+func (m *metrics) recordAdmitted(tenant string, by admissionKind, waited time.Duration) {
+	m.admitted.Add(context.Background(), 1, metric.WithAttributes(m.tenantAttribute(tenant), attribute.String("how", string(by))))
 	if by == admittedFromQueue {
-		c.queueTime.Record(context.Background(), waited.Seconds())
+		m.queueTime.Record(context.Background(), waited.Seconds())
 	}
 }
 
-func (c *metrics) recordRejected(tenant string, reason reason) {
-	c.rejected.Add(context.Background(), 1, metric.WithAttributes(c.tenantAttribute(tenant), attribute.String("reason", string(reason))))
+func (m *metrics) recordRejected(tenant string, reason reason) {
+	m.rejected.Add(context.Background(), 1, metric.WithAttributes(m.tenantAttribute(tenant), attribute.String("reason", string(reason))))
 }
 
 // tenantAttribute returns the metric label of a tenant. Tenants after the first maxTenantLabels get the shared
 // label.
-func (c *metrics) tenantAttribute(tenant string) attribute.KeyValue {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.labelledTenants[tenant] {
-		if len(c.labelledTenants) == maxTenantLabels {
+func (m *metrics) tenantAttribute(tenant string) attribute.KeyValue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.labelledTenants[tenant] {
+		if len(m.labelledTenants) == maxTenantLabels {
 			return attribute.String("tenant", otherTenantsLabel)
 		}
-		c.labelledTenants[tenant] = true
+		m.labelledTenants[tenant] = true
 	}
 	return attribute.String("tenant", tenant)
 }

@@ -112,7 +112,7 @@ func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
 	}
 }
 
-// findLog returns the log of a trace that this replica drives (nil when it drives none).
+// findLog returns the log of a trace, or nil if this replica does not drive it.
 func (t *Traces) findLog(ref Ref) *Log {
 	t.mu.Lock()
 	defer t.mu.Unlock()

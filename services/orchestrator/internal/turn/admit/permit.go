@@ -25,7 +25,7 @@ func (a *Admitter) acquirePermit(
 	ctx, waiting context.Context, until time.Time, req request.Request, foundBusy bool,
 ) (*admission.Permit, memory.BeginResult, error) {
 	parent := trace.Ref{Tenant: req.Tenant, Trace: req.ParentTrace}
-	fanOut, isChild := a.maxChildrenHere(parent)
+	fanOut, isChild := a.maxChildrenOfLocalTurn(parent)
 	if !isChild {
 		if permit, ok := a.Permits.TryAdmit(req.Tenant); ok {
 			return permit, memory.BeginResult{}, nil
@@ -36,7 +36,7 @@ func (a *Admitter) acquirePermit(
 		return a.Permits.ForceAdmit(req.Tenant), memory.BeginResult{}, nil
 	}
 	if !isChild {
-		fanOut, isChild = a.maxChildrenElsewhere(ctx, parent)
+		fanOut, isChild = a.maxChildrenOfRemoteTurn(ctx, parent)
 	}
 	var fanOutErr error
 	if isChild {
@@ -97,9 +97,9 @@ func (a *Admitter) waitsForOtherTurn(ctx context.Context, req request.Request) b
 	return err == nil && s.OpenTurn != ""
 }
 
-// maxChildrenHere returns how many children the turn of a trace may have at once. runs is false if this
+// maxChildrenOfLocalTurn returns how many children the turn of a trace may have at once. runs is false if this
 // orchestrator does not drive the turn.
-func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
+func (a *Admitter) maxChildrenOfLocalTurn(parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
@@ -110,9 +110,9 @@ func (a *Admitter) maxChildrenHere(parent trace.Ref) (fanOut int64, runs bool) {
 	return turn.MaxChildren, true
 }
 
-// maxChildrenElsewhere returns how many children the turn of a trace may have at once. It reads the trace that
+// maxChildrenOfRemoteTurn returns how many children the turn of a trace may have at once. It reads the trace that
 // another orchestrator stores; runs is false if the turn does not run.
-func (a *Admitter) maxChildrenElsewhere(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
+func (a *Admitter) maxChildrenOfRemoteTurn(ctx context.Context, parent trace.Ref) (fanOut int64, runs bool) {
 	if parent.Trace == "" {
 		return 0, false
 	}
