@@ -107,6 +107,7 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 		"SearchMemory":  &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
 		"ListArtifacts": &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
 		"LoadJournal":   &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
+		"LoadRounds":    &troupev1.LoadRoundsRequest{SessionId: of.Session, Agent: of.Agent},
 		"PutArtifact": &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session,
 			TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
 		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
@@ -164,7 +165,7 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"RenewTurn", "LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "LoadJournal", "PutArtifact", "GetArtifact", "DeleteArtifact", "UpdateState", "Journal", "CommitStep",
+		"RenewTurn", "LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "LoadJournal", "LoadRounds", "PutArtifact", "GetArtifact", "DeleteArtifact", "UpdateState", "Journal", "CommitStep",
 	} {
 		require.NoError(t, callMethod(ctx, s.worker, name, all[name]), name)
 	}

@@ -1,0 +1,104 @@
+package scenario
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// searcher is a model that searches for what the user wants to find, and opens a hit of an earlier search. It records the
+// messages that it gets.
+type searcher struct {
+	mu       sync.Mutex
+	requests [][]conversation.Message
+}
+
+const hits = "1: https://a.example\n2: https://b.example\n3: https://c.example"
+
+func (*searcher) Name() string { return "test/searcher" }
+
+func (s *searcher) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	s.mu.Lock()
+	s.requests = append(s.requests, req.Messages)
+	s.mu.Unlock()
+	said := llm.Delta{Text: "I do not know which hits you mean."}
+	switch last := req.Messages[len(req.Messages)-1]; {
+	case last.Role == conversation.RoleTool:
+		said.Text = "I found three hits."
+	case strings.HasPrefix(last.Text, "find"):
+		said = llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "1", Name: "search", Arguments: `{"words":"troupe"}`}}}
+	default:
+		for _, m := range req.Messages {
+			if _, third, found := strings.Cut(m.Text, "3: "); found && m.Role == conversation.RoleTool {
+				said.Text = "I open " + third + "."
+			}
+		}
+	}
+	return func(yield func(llm.Delta, error) bool) { yield(said, nil) }
+}
+
+// newSearchAgent returns an agent with a search tool that counts its calls.
+func newSearchAgent(model llm.Model, calls *int) (*agent.Agent, error) {
+	search, err := tool.Func("search", "Searches the web.", func(context.Context, struct {
+		Words string `json:"words"`
+	},
+	) (string, error) {
+		*calls++
+		return hits, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{Name: "searcher", Description: "Searches.", Model: model, Tools: []tool.Tool{search}})
+}
+
+// An agent remembers its tool calls of earlier turns, also when another worker runs the next turn. What it is asked then
+// begins with what it was asked before, so that caches of prompts hit.
+//
+// Req: LP-45
+func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
+	t.Parallel()
+	m := rig.InProcess(t, rig.Config{})
+	model, calls := &searcher{}, 0
+	host := func(id string) rig.Part {
+		part := rig.Part(id)
+		m.Host(part, rig.Program{
+			Instance: id, Agent: "searcher", Drain: time.Second,
+			Make: func() (*agent.Agent, error) { return newSearchAgent(model, &calls) },
+		})
+		m.Await(id+" is ready", func() bool { return m.Ready(part) })
+		return part
+	}
+	answerTo := func(session, question string) string {
+		req := text(question)
+		req.SessionId, req.Target = session, "searcher"
+		return result(ask(t, m, req)).GetText()
+	}
+	session := uuid.NewString()
+	first := host("searcher-1")
+	require.Equal(t, "I found three hits.", answerTo(session, "find troupe"))
+	m.Stop(first)
+	host("searcher-2")
+	require.Equal(t, "I open https://c.example.", answerTo(session, "open the third hit"))
+	require.Equal(t, 1, calls, "it did not search again")
+	require.Equal(t, "I do not know which hits you mean.", answerTo(uuid.NewString(), "open the third hit"), "another session has no hits")
+
+	before, after := model.requests[1], model.requests[2]
+	require.Greater(t, len(after), len(before))
+	for i, was := range before { // as a model reads them
+		is := after[i]
+		require.Equal(t, []any{was.Role, was.Text, was.ToolCalls, was.ToolCallID}, []any{is.Role, is.Text, is.ToolCalls, is.ToolCallID}, "message %d", i)
+	}
+}
