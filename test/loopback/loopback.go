@@ -54,7 +54,7 @@ func Address(t testing.TB) string {
 // reserve takes a port for this process, and reports false if another process has it.
 func reserve(t testing.TB, port uint32) bool {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), "troupe-test-ports")
+	dir := filepath.Join(os.TempDir(), "troupe-test-ports") //nolint:usetesting // all test processes share it
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

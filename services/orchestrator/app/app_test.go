@@ -157,8 +157,10 @@ func TestApp_WaitsForItsDependencies(t *testing.T) {
 
 func TestApp_BecomesReadyWhenAllDependenciesServe(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr),
@@ -203,8 +205,10 @@ func serveReadyWorker(t *testing.T) (address string) {
 // answer (guarantee F10).
 func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	snapshot := filepath.Join(t.TempDir(), "instances.json")
@@ -303,8 +307,10 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 // A dependency that is reachable but fails is not reported as unreachable. The report contains its error.
 func TestApp_ReportsWhyAStoreDoesNotServe(t *testing.T) {
 	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr,
-		Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	for user, store := range map[string]string{

@@ -49,8 +49,10 @@ func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 
 	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,

@@ -125,8 +125,10 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	case failure.Is(err, failure.SessionBusy):
 		return o.BusyElsewhere(ctx, err)
 	case storage.InDoubt(err):
-		o.leaveInDoubt(&storage.Turn{ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
-			Answers: b.Predecessor.Answers}, err)
+		o.leaveInDoubt(&storage.Turn{
+			ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
+			Answers: b.Predecessor.Answers,
+		}, err)
 		return err
 	case failure.Is(err, failure.TurnNotOpen):
 		o.unclosed = nil
