@@ -131,7 +131,7 @@ func (o *Operator) IdentityError(in registry.Instance) string {
 	return o.workers.pool.IdentityError(in)
 }
 
-// confirmTimeoutout bounds how long an instance may take to confirm itself.
+// confirmTimeout bounds how long an instance may take to confirm itself.
 const confirmTimeout = 2 * time.Second
 
 // Confirm asks the worker at the address of an instance whether it is this instance. It returns the instance with
