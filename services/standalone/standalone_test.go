@@ -149,7 +149,7 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 // the mesh when it stops.
 // Req: LC-23
 func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
-	programs, err := gobuild.Programs("", "../../examples/hello-agent")
+	programs, err := gobuild.Build("", "../../examples/hello-agent")
 	require.NoError(t, err)
 	m := runMesh(t, testConfig(t))
 	require.Zero(t, m.readyInstances(t, "hello"))

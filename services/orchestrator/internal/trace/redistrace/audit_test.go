@@ -65,7 +65,7 @@ func decisionIDs(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []stri
 func TestStore_FindsDecisions(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return "redis://" + redistest.Start(t) },
-		"cluster":   func(t *testing.T) string { return redistest.Cluster(t) },
+		"cluster":   func(t *testing.T) string { return redistest.StartCluster(t) },
 		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestStore_FindsDecisions(t *testing.T) {
 // A query finds the decisions even if Redis is killed right after it acknowledged their events.
 // Req: OC-32
 func TestStore_DecisionsAndEventsSurviveAKill(t *testing.T) {
-	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	server := redistest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := newStore(t, server.Addr)
 	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{
 		decisionEvent(1, 1, agents),
