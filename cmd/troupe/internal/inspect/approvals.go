@@ -51,7 +51,8 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 		for _, s := range found.GetSessions() {
 			for _, p := range s.GetPending() {
 				console.PrintRow(w, s.GetSessionId(), p.GetId(), p.GetTool(), render.NeededInput(p),
-					console.OrDash(agents[s.GetSessionId()]), console.FormatAge(s.GetLastActivity()), console.FormatTimeLeft(p.GetUntil()), console.EscapeBeginning(p.GetArguments(), 60))
+					console.OrDash(agents[s.GetSessionId()]), console.FormatAge(s.GetLastActivity()),
+					console.FormatTimeLeft(p.GetUntil()), console.EscapeBeginning(p.GetArguments(), 60))
 			}
 		}
 	})

@@ -275,7 +275,8 @@ func (t *chatSession) followTurn(ctx context.Context) {
 	case err == nil:
 		t.unfinishedTurn, t.lastSequence = nil, 0
 	case by != nil && t.lastSequence > 0:
-		t.printNote("The turn continues without you. Press Enter to see the rest; a message that you type waits until the turn ends. Press Ctrl-C again to leave.")
+		t.printNote("The turn continues without you. Press Enter to see the rest; " +
+			"a message that you type waits until the turn ends. Press Ctrl-C again to leave.")
 	case by != nil:
 		t.printNote("No event of the turn has arrived, so it may not have begun. Press Enter to send it again. Press Ctrl-C again to leave.")
 	default:
