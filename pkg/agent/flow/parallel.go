@@ -44,7 +44,7 @@ type parallelRun struct {
 	unread   chan struct{} // closed when the reader has stopped
 }
 
-// childEvent is an event of a child, or its error. The child continues after the event was taken.
+// childEvent is an event of a child, or its error. The child waits until the event was taken.
 type childEvent struct {
 	child int
 	event event.Event

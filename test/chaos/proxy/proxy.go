@@ -94,13 +94,13 @@ func (p *Proxy) accept() {
 
 // serve forwards one connection until either side closes it or a reply is dropped.
 func (p *Proxy) serve(caller net.Conn) {
-	defer p.untrack(caller)
+	defer p.closeConn(caller)
 	server, err := net.DialTimeout("tcp", p.target, dial)
 	if err != nil {
 		_ = caller.Close() // as if the server itself had rejected it
 		return
 	}
-	defer p.untrack(server)
+	defer p.closeConn(server)
 	if !p.track(caller, server) {
 		return
 	}
@@ -120,7 +120,7 @@ func (p *Proxy) track(conns ...net.Conn) bool {
 	return !p.closed && !p.severed
 }
 
-func (p *Proxy) untrack(conn net.Conn) {
+func (p *Proxy) closeConn(conn net.Conn) {
 	_ = conn.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
