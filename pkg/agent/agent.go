@@ -35,7 +35,7 @@ type Agent struct {
 	tools        *tool.Set
 	state        *ownership.AgentState
 	sharedConfig *ownership.Config
-	log          *sessionlog.Log // (nil writes none)
+	sessionLog   *sessionlog.Log // (nil writes none)
 	isFlow       bool            // its function only runs its children
 	broker       *broker.Broker  // of its sessions in this process
 
@@ -65,7 +65,7 @@ func New(c Config) (*Agent, error) {
 	if a.instructions, err = instructions.Load(source); err != nil {
 		return nil, c.invalid("Instructions: " + failure.Plain(err)).Because(err)
 	}
-	if a.log, err = openLog(c, a.instructions.Text()); err != nil {
+	if a.sessionLog, err = openLog(c, a.instructions.Text()); err != nil {
 		return nil, err
 	}
 	if err := a.build(); err != nil {
@@ -216,9 +216,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	if a.running {
 		return nil
 	}
-	if a.log == nil { // it was closed
+	if a.sessionLog == nil { // it was closed
 		var err error
-		if a.log, err = openLog(a.config, a.instructions.Text()); err != nil {
+		if a.sessionLog, err = openLog(a.config, a.instructions.Text()); err != nil {
 			return err
 		}
 	}
@@ -264,11 +264,11 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) closeLog() error {
-	if a.log == nil {
+	if a.sessionLog == nil {
 		return nil
 	}
-	log := a.log
-	a.log = nil
+	log := a.sessionLog
+	a.sessionLog = nil
 	return log.Close()
 }
 

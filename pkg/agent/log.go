@@ -50,7 +50,7 @@ type turnLog struct {
 	written bool            // the turn, as a whole
 }
 
-func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.log} }
+func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.sessionLog} }
 
 // writeEvent writes an event to the plain log (CO-56).
 func (l *turnLog) writeEvent(t *turn, e event.Event) {

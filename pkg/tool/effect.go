@@ -52,7 +52,7 @@ func (w *decorated) Effect() execution.Effect {
 	return w.effect
 }
 
-// decoratedStarter is decorated for a tool that is a Starter.
+// decoratedStarter is a decorated tool that also implements Starter.
 type decoratedStarter struct {
 	decorated
 	Starter

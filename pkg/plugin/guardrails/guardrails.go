@@ -36,8 +36,8 @@ type Config struct {
 	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. An agent without a model says nothing that
-// could be checked and cannot judge topics; making such an agent fails.
+// New returns the plugin that c describes. Modes: agent_validation. Building an agent without a model fails, because
+// there is no output to check and no model to judge topics.
 //
 // With checks of the output, the model's words are shown in one piece once they have passed, and not as they
 // arrive (hook.LLMRequest.Quiet).

@@ -102,8 +102,7 @@ func enclosingModule(dir string) (string, error) {
 
 var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// releasedVersion returns the version of this program. It fails if this version is not a release that go can
-// download.
+// releasedVersion returns v. It fails if v is not a release that go can download.
 func releasedVersion(v string) (string, error) {
 	if !releasePattern.MatchString(v) {
 		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",
